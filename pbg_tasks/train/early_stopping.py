@@ -1,8 +1,8 @@
 """End of a training by a sample of the valid split.
 
-An edge of the sample is ranked when its bucket has been trained for the epoch's last time, while both partitions are in
-memory: nothing is read twice, and every rank ranks what it trains. The figures are part of the committed versions, so
-each start and each rank comes to the same decision.
+An edge of the sample is ranked when its bucket was trained for the last time in the epoch, while both partitions are in
+memory. So nothing is read twice, and every rank ranks the edges of its own buckets. The figures are part of the
+committed versions, so each start and each rank comes to the same decision.
 """
 
 from __future__ import annotations
@@ -23,25 +23,29 @@ if TYPE_CHECKING:
     from pbg_tasks.train.schedule import Bucket
 
 FEWEST = 400
-"""Edges of a sample: fewer decide nothing, so training goes on to its last epoch.
+"""Least number of edges of a sample.
 
-With 200, a night of AS-733 stopped too early by chance and ranked a tenth worse.
+Fewer edges decide nothing, so the training continues to its last epoch. With 200, a night of AS-733 stopped too early
+by chance and ranked a tenth worse.
 """
 MOST = 20_000
-"""Edges of a sample: MRR is known to some .002 with so many."""
+"""Most edges of a sample; they give MRR to some .002."""
 CALL = 200
-"""Edges that cost as much to rank as a bucket costs by itself."""
+"""Number of edges whose ranking costs as much as a bucket itself."""
 
 
 def affordable(trained: int, negatives: int) -> int:
-    """Return how many edges 4 % of an epoch rank, or 0.
+    """Return the number of edges that 4 % of an epoch rank.
 
     The native engine trains an edge in 1 microsecond and 1 more for each 40 negatives, at dimension 100; ranking one
     takes some 50, with negatives or without.
 
     Args:
-        trained: edges of an epoch.
-        negatives: of an edge and side.
+        trained: number of edges of an epoch.
+        negatives: number of negatives of an edge and side.
+
+    Returns:
+        The number; 0 where it is below ``FEWEST``.
     """
     found = int(trained * (1 + negatives / 40) / 1250)
     return min(found, MOST) if found >= FEWEST else 0
@@ -49,15 +53,15 @@ def affordable(trained: int, negatives: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class EarlyStopping:
-    """Rule that ends a training, and the sample that it asks.
+    """Rule that ends a training, with its sample of valid edges.
 
     Attributes:
-        patience: epochs in a row without a new best one, after which training ends.
+        patience: number of epochs in a row without a new best one, after which training ends.
         edges: the valid split.
-        total: edges of it.
-        trained: edges of an epoch, by bucket.
-        negatives: of an edge and side.
-        seed: of the run; draws the sample.
+        total: number of valid edges.
+        trained: number of edges of an epoch, by bucket.
+        negatives: number of negatives of an edge and side.
+        seed: seed of the run, from which the sample is drawn.
     """
 
     patience: int
@@ -70,7 +74,7 @@ class EarlyStopping:
 
     @property
     def size(self) -> int:
-        """Edges of the sample, at most; 0: no early stop."""
+        """Most edges of the sample; 0: no early stop."""
         size = min(self._affordable, len(self._chosen) * self.total // max(len(self.trained), 1))
         return size if size >= FEWEST else 0
 
@@ -80,7 +84,7 @@ class EarlyStopping:
 
     @property
     def _chosen(self) -> list[Bucket]:
-        """The buckets to rank, few because each costs by itself."""
+        """Buckets to rank; they are few, because each costs time by itself."""
         affordable_edges = self._affordable
         each = max(self.total // max(len(self.trained), 1), CALL)
         count = max(affordable_edges // each, min(affordable_edges, 1))
@@ -90,7 +94,7 @@ class EarlyStopping:
         """Return the edges to rank after a bucket; the same each epoch.
 
         Returns:
-            None where the bucket is trained again within the epoch, is not of the sample, or has no such edges.
+            None where the bucket is trained again within the epoch, is not part of the sample, or has no such edges.
 
         Raises:
             FormatError: the file of the bucket is damaged.
@@ -108,11 +112,11 @@ class EarlyStopping:
         return manifest is not None and stops(manifest.valid, self.patience)
 
     def report(self, manifest: Manifest | None, epochs: int) -> dict[str, Any]:
-        """Return what belongs into the result of a training.
+        """Return the part of a training's result about early stopping.
 
         Args:
             manifest: of the newest version.
-            epochs: that were planned.
+            epochs: number of planned epochs.
         """
         valid = manifest.valid if manifest is not None else ()
         found: dict[str, Any] = {
@@ -145,7 +149,7 @@ def ends_epoch(iteration: Iteration) -> bool:
 
 
 def stops(valid: tuple[float, ...], patience: int) -> bool:
-    """Return whether the last figures are no better than one before."""
+    """Return whether the last ``patience`` figures improve on none before."""
     return bool(valid) and len(valid) - 1 - valid.index(max(valid)) >= patience
 
 
@@ -155,7 +159,7 @@ def _reason(valid: tuple[float, ...], best: int, epochs: int, *, stopped: bool) 
     Args:
         valid: figures of the finished epochs.
         best: the epoch that is released, from 1.
-        epochs: that were planned.
+        epochs: number of planned epochs.
         stopped: whether the rule ended it.
     """
     ran = len(valid)

@@ -1,4 +1,4 @@
-"""What training an edge chunk showed, as records and statistics have it."""
+"""Conversion of an edge chunk's results to records and statistics."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def edge_chunk_record(bucket: Bucket, result: EdgeChunkResult, *, rank: int, lease: int) -> EdgeChunkRecord:
-    """Return the record of an edge chunk that a rank trained, to its end or not."""
+    """Return the record of an edge chunk, finished or stopped."""
     stats, stopped = result.stats, result.stopped
     return EdgeChunkRecord(
         lhs=bucket.lhs,
@@ -32,14 +32,14 @@ def edge_chunk_record(bucket: Bucket, result: EdgeChunkResult, *, rank: int, lea
 
 
 def result_of(edge_chunk: EdgeChunkRecord) -> EdgeChunkResult:
-    """Return what training an edge chunk to its end showed, from its record."""
+    """Return the result of a finished edge chunk from its record."""
     return EdgeChunkResult(
         bucket_stats(edge_chunk), eval_stats(edge_chunk.before), eval_stats(edge_chunk.after), edge_chunk.held_out
     )
 
 
 def continued(begun: EdgeChunkRecord, rest: EdgeChunkRecord) -> EdgeChunkRecord:
-    """Return the record of an edge chunk that was begun under one lease and went on under another."""
+    """Join the records of an edge chunk trained under two leases."""
     edges = begun.edges + rest.edges
     figures = tuple(
         (first * begun.edges + second * rest.edges) / max(edges, 1)
@@ -50,7 +50,7 @@ def continued(begun: EdgeChunkRecord, rest: EdgeChunkRecord) -> EdgeChunkRecord:
 
 
 def bucket_stats(edge_chunk: EdgeChunkRecord) -> BucketStats:
-    """Return an edge chunk's figures as ``training_stats.json`` has them."""
+    """Return an edge chunk's figures in the form of ``training_stats.json``."""
     return BucketStats(edge_chunk.edges, *edge_chunk.figures, seconds=edge_chunk.seconds)
 
 

@@ -1,4 +1,4 @@
-"""An edge chunk of a bucket is trained, and its held-out edges ranked before and after."""
+"""Training of an edge chunk, and its held-out edges before and after."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 
 
 class _StoppedError(Exception):
-    """An evaluation was stopped before its end."""
+    """Stop of an evaluation before its end."""
 
 
 class EdgeChunkResult(NamedTuple):
-    """What training an edge chunk showed.
+    """Result of training an edge chunk.
 
     Attributes:
-        stats: of the edges trained now.
+        stats: figures of the edges trained now.
         before: figures of the held-out edges before; None without any, or where the edge chunk was begun earlier.
         after: figures of the held-out edges, or of the sample of valid edges, afterwards; None without any, or where
             the edge chunk was not finished.
-        held_out: edges held out.
-        stopped: how far it came, where it was stopped before its end.
+        held_out: number of held-out edges.
+        stopped: the trained part, where training was stopped before its end.
     """
 
     stats: BucketStats
@@ -50,19 +50,19 @@ class EdgeChunkResult(NamedTuple):
 
     @property
     def accounted(self) -> int:
-        """Edges that were trained or held out."""
+        """Number of edges that were trained or held out."""
         return self.stats.count + (0 if self.stopped else self.held_out)
 
 
 @dataclass(frozen=True, slots=True)
 class EdgeChunkTrainer:
-    """Trains edge chunks.
+    """Trainer of edge chunks.
 
     Attributes:
         config: PBG's config.
-        engine: that computes.
-        seed: of the run.
-        early_stopping: gives valid edges to rank after the training of an edge chunk; None: there are none.
+        engine: engine of the training.
+        seed: seed of the run.
+        early_stopping: source of valid edges to rank after the training of an edge chunk; None: there are none.
     """
 
     config: ConfigSchema
@@ -83,22 +83,22 @@ class EdgeChunkTrainer:
         begun: Position = NOTHING,
         stop: Callable[[], bool] | None = None,
     ) -> EdgeChunkResult:
-        """Train an edge chunk, or what is left of it.
+        """Train an edge chunk, or the rest of it.
 
         Args:
-            iteration: it belongs to.
-            edge_chunk: that is trained.
-            edges: all of it.
+            iteration: iteration of the edge chunk.
+            edge_chunk: the edge chunk.
+            edges: all its edges.
             lhs: tables of the left-hand side by entity type.
-            rhs: of the right-hand side.
-            reach: from where to where in the whole training, 0 to 1, the edge chunk takes it.
-            on_batch: told, now and then, the number of edges since the last time and their mean loss.
-            begun: how far it was trained before.
-            stop: asked before each batch, of the evaluations as well, whether to stop here. An edge chunk that was
-                stopped in the evaluation after its training is stopped after all of its batches.
+            rhs: tables of the right-hand side.
+            reach: shares of the whole training, 0 to 1, before and after the edge chunk.
+            on_batch: called now and then with the number of edges since the last call and their mean loss.
+            begun: the part that was trained before.
+            stop: called before each batch, also of the evaluations; True stops here. An edge chunk that is stopped in
+                the evaluation after its training is stopped after all of its batches.
 
         Raises:
-            FormatError: an edge names a relation or an entity there is not.
+            FormatError: an edge names a missing relation or entity.
             TrainingDivergedError: the loss or a row is not finite.
         """
         place = (iteration.edge_path_idx, iteration.edge_chunk_idx, *edge_chunk.bucket)

@@ -1,4 +1,4 @@
-"""Numbers that a launcher gives its processes in environment variables."""
+"""Numbers in the environment variables of a launched process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def number_of(name: str) -> int | None:
     """Return the number in a variable; None where it is not set.
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: the value is no number.
     """
     text = os.environ.get(name, "")
     if not text:

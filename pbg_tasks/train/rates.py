@@ -1,4 +1,7 @@
-"""Learning rates over a training: warm-up, then constant, linear or cosine (Loshchilov and Hutter 2017) decay."""
+"""Learning rates over a training.
+
+After a warm-up they are constant, or decay linearly or by a cosine (Loshchilov and Hutter 2017).
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,13 @@ if TYPE_CHECKING:
 
 
 def rate_factor(config: ModelConfig, share: float) -> float:
-    """Return what both learning rates are multiplied by when ``share`` (0 to 1) of all epochs is done.
+    """Return the factor of both learning rates.
 
-    It is a function of the share alone, so a resumed training goes on where it stopped.
+    The factor depends on the share alone, so that a resumed training continues with the same rates.
+
+    Args:
+        config: schedule of the rates.
+        share: finished share of all epochs, 0 to 1.
     """
     epochs = share * config.num_epochs
     warm = min(epochs / config.lr_warmup_epochs, 1.0) if config.lr_warmup_epochs else 1.0

@@ -1,7 +1,7 @@
-"""In which order the buckets of an iteration are trained (PBG's ``bucket_order``).
+"""Order of the buckets of an iteration (PBG's ``bucket_order``).
 
-Orders that keep a partition for the next bucket save reading and writing it. Every order yields each bucket of the
-``lhs_count`` x ``rhs_count`` grid exactly once, and follows from the seed alone.
+Orders that keep a partition for the next bucket save reading and writing it. Every order contains each bucket of the
+``lhs_count`` x ``rhs_count`` grid exactly once, and depends on the seed alone.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ class Bucket(NamedTuple):
 
 
 class Rooms(NamedTuple):
-    """How many partitions of one entity type are in memory at most.
+    """Most partitions of one entity type in memory.
 
     Attributes:
-        lhs: of a type of the left-hand side.
-        rhs: of a type of the right-hand side.
-        shared: whether a partitioned type stands on both sides, so that partition i is the same on either.
+        lhs: for a type of the left-hand side.
+        rhs: for a type of the right-hand side.
+        shared: whether a partitioned type is on both sides, so that partition i is the same on either.
     """
 
     lhs: int
@@ -42,10 +42,10 @@ def bucket_order(name: str, lhs_count: int, rhs_count: int, *, seed: str, rooms:
 
     Args:
         name: ``random``, ``affinity``, ``inside_out``, ``outside_in`` or ``min_swaps``.
-        lhs_count: partitions of the left-hand side.
-        rhs_count: partitions of the right-hand side.
+        lhs_count: number of partitions of the left-hand side.
+        rhs_count: number of partitions of the right-hand side.
         seed: the order is a function of it and the other arguments.
-        rooms: what ``min_swaps`` reckons with.
+        rooms: most partitions in memory, for ``min_swaps``.
     """
     rng = random.Random(seed)  # noqa: S311 - a schedule, not a secret
     if name == "min_swaps":
@@ -65,9 +65,11 @@ def _random(lhs_count: int, rhs_count: int, rng: random.Random) -> list[Bucket]:
 
 
 def _affinity(lhs_count: int, rhs_count: int, rng: random.Random) -> list[Bucket]:
-    """Walk from bucket to bucket, each sharing a partition with the one before while one is left.
+    """Order buckets so that each shares a partition with the one before.
 
-    A step looks at one row and one column of the grid; all that is left is looked at once a row at most.
+    A bucket without such a neighbour follows when none is left.
+
+    A step reads one row and one column of the grid; all remaining buckets are read once a row at most.
     """
     shuffled = _random(lhs_count, rhs_count, rng)
     left = {bucket: place for place, bucket in enumerate(shuffled)}  # in the order of their places, as rows and columns
@@ -90,7 +92,10 @@ def _affinity(lhs_count: int, rhs_count: int, rng: random.Random) -> list[Bucket
 
 
 def _layers(lhs_count: int, rhs_count: int, rng: random.Random) -> list[list[Bucket]]:
-    """Layer ``i`` holds the buckets whose smaller index is ``i``, a bucket beside its transpose, pairs shuffled."""
+    """Return the buckets by their smaller index.
+
+    Layer ``i`` has those of smaller index ``i``. A bucket is next to its transpose, and the pairs are shuffled.
+    """
     layers: list[list[Bucket]] = []
     for i in range(min(lhs_count, rhs_count)):
         pairs = []
@@ -113,7 +118,10 @@ def _inside_out(lhs_count: int, rhs_count: int, rng: random.Random) -> list[Buck
 
 
 def _min_swaps(lhs_count: int, rhs_count: int, rng: random.Random, rooms: Rooms) -> list[Bucket]:
-    """Hold as many partitions as there is room for beside the one that is read next, and bring all others to them."""
+    """Return an order that combines partitions in memory with all others.
+
+    In memory are as many partitions as fit beside the one that is read next.
+    """
     if rooms.shared:
         return _elimination(lhs_count, max(2, min(rooms.lhs, rooms.rhs) - 1), rng)
     by_lhs, by_rhs = (
@@ -126,10 +134,10 @@ def _min_swaps(lhs_count: int, rhs_count: int, rng: random.Random, rooms: Rooms)
 
 
 def _elimination(count: int, held: int, rng: random.Random) -> list[Bucket]:
-    """Let all partitions pass by ``held`` - 1 of them; then these are done with, and others take their places.
+    """Combine ``held`` - 1 partitions with all others, then replace them.
 
-    Marius' order BETA (Mohoney et al., "Marius: learning massive graph embeddings on a single machine", OSDI 2021), a
-    few per cent above the least number of swaps there can be.
+    This is Marius' order BETA (Mohoney et al., "Marius: learning massive graph embeddings on a single machine", OSDI
+    2021), which is a few per cent above the least possible number of swaps.
     """
     inside: list[int] = []
     outside = _mixed(count, held, rng)
@@ -152,7 +160,10 @@ def _elimination(count: int, held: int, rng: random.Random) -> list[Bucket]:
 
 
 def _passes(count: int, others: int, held: int, rng: random.Random) -> list[tuple[int, int]]:
-    """Let all partitions of the other side pass by ``held`` of this one, forth and back for the next ``held``."""
+    """Combine ``held`` partitions at a time with the other side.
+
+    The other side is traversed forwards and backwards in turn.
+    """
     side, passing = _mixed(count, held, rng), _mixed(others, 1, rng)
     order = []
     for start in range(0, count, held):
@@ -162,7 +173,7 @@ def _passes(count: int, others: int, held: int, rng: random.Random) -> list[tupl
 
 
 def _mixed(count: int, kept: int, rng: random.Random) -> list[int]:
-    """Return 0 to ``count`` - 1, all but the first ``kept`` of them shuffled."""
+    """Return 0 to ``count`` - 1, shuffled from ``kept`` on."""
     mixed = list(range(kept, count))
     rng.shuffle(mixed)
     return [*range(min(kept, count)), *mixed]

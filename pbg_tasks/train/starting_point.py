@@ -1,4 +1,7 @@
-"""What training starts from: a committed version of this run, the release before, given vectors, or chance."""
+"""Start of a training.
+
+It is a committed version of this run, the release before, given vectors, or random.
+"""
 
 from __future__ import annotations
 
@@ -27,28 +30,31 @@ if TYPE_CHECKING:
 
 
 def seeded(*parts: object) -> torch.Generator:
-    """Return a generator whose stream is a function of ``parts`` (independent streams for different parts)."""
+    """Return a generator whose stream is a function of ``parts``.
+
+    Different parts give independent streams.
+    """
     text = "/".join(str(part) for part in parts)
     seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little", signed=True)
     return torch.Generator().manual_seed(seed)
 
 
 class StartingPoint:
-    """Gives each partition and the model as they stand before the next iteration.
+    """Partitions and model before the next iteration.
 
-    Each starts at random; what the checkpoint has is put over it, else what ``init_path`` has. Where the checkpoint has
-    every row nothing is drawn: that would take minutes for a large partition.
+    Each starts at random. The checkpoint's values overwrite that start, or else those of ``init_path``. Where the
+    checkpoint has every row nothing is drawn, because that would take minutes for a large partition.
 
     Args:
         config: dimensions and initial scale.
-        counts: entities by (type, partition).
-        files: checkpoint files to go on from; None when there are none.
-        grows: whether the files may hold fewer rows than there are entities (a warm start), or must match exactly.
-        seed: of the run.
+        counts: number of entities by (type, partition).
+        files: checkpoint files to continue from; None when there are none.
+        grows: whether the files may contain fewer rows than there are entities (a warm start), or must match exactly.
+        seed: seed of the run.
         scratch: local directory for downloads.
-        initial: what ``init_path`` gives.
-        newcomers: the rows of each partition that come after those of ``files``; where they lack, they are random.
-        shrink: factors of what ``files`` and ``newcomers`` have; None: as it is.
+        initial: the start of ``init_path``.
+        newcomers: the rows of each partition that come after those of ``files``; missing ones start at random.
+        shrink: factors of the values of ``files`` and ``newcomers``; None: no change.
     """
 
     def __init__(
@@ -71,7 +77,7 @@ class StartingPoint:
 
     @property
     def iteration(self) -> IterationInfo | None:
-        """The iteration of the stored version, once the model was asked for; None without one."""
+        """Iteration of the stored version, once the model was read, or None."""
         return None if self._stored is None else self._stored.iteration
 
     def table(self, key: PartitionKey) -> Table:
@@ -94,7 +100,7 @@ class StartingPoint:
         else:
             known = self._stored.fill(key, table)
             self._newcomers.fill(key, Table(table.embeddings[known:], table.row_sums[known:]))
-            # Newcomers were placed among the known before these are shrunk; their sums are their own.
+            # Newcomers were placed among the known rows before these are shrunk; their sums are their own.
             self._shrunk(table.embeddings, table.row_sums[:known])
         return table
 
@@ -104,10 +110,12 @@ class StartingPoint:
             sums.mul_(self._shrink.sums)
 
     def model(self, current: ModelState) -> ModelState | None:
-        """Return the shared parameters and their optimizer state; None starts with the operators' own.
+        """Return the shared parameters and their optimizer state.
+
+        None stands for the operators' own start.
 
         Args:
-            current: the parameters as they start, which stay where ``init_path`` has none.
+            current: the starting parameters, which stay where ``init_path`` has none.
 
         Raises:
             FormatError: the file is damaged, or a parameter has another shape.

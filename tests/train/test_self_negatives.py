@@ -280,7 +280,7 @@ def loops_in(config, edges, count=0):
 
 
 def test_loops_are_found_on_diagonal_of_paths(tmp_path, monkeypatch):
-    monkeypatch.setattr(self_negatives, "_PIECE_EDGES", 2)
+    monkeypatch.setattr(self_negatives, "_READ_EDGES", 2)
     config = schema({"a": 2}, [("a", "a")] * 5, paths=2)
     edges = write(
         tmp_path,

@@ -68,12 +68,12 @@ class NamedArray:
     def fill(self, wanted: list[str], embeddings: np.ndarray) -> int:
         """Copy the rows of known names into ``embeddings``.
 
-        Returns:
-            Number of names that were found.
-
         Args:
             wanted: names by offset.
             embeddings: float32 (len(wanted), d), changed in place.
+
+        Returns:
+            Number of names that were found.
 
         Raises:
             FormatError: a row is not finite; the rows before it are changed.

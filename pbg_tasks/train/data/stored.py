@@ -51,13 +51,13 @@ class StoredVectors:
     def fill(self, key: PartitionKey, table: Table, *, rest: Callable[[], None] = lambda: None) -> int:
         """Overwrite the first rows of ``table`` with stored rows and optimizer state.
 
-        Returns:
-            Number of stored rows.
-
         Args:
             key: the partition.
             table: all its rows.
             rest: called first where the file has fewer rows than ``table``; may fill all of it.
+
+        Returns:
+            Number of stored rows.
 
         Raises:
             FormatError: the file is missing or damaged, or its rows or dimension do not fit.

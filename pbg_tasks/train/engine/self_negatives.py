@@ -33,7 +33,7 @@ LOOP_SHARE = 0.01
 
 From this share on, the known end is an answer like any other.
 """
-_PIECE_EDGES = 1 << 20  # read at a time: 24 MiB
+_READ_EDGES = 1 << 20  # read at a time: 24 MiB
 
 
 class SelfNegatives:
@@ -59,12 +59,12 @@ class SelfNegatives:
     def of(self, batch: Batch, tables: Mapping[Side, Table]) -> Tensor | None:
         """Return whether each edge of a batch has such a negative.
 
-        Returns:
-            bool (B,); None where the relation has none.
-
         Args:
             batch: the edges.
             tables: tables of both sides; the same object where both are the same partition.
+
+        Returns:
+            bool (B,); None where the relation has none.
         """
         if not self._config.has_self_negatives(self._config.relations[batch.relation]):
             return None
@@ -116,5 +116,5 @@ def _edge_chunks(config: ConfigSchema, edges: EdgeFiles, bucket: Bucket) -> Iter
     """Yield the edges of a bucket of all edge paths in parts."""
     for path in range(len(config.edge_paths)):
         count = edges.count(path, bucket)
-        for start in range(0, count, _PIECE_EDGES):
-            yield edges.read(path, bucket, start, min(start + _PIECE_EDGES, count))
+        for start in range(0, count, _READ_EDGES):
+            yield edges.read(path, bucket, start, min(start + _READ_EDGES, count))

@@ -44,8 +44,8 @@ class StepCounters:
         self._edges, self._on_batch, self._place = edges, on_batch, place
         self._totals = torch.zeros(4, dtype=torch.float64, device=place.device)
         self._looks: deque[tuple[int, Reading]] = deque()
-        self.batches, self._told = 0, begun
-        self._told_loss = 0.0
+        self.batches, self._reported = 0, begun
+        self._reported_loss = 0.0
         self._lock = threading.Lock()
 
     def add(self, count: int, figures: Figures) -> float | None:
@@ -63,9 +63,9 @@ class StepCounters:
             if self.batches % CHECK_EVERY and self.count < self._edges:
                 return None
             self._looks.append((self.count, self._place.read(self._totals)))
-            return self._tell(everything=self.count >= self._edges)
+            return self._report(everything=self.count >= self._edges)
 
-    def _tell(self, *, everything: bool) -> float | None:
+    def _report(self, *, everything: bool) -> float | None:
         """Report what has arrived.
 
         All looks but the last are waited for; the last is too recent for that.
@@ -75,8 +75,8 @@ class StepCounters:
             count, reading = self._looks.popleft()
             loss = float(reading.wait()[0])
             if self._on_batch is not None:
-                self._on_batch(count - self._told, (loss - self._told_loss) / (count - self._told))
-            self._told, self._told_loss = count, loss
+                self._on_batch(count - self._reported, (loss - self._reported_loss) / (count - self._reported))
+            self._reported, self._reported_loss = count, loss
         return loss
 
     def stats(self, seconds: float) -> BucketStats:

@@ -1,8 +1,9 @@
-"""One iteration as the coordinator sees it: who trains what, and what of it would survive a crash.
+"""State of one iteration in the coordinator.
 
-A partition's generation is the number of the lease that trained it last. An edge chunk is durable once every partition
-it trained is stored in its generation or a later one. Only then does a record call it done; what was trained and is
-not durable counts as under way, and the next gang trains it again and says so.
+It has the lease of each rank, and the work that would survive a crash. A partition's generation is the number of the
+lease that trained it last. An edge chunk is durable once every partition that it trained is stored in its generation or
+a later one. Only then does a record list it as done. An edge chunk that is trained and not durable counts as under way,
+so that the next gang trains it again and counts its edges.
 """
 
 from __future__ import annotations
@@ -29,25 +30,25 @@ if TYPE_CHECKING:
 
 
 class IterationState:
-    """An iteration under way.
+    """State of the present iteration.
 
     Args:
         config: of the model.
-        counts: entities of every partition.
-        iteration: under way.
-        edge_chunks: it trains, the preferred ones first.
-        places: where partitions are that the gang has trained or found stored; kept up to date.
+        counts: number of entities of every partition.
+        iteration: the present iteration.
+        edge_chunks: edge chunks that it trains, the preferred ones first.
+        places: sources of the partitions that the gang has trained or found stored; updated in place.
         first_lease: number of the first lease.
-        tree: whether PBG's rule of the initialisation tree holds.
-        order: hash of what decides the order in which an edge chunk's edges are trained.
-        earlier: what another gang has stored of the iteration.
+        tree: whether PBG's rule of the initialisation tree applies.
+        order: hash of everything that determines the order in which an edge chunk's edges are trained.
+        earlier: the record of another gang on the iteration.
 
     Attributes:
-        iteration: under way.
-        retrained: edges that an earlier gang trained, or may have, and lost.
+        iteration: the present iteration.
+        retrained: number of edges that an earlier gang trained, or may have trained, and lost.
 
     Raises:
-        ConfigError: ``earlier`` is of an iteration with other edges.
+        ConfigError: ``earlier`` belongs to an iteration with other edges.
     """
 
     def __init__(
@@ -75,12 +76,12 @@ class IterationState:
             if config.entities[key.entity].num_partitions > 1
         }
         self._done: dict[Bucket, EdgeChunkRecord] = {}
-        self._durable: list[EdgeChunkRecord] = []  # of those done, which is for ever
-        self._fresh: dict[int, EdgeChunkRecord] = {}  # the others, by lease
+        self._durable: list[EdgeChunkRecord] = []  # those done whose partitions are stored
+        self._fresh: dict[int, EdgeChunkRecord] = {}  # the other done ones, by lease
         self._begun: dict[Bucket, EdgeChunkRecord] = {}
         self._last: dict[int, Bucket] = {}
-        self._reported: dict[int, int] = {}  # the lease that each rank reported last
-        self._needs: dict[int, frozenset[PartitionKey]] = {}  # of each lease
+        self._reported: dict[int, int] = {}  # the last reported lease of each rank
+        self._needs: dict[int, frozenset[PartitionKey]] = {}  # partitions of each lease
         self.retrained = 0
         if earlier is not None:
             self._resume(earlier)
@@ -108,7 +109,7 @@ class IterationState:
         self.retrained = earlier.retrained + rest
         if earlier.order == self._order:
             self._begun = begun
-        else:  # the batches that come next are not those that have not been trained
+        else:  # in another order, the next batches are not the untrained ones
             self.retrained += sum(edge_chunk.edges for edge_chunk in begun.values())
 
     def _check_same_edges(self, earlier: PartialRecord) -> None:
@@ -126,7 +127,7 @@ class IterationState:
             )
 
     def _trainable(self, bucket: Bucket) -> int:
-        """Return how many edges of a bucket are not held out."""
+        """Return the number of a bucket's edges that are not held out."""
         edges = self._edge_chunks[bucket].edges
         return edges - held_out_count(edges, self._eval_fraction)
 
@@ -137,33 +138,33 @@ class IterationState:
 
     @property
     def edges(self) -> int:
-        """How many edges the iteration has."""
+        """Number of edges of the iteration."""
         return sum(edge_chunk.edges for edge_chunk in self._edge_chunks.values())
 
     @property
     def seen(self) -> int:
-        """Edges that are trained or held out."""
+        """Number of edges that are trained or held out."""
         return sum(
             edge_chunk.edges + edge_chunk.held_out for edge_chunk in (*self._done.values(), *self._begun.values())
         )
 
     @property
     def done(self) -> list[EdgeChunkRecord]:
-        """The edge chunks trained to their end, in the order of their leases."""
+        """Edge chunks trained to their end, in the order of their leases."""
         return sorted(self._done.values(), key=lambda edge_chunk: edge_chunk.lease)
 
     @property
     def leases(self) -> int:
-        """The highest number that a lease has."""
+        """Highest number of a lease."""
         return self._lease
 
     @property
     def active(self) -> set[int]:
-        """The ranks that have a lease."""
+        """Ranks that have a lease."""
         return set(self._book.active)
 
     def grant(self, rank: int) -> Grant | None:
-        """Lease a bucket to a rank; None when there is none for it now."""
+        """Lease a bucket to a rank; None when none is free."""
         lease = self._book.acquire(rank, self._last.get(rank))
         if lease is None:
             return None
@@ -184,13 +185,13 @@ class IterationState:
         )
 
     def report(self, rank: int, report: Report) -> None:
-        """Take down what became of a rank's lease.
+        """Record a rank's report on its lease.
 
-        A rank that broke off the question with which it handed in a report hands it in again: that changes nothing,
-        even if it has a new lease, of which it never heard.
+        A rank that interrupted the request with which it sent a report sends the report again. The second report
+        changes nothing, even if the rank has a new lease, whose grant it never received.
 
         Raises:
-            ConflictError: it is not the lease the rank has.
+            ConflictError: the rank does not have this lease.
         """
         lease, edge_chunk = self._book.active.get(rank), report.edge_chunk
         if self._reported.get(rank) == edge_chunk.lease:
@@ -213,10 +214,10 @@ class IterationState:
             self._done[lease.bucket] = self._fresh[edge_chunk.lease] = edge_chunk
 
     def store(self, name: str, stored: StoredObject) -> None:
-        """Take down that a partition is stored.
+        """Record that a partition is stored.
 
         Raises:
-            ConflictError: it is not one of the iteration's, or older than what is stored.
+            ConflictError: the partition does not belong to the iteration, or is older than the stored one.
         """
         key = self._keys.get(name)
         if key is None or (key in self._stored and self._stored[key].lease > stored.lease):
@@ -231,7 +232,7 @@ class IterationState:
         return [key for key, place in self._places.items() if place.generation > self._generation(key)]
 
     def progress(self, number: int, *, spec: str, writer_epoch: int, shared: dict[str, StoredObject]) -> PartialRecord:
-        """Return what would survive a crash now, as record ``number``."""
+        """Return record ``number``: the work that would survive a crash now."""
         for edge_chunk in [edge_chunk for edge_chunk in self._fresh.values() if self._is_durable(edge_chunk)]:
             self._durable.append(edge_chunk)
             del self._fresh[edge_chunk.lease]

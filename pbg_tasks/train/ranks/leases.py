@@ -1,6 +1,7 @@
-"""Which rank trains which bucket: leases that share no partition (PBG's lock server).
+"""Leases of buckets that share no partition (PBG's lock server).
 
-Pure bookkeeping: no threads, no clock, no I/O; so ``benchmarks/scaling`` simulates a gang with the coordinator's own.
+The module only keeps records, without threads, clock or I/O, so that ``benchmarks/scaling`` simulates a gang with the
+coordinator's own code.
 """
 
 from __future__ import annotations
@@ -21,14 +22,15 @@ if TYPE_CHECKING:
 
 
 class Lease(NamedTuple):
-    """A bucket that one rank trains.
+    """Right of one rank to train a bucket.
 
     Attributes:
-        number: rises with every grant, so that of two who trained a partition the later one has the higher.
-        rank: who trains it.
-        bucket: what is trained.
-        keys: its partitions, which no other lease has; those of types with one partition are shared, and not here.
-        last: of them, those that no other bucket of the iteration needs any more.
+        number: number that rises with every grant, so that of two leases that trained a partition the later has the
+            higher.
+        rank: rank that trains the bucket.
+        bucket: bucket that is trained.
+        keys: partitions of the bucket, which no other lease has; types with one partition are shared, and not listed.
+        last: those of ``keys`` that no other bucket of the iteration needs any more.
     """
 
     number: int
@@ -39,27 +41,27 @@ class Lease(NamedTuple):
 
 
 class LeaseBook:
-    """Leases the buckets of one iteration.
+    """Record of the leases of one iteration.
 
-    A bucket may be leased when no active lease has a partition it needs. Of those that may, the one that costs the rank
-    least I/O is chosen: the fewest entities in partitions that it has to read or write, going there from ``old``; of
-    equal ones the first in ``buckets``. A partition counts as its type's mean, as in PBG: else small differences in
-    size would settle the order.
+    A bucket may be leased when no active lease has a partition that it needs. Among those buckets, the one that costs
+    the rank least I/O after ``old`` is chosen: the fewest entities in partitions that it has to read or write; among
+    equal ones the first in ``buckets``. A partition counts as its type's mean, as in PBG, because otherwise small
+    differences in size would determine the order.
 
     Args:
-        config: says what buckets need.
-        counts: entities of every partition.
-        buckets: all of the iteration, the preferred ones first.
-        done: of them, those an earlier gang has trained and stored.
-        trained: partitions that have been trained from the start of the run on, beside those of ``done``.
-        tree: whether a bucket has to wait until all left-hand or all right-hand partitions it needs have been trained,
-            so that all vectors grow out of one start and lie in one space (``distributed_tree_init_order``); right
-            for the first iteration of a cold start only.
-        first_number: of the first lease.
+        config: the partitions that buckets need.
+        counts: number of entities of every partition.
+        buckets: all buckets of the iteration, the preferred ones first.
+        done: those of them that an earlier gang has trained and stored.
+        trained: partitions that were trained since the start of the run, in addition to those of ``done``.
+        tree: whether a bucket has to wait until all left-hand or all right-hand partitions that it needs were trained,
+            so that all vectors grow out of one start and share one space (``distributed_tree_init_order``); right for
+            the first iteration of a cold start only.
+        first_number: number of the first lease.
 
     Attributes:
         active: the lease of each rank that has one.
-        left: buckets not done, leased ones included.
+        left: number of buckets that are not done, including leased ones.
     """
 
     def __init__(
@@ -83,17 +85,17 @@ class LeaseBook:
 
         lhs, rhs = Layout(config).sides(Bucket(0, 0))
         place_of = {key: place for place, key in enumerate(self._keys)}
-        # What each bucket needs, as places in _keys: shapes (types, buckets).
+        # Partitions that each bucket needs, as places in _keys: shapes (types, buckets).
         self._lhs_TB = _needed(place_of, lhs, [bucket.lhs for bucket in buckets])
         self._rhs_TB = _needed(place_of, rhs, [bucket.rhs for bucket in buckets])
         self._needs_TB = np.concatenate([self._lhs_TB, self._rhs_TB])
-        # The entities of each; none where the left-hand side has the same partition already.
+        # The entities of each; none where the left-hand side already has the same partition.
         weights = np.array(_mean_counts(self._keys, counts), np.int64)
         twice_TB = (self._rhs_TB[:, None] == self._lhs_TB).any(axis=1)
         rhs_weights_TB = np.where(twice_TB, 0, weights[self._rhs_TB])
         self._weights_TB = np.concatenate([weights[self._lhs_TB], rhs_weights_TB])
 
-        # How many times open buckets need each partition.
+        # Number of open buckets that need each partition.
         self._wanted = np.bincount(self._needs_TB[:, self._open].ravel(), minlength=len(self._keys))
         self._locked = np.zeros(len(self._keys), bool)
         self._trained = np.zeros(len(self._keys), bool)
@@ -109,11 +111,11 @@ class LeaseBook:
         """Lease a bucket.
 
         Args:
-            rank: who asks; it has no lease.
+            rank: rank that requests a bucket; it has no lease.
             old: the bucket whose partitions it still has in memory, if any.
 
         Returns:
-            The lease; None when all buckets are done, or none may be leased now: ask again.
+            The lease; None when all buckets are done, or none may be leased now, so that the rank has to ask again.
         """
         if rank in self.active:
             raise RuntimeError(f"rank {rank} asks for a bucket while it has {self.active[rank].bucket}: a bug")
@@ -133,10 +135,10 @@ class LeaseBook:
         return lease
 
     def release(self, rank: int) -> Lease:
-        """End the lease of a rank: its bucket is done.
+        """End the lease of a rank whose bucket is done.
 
         Raises:
-            KeyError: it has none.
+            KeyError: the rank has no lease.
         """
         lease, place = self._end(rank)
         self._trained[self._needs_TB[:, place]] = True
@@ -144,10 +146,12 @@ class LeaseBook:
         return lease
 
     def give_back(self, rank: int) -> Lease:
-        """End the lease of a rank: its bucket is not done, and may be leased again.
+        """End the lease of a rank whose bucket is not done.
+
+        The bucket may be leased again.
 
         Raises:
-            KeyError: it has none.
+            KeyError: the rank has no lease.
         """
         lease, place = self._end(rank)
         self._open[place] = True
@@ -161,17 +165,21 @@ class LeaseBook:
         return lease, place
 
     def _candidates(self) -> NDArray[np.intp]:
-        """Return the places of the buckets that may be leased now, in their order."""
+        """Return the ascending places of the buckets that may be leased."""
         mask: NDArray[np.bool_] = self._open & ~self._locked[self._needs_TB].any(axis=0)
         if self._tree:
             connected = mask & (self._trained[self._lhs_TB].all(axis=0) | self._trained[self._rhs_TB].all(axis=0))
-            # Any bucket may be the first. What PBG counts as trained while it still is, is locked: that is the same.
+            # Any bucket may be the first. Partitions that PBG counts as trained while they still are being trained are
+            # locked, which has the same effect.
             if self.active or connected.any():
                 mask = connected
         return np.flatnonzero(mask)
 
     def _costs(self, places: NDArray[np.intp], old: Bucket | None) -> NDArray[np.int64]:
-        """Return what going from ``old`` to each bucket costs, less what all of ``old`` does."""
+        """Return the cost of going from ``old`` to each bucket.
+
+        The cost of giving up all of ``old`` is left out, because it is the same for each.
+        """
         held = np.zeros(len(self._keys), bool)
         if old is not None:
             held[self._needs_TB[:, self._places[old]]] = True
@@ -181,11 +189,13 @@ class LeaseBook:
 
 
 def useful_ranks(config: ModelConfig) -> int:
-    """Return how many ranks can train at once for most of an iteration; more would wait.
+    """Return the number of ranks that can train at once.
 
-    A bucket takes two of the partitions of a type that stands on both sides, so half as many buckets as there are
-    partitions are disjoint. With different types on the sides it is the smaller number of partitions, and types with
-    one partition limit nothing.
+    It holds for most of an iteration; further ranks would wait.
+
+    A bucket takes two of the partitions of a type that is on both sides, so half as many buckets as there are
+    partitions are disjoint. With different types on the sides the smaller number of partitions counts, and types with
+    one partition are no limit.
     """
     counts = (config.partitions("lhs"), config.partitions("rhs"))
     limit = min((count for count in counts if count > 1), default=1)
@@ -205,13 +215,16 @@ def _partitioned(config: ModelConfig) -> list[PartitionKey]:
 def _needed(
     place_of: Mapping[PartitionKey, int], types: Mapping[str, PartitionKey], indices: list[int]
 ) -> NDArray[np.intp]:
-    """Return the places of the partitions with these indices of the partitioned types, shape (types, indices)."""
+    """Return the places of partitions, shape (types, indices).
+
+    They are the partitions with these indices of each partitioned type.
+    """
     firsts = [place_of[PartitionKey(name, 0)] for name in types if PartitionKey(name, 0) in place_of]
     return np.array(firsts, np.intp)[:, None] + np.array(indices, np.intp)
 
 
 def _mean_counts(keys: Sequence[PartitionKey], counts: Mapping[PartitionKey, int]) -> list[int]:
-    """Return, for each partition, the mean over all of its type, rounded, at least 1."""
+    """Return each partition's rounded mean of its type, at least 1."""
     of_type: dict[str, list[int]] = {}
     for key in keys:
         of_type.setdefault(key.entity, []).append(counts[key])

@@ -1,6 +1,7 @@
-"""What each process of a gang has in memory, by how ranks exchange partitions and shared parameters.
+"""Memory shares of each process of a gang.
 
-It can be told without torch, so that a plan can.
+They follow from the way in which ranks exchange partitions and shared parameters. The module works without torch, so
+that a plan can use it.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ if TYPE_CHECKING:
 
 
 def gang_part(config: ModelConfig, *, rank: int, world: int, servers: int) -> GangPart:
-    """Return what one process of a gang holds.
+    """Return the partitions and shared parameters of one process.
 
     Args:
         config: the model, ``num_partitions`` resolved.
-        rank: of the process; partition servers come after the trainers.
-        world: trainers.
-        servers: dedicated partition servers; -1: each trainer is one; 0: partitions go through the store.
+        rank: rank of the process; partition servers come after the trainers.
+        world: number of trainers.
+        servers: number of dedicated partition servers; -1: each trainer is one; 0: partitions go through the store.
     """
     needed = Layout(config).needed()
     counts = {name: entity.num_partitions for name, entity in config.entities.items()}
@@ -29,8 +30,8 @@ def gang_part(config: ModelConfig, *, rank: int, world: int, servers: int) -> Ga
     served, passing = {}, {}
     for name, sides in needed.items():
         if counts[name] > 1 and sides and keepers and index >= 0:
-            served[name] = len(range(index, counts[name], keepers))  # as ``partition_server.owner`` deals them out
-            coming = -(-world * sides // keepers)  # when all ranks hand in a bucket at once
+            served[name] = len(range(index, counts[name], keepers))  # as ``partitions.server.owner`` distributes them
+            coming = -(-world * sides // keepers)  # when all ranks bring the partitions of a bucket at once
             passing[name] = min(served[name], coming) + min(served[name], 1)
     if rank >= world:
         return GangPart({}, served, passing, 0.0)

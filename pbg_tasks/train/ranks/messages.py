@@ -1,4 +1,4 @@
-"""What trainers and the coordinator say to each other about buckets, each as one JSON object."""
+"""Messages between trainers and the coordinator, each one JSON object."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ if TYPE_CHECKING:
 
 
 class Source(Frozen):
-    """Where a partition is; with nothing set it is as it was before the gang began.
+    """Location of a partition.
+
+    Where no attribute is set, the partition is as before the gang began.
 
     Attributes:
         generation: number of the lease that trained it last.
         served: whether its server has it in memory.
-        stored: where it is stored, where it is not served.
+        stored: its stored object, where it is not served.
     """
 
     generation: int = 0
@@ -33,14 +35,14 @@ class Grant(Frozen):
     """A bucket to train.
 
     Attributes:
-        lease: its number.
-        lhs: partition.
-        rhs: partition.
-        seen: edges of the iteration trained by anyone before.
-        batches: of the bucket trained before, with ``edges`` edges.
+        lease: number of the lease.
+        lhs: partition of the left-hand side.
+        rhs: partition of the right-hand side.
+        seen: number of edges of the iteration that any rank trained before.
+        batches: number of batches of the bucket that were trained before, with ``edges`` edges.
         drawn: state of the generator after them, where it is known.
-        sources: where its partitions are, by PBG's file name.
-        last: of these names, those of partitions that no bucket of the iteration needs after this one.
+        sources: locations of its partitions, by PBG's file name.
+        last: those of these names whose partitions no later bucket of the iteration needs.
     """
 
     lease: int
@@ -55,17 +57,17 @@ class Grant(Frozen):
 
     @property
     def bucket(self) -> Bucket:
-        """What is trained."""
+        """Bucket that is trained."""
         return Bucket(self.lhs, self.rhs)
 
 
 class Report(Frozen):
-    """What became of a bucket.
+    """Report on a leased bucket.
 
     Attributes:
-        edge_chunk: what was trained under this lease.
-        stopped: whether that was not its end.
-        objects: its partitions, by PBG's file name, where the rank has stored them itself.
+        edge_chunk: record of the training under this lease.
+        stopped: whether the training stopped before the bucket's end.
+        objects: stored partitions of the bucket, by PBG's file name, where the rank has stored them itself.
     """
 
     edge_chunk: EdgeChunkRecord

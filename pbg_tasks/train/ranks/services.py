@@ -1,4 +1,4 @@
-"""What a process of a gang offers to the others, and its way to what they offer."""
+"""Services of a gang's process, and connections to those of others."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
     from pbg_tasks.train.ranks.transport.wire import Address, Connection
 
 JOIN_SECONDS = 600.0
-"""How long ranks wait for the others to come: their images may have to be pulled first."""
+"""Seconds to wait for the other ranks, whose images may have to be pulled."""
 CONNECT_SECONDS = 20.0
 LEASES, RECORDS = "leases", "records"
-"""Services of the coordinator: who trains what, and what is stored behind the training."""
+"""Services of the coordinator: leases of buckets, and records of stored objects."""
 
 
 class Services:
-    """This process's services, and its way to those of others.
+    """Services of this process, and connections to those of others.
 
     Attributes:
-        agreed: what rank 0 found.
-        server: the partitions that this process keeps for others; None if none.
+        agreed: findings of rank 0.
+        server: partitions that this process keeps for others; None if it keeps none.
     """
 
     def __init__(
@@ -55,10 +55,12 @@ class Services:
 
     @contextmanager
     def open(self, found: Mapping[str, Any]) -> Iterator[None]:
-        """Learn where the others are, and belong to the gang from now on: whoever falls silent is noticed.
+        """Exchange addresses and join the gang.
+
+        From now on a silent rank is noticed.
 
         Args:
-            found: by rank 0, of the checkpoint.
+            found: findings of rank 0 on the checkpoint.
         """
         with self._listener as listener:
             shared = self._gang.share({"address": list(listener.address), **found})
@@ -80,7 +82,10 @@ class Services:
         stack: ExitStack,
         services: Mapping[str, Callable[[Connection], None]] | None = None,
     ) -> None:
-        """Offer the other services, and wait until everyone does: a rank may have read gigabytes before."""
+        """Offer the other services, and wait until every process does.
+
+        A rank may have to read gigabytes before.
+        """
         config, self._partition_store = partition_store.config, partition_store
         offered = dict(services or {})
         if self.env.role == "trainer":
@@ -93,7 +98,7 @@ class Services:
         self._gang.barrier(timeout=JOIN_SECONDS, check=self._member.check)
 
     def find(self, client: CoordinatorClient | None = None) -> CoordinatorClient:
-        """Find the coordinator: ``client`` where it is here."""
+        """Return a client of the coordinator: on its rank, ``client``."""
         self._records = client or self._remote(RECORDS)
         self._client = client or self._remote(LEASES)
         return self._client
@@ -104,7 +109,7 @@ class Services:
         return CoordinatorClient.remote(connection, self._member.check)
 
     def _hang_up(self, membership: Membership) -> None:
-        """Wait no longer for answers of a rank 0 that is silent."""
+        """Interrupt waiting for answers of a silent rank 0."""
         if membership.leaderless:
             for connection in self._to_lead:
                 connection.close()
@@ -115,8 +120,8 @@ class Services:
         """Connect to every other rank.
 
         Args:
-            exchange: makes one of shared parameters, with the servers of all ranks.
-            stack: closes it.
+            exchange: makes the exchange of shared parameters, given the servers of all ranks.
+            stack: closes the exchange.
         """
         config, world = self._partition_store.config, self.env.world
         partitions = None
@@ -128,13 +133,13 @@ class Services:
         stack.callback(parameters.close)
         return Links(self._client, self._member, self._partition_store, parameters, partitions, self.server)
 
-    def _link(self, rank: int, service: str, own: Any) -> Any:  # noqa: ANN401 - what ``service`` has here, or a way to it
+    def _link(self, rank: int, service: str, own: Any) -> Any:  # noqa: ANN401 - the service itself, or a connection to it
         return own if rank == self.env.rank else self._connect(rank, service)
 
     def _connect(self, rank: int, service: str) -> Connection:
         return connect(self._addresses[rank], self._credentials, service, timeout=CONNECT_SECONDS)
 
     def _store(self, key: PartitionKey, table: Table, lease: int) -> None:
-        """Store a partition behind the training, and tell the coordinator."""
+        """Store a partition behind the training, and report it to the coordinator."""
         stored = self._partition_store.put(key, table, f"{lease}.{self.env.rank}", lease=lease)
         self._records.stored(embeddings_file_name(*key, self._partition_store.stamp.version), stored)

@@ -1,4 +1,7 @@
-"""What all ranks share is stored behind their training: one store after another, in a thread that nobody waits for."""
+"""Stores of the shared parameters behind the training.
+
+They are made one after another, in a thread for which no rank waits.
+"""
 
 from __future__ import annotations
 
@@ -13,30 +16,30 @@ if TYPE_CHECKING:
 
     from pbg_tasks.checkpoint import StoredObject
 
-_SPACING = 10.0  # times as long as the last store took, until the next begins
+_SPACING = 10.0  # factor of the last store's duration before the next begins
 
 
 class SharedStores:
-    """Stores it now and then; all threads may call it.
+    """Repeated stores of the shared parameters; all threads may call it.
 
     Args:
-        store: called with a number that rises; returns what it stored by PBG's file name.
-        tell: told what was stored, in the thread that stores.
-        every: seconds between two stores, at least; 0: only ``now`` stores.
+        store: called with a number that rises; returns the stored objects by PBG's file name.
+        on_stored: called with the stored objects, in the thread that stores.
+        every: least number of seconds between two stores; 0: only ``now`` stores.
 
     Attributes:
-        every: as given.
+        every: the argument.
     """
 
     def __init__(
         self,
         store: Callable[[int], dict[str, StoredObject]],
-        tell: Callable[[dict[str, StoredObject]], None],
+        on_stored: Callable[[dict[str, StoredObject]], None],
         *,
         every: float,
     ) -> None:
         self.every = every
-        self._store, self._tell = store, tell
+        self._store, self._on_stored = store, on_stored
         self._changed = threading.Condition()
         self._busy = self._again = False
         self._resting = True
@@ -46,23 +49,25 @@ class SharedStores:
 
     @property
     def failed(self) -> bool:
-        """Whether nothing more is stored, for a reason that ``check`` raises."""
+        """Whether nothing more is stored; ``check`` raises the reason."""
         return self._error is not None
 
     def begin(self) -> None:
-        """Let it be stored by itself from now on."""
+        """Allow stores by the clock from now on."""
         with self._changed:
             self._resting = False
 
     def ask(self) -> None:
-        """Begin to store, if it is time to and nothing is being stored."""
+        """Begin a store, if one is due and none is under way."""
         with self._changed:
             idle = not (self._busy or self._resting or self.failed)
             if self.every and idle and time.monotonic() >= self._due:
                 self._start()
 
     def insist(self) -> None:
-        """Begin to store, as soon as what is being stored is; also when the store had failed, which may be over.
+        """Begin a store as soon as possible, also after an error.
+
+        A store under way is finished first. The error may have passed.
 
         After ``now``, and before ``begin``, there is nothing to store.
         """
@@ -77,10 +82,12 @@ class SharedStores:
                 self._start()
 
     def now(self) -> dict[str, StoredObject]:
-        """Store here, once what is being stored is, and nothing more by itself until ``begin``.
+        """Store in this thread, after a store under way has ended.
+
+        No further store begins until ``begin``.
 
         Raises:
-            PbgError: why nothing can be stored.
+            PbgError: the reason why nothing can be stored.
         """
         with self._changed:
             self._resting, self._again = True, False
@@ -95,12 +102,16 @@ class SharedStores:
                 self._changed.notify_all()
 
     def wait(self, seconds: float) -> bool:
-        """Tell whether nothing is being stored any more, after so many seconds at most."""
+        """Wait for a store under way, for a limited time.
+
+        Returns:
+            Whether no store is under way.
+        """
         with self._changed:
             return self._changed.wait_for(lambda: not self._busy, seconds)
 
     def check(self) -> None:
-        """Raise why nothing more is stored, if so."""
+        """Raise the error that ended the stores, if there is one."""
         if self._error is not None:
             raise self._error
 
@@ -117,18 +128,18 @@ class SharedStores:
         self._due = ended + max(self.every, _SPACING * (ended - started))
         return stored
 
-    # What follows runs in the thread that stores.
+    # The methods below run in the thread that stores.
 
     def _work(self) -> None:
         try:
             while True:
-                self._tell(self._stored())
+                self._on_stored(self._stored())
                 with self._changed:
                     self._busy, self._again = self._again, False
                     self._changed.notify_all()
                     if not self._busy:
                         return
-        except BaseException as error:  # noqa: BLE001 - raised again by whoever asks the coordinator next
+        except BaseException as error:  # noqa: BLE001 - raised again at the next request
             with self._changed:
                 self._error, self._busy = error, False
                 self._changed.notify_all()

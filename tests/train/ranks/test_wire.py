@@ -219,8 +219,8 @@ class TestListener:
         with Listener(ZERO, {}, host="127.0.0.1") as listener:
             for number in range(1000):
                 listener._refuse(f"10.0.{number // 256}.{number % 256}", "so")
-            assert len(listener._refused) == wire._REFUSALS_SAID
-        assert capsys.readouterr().err.count("\n") == wire._REFUSALS_SAID
+            assert len(listener._refused) == wire._REFUSALS_LOGGED
+        assert capsys.readouterr().err.count("\n") == wire._REFUSALS_LOGGED
 
     def test_silent_strangers_do_not_keep_ranks_out(self, listen, monkeypatch):
         monkeypatch.setattr(wire, "_HANDSHAKE_SECONDS", 1.0)

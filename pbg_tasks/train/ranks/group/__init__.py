@@ -1,1 +1,1 @@
-"""Membership of a gang: meeting, heartbeats, loss of a rank."""
+"""Membership of a gang: meeting, heartbeats, and loss of a rank."""

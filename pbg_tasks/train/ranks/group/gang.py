@@ -1,8 +1,9 @@
-"""The gang of a distributed training: processes that know their places, meet, and agree.
+"""The gang of a distributed training.
 
-They agree and wait for each other in the store where they meet; what is trained travels over ``wire``. No process group
-of torch's is formed: gloo listens at a port of its own and lets every stranger in that connects. Nothing here waits
-without a limit: a rank that never comes is named, and a call of torch's that hangs is left behind in its thread.
+Its processes know their ranks, meet, and agree. They agree and wait for each other in the store where they meet;
+partitions and parameters are exchanged over ``wire``. No process group of torch is formed, because gloo listens at a
+port of its own and admits every process that connects. Every wait has a limit: a rank that never comes is named, and a
+call of torch that hangs is abandoned in its thread.
 """
 
 from __future__ import annotations
@@ -28,32 +29,34 @@ from pbg_tasks.train.ranks.transport.handshake import Credentials
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from torch.distributed import Store  # type: ignore[attr-defined]  # public, says the manual
+    from torch.distributed import Store  # type: ignore[attr-defined]  # torch's manual documents it
 
 __all__ = ["Gang", "RankEnv"]
 
 Made = TypeVar("Made")
 
-_GRACE = 5.0  # seconds that torch may take beyond what it was given
-_SILENCE = 40.0  # seconds without any progress once all are there, or of the place where they meet before
-_PARTING_SECONDS = 3.0  # in which the others can read a round, before rank 0 may take the store away
+_GRACE = 5.0  # seconds that torch may take beyond its own limit
+_SILENCE = 40.0  # seconds without an answer of the meeting point, or without progress after all have come
+_PARTING_SECONDS = 3.0  # in which the others can read a round, before rank 0 may end the store
 _PROOF = 64  # hexadecimal digits of a SHA-256
-_LOOK_SECONDS = 0.1  # between two looks at whether it is of any use to wait
+_LOOK_SECONDS = 0.1  # between two checks of a wait
 
 
 class Gang:
-    """The processes of one distributed training, as ``join`` makes it.
+    """The processes of one distributed training.
+
+    ``join`` makes it.
 
     Args:
         env: of this process.
-        store: in which all processes leave what the others wait for.
+        store: store with the messages that the processes exchange while they wait for each other.
         host: the address under which the others reach this process.
-        secret: the gang's token, which proves what is left there; empty where it is not known yet.
+        secret: the gang's token, which authenticates these messages; empty where it is not known yet.
 
     Attributes:
         env: of this process.
-        host: the address under which the others reach it.
-        credentials: what it shows to the others.
+        host: the address under which the others reach this process.
+        credentials: proof of membership for connections to the others.
     """
 
     credentials: Credentials
@@ -64,23 +67,23 @@ class Gang:
 
     @classmethod
     def join(cls, env: RankEnv, spec: str, *, token: str | None = None, timeout: float = 60.0) -> Self:
-        """Meet the others.
+        """Meet the other processes.
 
         Args:
             env: of this process.
             spec: hash of the run spec.
-            token: the gang's secret (``PBG_RUN_TOKEN``), the same for all; None: rank 0 draws one and shares it where
-                all meet, so that nothing but the network keeps strangers out.
-            timeout: seconds in which all have to come.
+            token: the gang's secret (``PBG_RUN_TOKEN``), the same for all; None: rank 0 draws one and shares it at the
+                meeting point, so that only the network keeps other processes out.
+            timeout: seconds in which all must come.
 
         Raises:
-            RankLostError: some did not come, or went again, or rank 0 is silent.
+            RankLostError: a rank did not come, or ended again, or rank 0 is silent.
             ConfigError: the processes do not fit together (spec, version, number or token differ, or two have one
-                rank), or cannot meet where they are told to; the token is too short.
+                rank), or cannot meet at the configured place; the token is too short.
         """
-        import_module("torch.distributed")  # which takes seconds that are not waiting
+        import_module("torch.distributed")  # importing it takes seconds that must not count as waiting
         if token is not None:
-            Credentials(token.encode(), spec, env.rank, env.role)  # finds fault with it before anyone waits
+            Credentials(token.encode(), spec, env.rank, env.role)  # checks it before any process waits
         pulse = _Pulse(env.meeting_point)
         work = partial(cls._form, env, spec, token, timeout, pulse)
         return _bounded(timeout + _SILENCE + _GRACE, work, pulse.check)
@@ -96,13 +99,15 @@ class Gang:
         return gang
 
     def share(self, document: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Give every rank a small JSON object of each rank; all have to call it at about the same time.
+        """Exchange a small JSON object among all ranks.
+
+        All ranks have to call it at about the same time.
 
         Returns:
-            One object a rank, in the order of ranks.
+            The object of each rank, in the order of ranks.
 
         Raises:
-            RankLostError: a rank is gone or does not call it in time.
+            RankLostError: a rank has ended or does not call it in time.
         """
         return _bounded(_SILENCE + _GRACE, lambda: self._round(document, _SILENCE))
 
@@ -110,16 +115,19 @@ class Gang:
         """Wait until every rank calls this.
 
         Args:
-            timeout: seconds in which all have to.
-            check: raises, when waiting has become useless.
+            timeout: seconds in which all must call it.
+            check: called meanwhile; it raises an error when waiting has become useless.
 
         Raises:
-            RankLostError: a rank is gone or does not call it in time.
+            RankLostError: a rank has ended or does not call it in time.
         """
         _bounded(timeout + _GRACE, lambda: self._round({}, timeout), check)
 
     def _round(self, document: Mapping[str, Any], seconds: float) -> list[dict[str, Any]]:
-        """Store an object, and return those of all ranks, in their order, once all have come to this round."""
+        """Store an object, and return those of all ranks.
+
+        It waits until all have come to this round. The objects are in the order of ranks.
+        """
         number, self._rounds = self._rounds, self._rounds + 1
         keys = [f"rounds/{number}/{rank}" for rank in range(self.env.size)]
         try:
@@ -135,7 +143,7 @@ class Gang:
                 raise RankLostError(f"no message of rank {ranks} for {seconds:g} s: see how it ended") from None
             documents = [self._read(key) for key in keys]
             self._part(number)
-        except RuntimeError as error:  # torch's
+        except RuntimeError as error:  # from torch
             reason = str(error).partition("\n")[0]
             where = self.env.meeting_point
             raise RankLostError(f"rank 0, or what it shares at {where}, is gone: {reason}") from None
@@ -155,7 +163,10 @@ class Gang:
         return parse_object(text.encode())
 
     def _part(self, number: int) -> None:
-        """Let rank 0 go on when the others have read: it takes the store away with it."""
+        """Let rank 0 continue after the others have read.
+
+        The store ends with rank 0.
+        """
         key = f"rounds/{number}/read"
         self._store.add(key, 1)
         deadline = time.monotonic() + _PARTING_SECONDS
@@ -164,7 +175,10 @@ class Gang:
 
 
 class _Pulse:
-    """When the place where ranks meet last answered; a stopped rank 0 takes connections and says nothing."""
+    """Time of the last answer from the meeting point.
+
+    A stopped rank 0 accepts connections and sends nothing.
+    """
 
     def __init__(self, where: str) -> None:
         self._where, self._last = where, time.monotonic()
@@ -173,12 +187,15 @@ class _Pulse:
         self._last = time.monotonic()
 
     def check(self) -> None:
-        if time.monotonic() - self._last > _SILENCE + _GRACE:  # torch's own limits come first, and say more
+        if time.monotonic() - self._last > _SILENCE + _GRACE:  # torch's own limits come first, and have better messages
             raise RankLostError(f"rank 0, or what it shares at {self._where}, does not answer for {_SILENCE:g} s")
 
 
 def _bounded(seconds: float, work: Callable[[], Made], check: Callable[[], None] = lambda: None) -> Made:
-    """Do something in a thread, which is left behind if it takes too long; signals are handled meanwhile."""
+    """Run a function in a thread for a limited time.
+
+    A thread that takes longer is abandoned. Signals are handled meanwhile.
+    """
     future: Future[Made] = Future()
 
     def run() -> None:

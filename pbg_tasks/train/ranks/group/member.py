@@ -1,4 +1,7 @@
-"""This process in its gang: told to end from outside, or by what became of another rank."""
+"""Membership of this process in its gang.
+
+It ends by a signal, or by the failure of another rank.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,11 @@ if TYPE_CHECKING:
 
 
 class Member:
-    """Knows whether this rank has to stop, and why.
+    """State of this rank's membership: whether it has to stop, and why.
 
     Attributes:
-        evicted: set, by a signal's handler, when the process was told to end.
-        doing: what the others are told if this rank is lost.
+        evicted: set by a signal's handler, when the process has to end.
+        doing: text that is reported to the others if this rank is lost.
     """
 
     def __init__(self) -> None:
@@ -24,12 +27,15 @@ class Member:
         self._membership: Membership | None = None
 
     def join(self, membership: Membership) -> None:
-        """Belong to a gang; before, and without one, nobody else can break it."""
+        """Join a gang.
+
+        Before, and without a gang, no other process can break it.
+        """
         self._membership = membership
 
     @property
     def doing(self) -> str:
-        """What this rank is at."""
+        """Present work of this rank."""
         return "" if self._membership is None else self._membership.doing
 
     @doing.setter
@@ -38,15 +44,15 @@ class Member:
             self._membership.doing = text
 
     def stopping(self) -> bool:
-        """Tell whether to stop at the next batch."""
+        """Return whether to stop at the next batch."""
         return self.evicted.is_set() or (self._membership is not None and self._membership.broken.is_set())
 
     def check(self) -> None:
-        """Go on, or say why not.
+        """Raise the reason to stop, if there is one.
 
         Raises:
-            EvictedError: this process was told to end.
-            PbgError: of the class of what broke the gang.
+            EvictedError: this process received SIGTERM.
+            PbgError: the gang is broken; the class is that of the error that broke it.
         """
         if self.evicted.is_set():
             raise EvictedError("told to end (SIGTERM); what was trained is stored, the next start goes on from there")
@@ -54,7 +60,10 @@ class Member:
             self._membership.check()
 
     def fail(self, error: BaseException) -> None:
-        """Tell the others that this rank goes, and why; the first who says so is heard."""
+        """Report to the others that this rank fails, and why.
+
+        The first report is the one that counts.
+        """
         if self._membership is not None:
             known = error if isinstance(error, PbgError) else PbgError(f"{type(error).__name__}: {error}")
             self._membership.fail(known)

@@ -1,8 +1,8 @@
-"""Who is in the gang, and that everyone learns within seconds when it is broken.
+"""Members of the gang, and quick notice of a broken gang.
 
 Every member keeps one connection to rank 0, on which both send a beat every few seconds. A connection that ends without
-a goodbye, a silence that lasts too long and a failure that a member reports are verdicts; the first one ends the gang,
-and rank 0 tells everyone. A member that loses rank 0 finds the verdict itself.
+a goodbye, a silence that lasts too long and a failure that a member reports are verdicts. The first verdict ends the
+gang, and rank 0 sends it to every member. A member that loses rank 0 finds the verdict itself.
 """
 
 from __future__ import annotations
@@ -25,25 +25,27 @@ if TYPE_CHECKING:
     from pbg_tasks.train.ranks.transport.wire import Address, Connection, Credentials
 
 SERVICE = "heartbeat"
-"""Under this name rank 0's listener offers ``MemberRegistry.serve``."""
+"""Name under which rank 0's listener offers ``MemberRegistry.serve``."""
 
-_BEAT = 2.0  # seconds between two of a member's
+_BEAT = 2.0  # seconds between two beats of a member
 _SILENCE = 20.0  # seconds
 _PATIENCE = 60.0  # seconds
-_LIMIT = 35.0  # seconds that a process may go on in a broken gang: with the silence before, and what ends it, 60
+_LIMIT = 35.0  # seconds that a process may continue in a broken gang; with the silence before and its end, 60
 _FAREWELL = 5.0  # seconds in which rank 0 confirms that a member leaves
 
 
 class MemberRegistry:
-    """Rank 0's list of the members, where verdicts are found; an error that ends its ``with`` block is one.
+    """Rank 0's registry of the members, in which verdicts are found.
+
+    An error that ends its ``with`` block is a verdict, too.
 
     Args:
-        ranks: all that are to come, rank 0 among them.
-        silence: seconds that a member may say nothing.
-        patience: seconds that a member may take to come after the first.
+        ranks: all expected ranks, including rank 0.
+        silence: seconds that a member may be silent.
+        patience: seconds in which all members must come after the first.
 
     Attributes:
-        verdict: why the gang is broken; None while it is not.
+        verdict: error that broke the gang; None while it is not broken.
     """
 
     def __init__(self, ranks: Iterable[int], *, silence: float = _SILENCE, patience: float = _PATIENCE) -> None:
@@ -57,10 +59,10 @@ class MemberRegistry:
         self._timer.daemon = True
 
     def serve(self, connection: Connection) -> None:
-        """Hear one member until it leaves or is lost: the service ``SERVICE``.
+        """Serve one member until it leaves or is lost: the service ``SERVICE``.
 
         Raises:
-            ConfigError: a member of this rank came before, or none was to come.
+            ConfigError: a member of this rank came before, or the rank is not expected.
         """
         peer = connection.peer
         with self._lock:
@@ -87,13 +89,16 @@ class MemberRegistry:
             connection.send("goodbye")
         except RankLostError as error:
             self.condemn(RankLostError(f"{error}; last heard of it: {doing}" if doing else str(error)))
-            connection.fail(self.verdict or error)  # it may be silent and yet alive
+            connection.fail(self.verdict or error)  # it may be silent and still run
         finally:
             with self._lock:
                 del self._present[peer.rank]
 
     def condemn(self, verdict: PbgError) -> None:
-        """Break the gang and tell every member why, unless it is broken or done."""
+        """Break the gang and send every member the verdict.
+
+        It has no effect on a gang that is broken or closed.
+        """
         with self._lock:
             if self.verdict is not None or self._closed:
                 return
@@ -104,7 +109,10 @@ class MemberRegistry:
                 member.send(ERROR, **error_fields(verdict))
 
     def close(self) -> None:
-        """Let the members go that are still there: nothing breaks the gang from now on."""
+        """Release the members that are still present.
+
+        Nothing breaks the gang afterwards.
+        """
         self._timer.cancel()
         with self._lock:
             self._closed = True
@@ -133,24 +141,26 @@ class MemberRegistry:
 
 
 class Membership:
-    """One rank's place in the gang, rank 0's too: leaving the ``with`` block is leaving the gang.
+    """Membership of one rank, rank 0 included.
+
+    It ends with its ``with`` block.
 
     Args:
         address: of rank 0's listener.
         credentials: of this process.
-        beat: seconds between two signs of life.
-        silence: seconds that rank 0 may say nothing, or take to answer.
-        limit: seconds after which the process is ended when it has not left a broken gang; None lets it hang.
+        beat: seconds between two beats.
+        silence: seconds that rank 0 may be silent, or take to answer.
+        limit: seconds after which a process that has not left a broken gang is ended; None: never.
 
     Attributes:
-        broken: set once the gang is.
-        verdict: why it is; None before.
-        leaderless: whether it is because rank 0 is gone or silent, and so nobody can be told anything.
-        doing: what this rank is at, for the others to read should it fall silent; whoever trains sets it.
+        broken: set when the gang is broken.
+        verdict: error that broke it; None before.
+        leaderless: whether it broke because rank 0 ended or is silent, so that no message can be sent to the others.
+        doing: present work of this rank, which rank 0 reports if it falls silent; the training sets it.
 
     Raises:
         RankLostError: rank 0 does not answer.
-        ConfigError: rank 0 is of another gang.
+        ConfigError: rank 0 belongs to another gang.
     """
 
     def __init__(
@@ -172,21 +182,24 @@ class Membership:
         self._callbacks: list[Callable[[], None]] = []
         self._leaving, self._parted = threading.Event(), threading.Event()
         self._connection = connect(address, credentials, SERVICE, timeout=silence)
-        for work in (self._show_life, self._hear):
+        for work in (self._show_life, self._receive):
             threading.Thread(target=work, name=f"membership {work.__name__}", daemon=True).start()
 
     def check(self) -> None:
-        """Return at once unless the gang is broken.
+        """Raise the verdict, if the gang is broken.
 
         Raises:
             RankLostError: a rank is lost.
-            PbgError: of the class that another rank failed with; the text names the rank.
+            PbgError: another rank failed; the class is that of its error, and the text names the rank.
         """
         if self.verdict is not None:
             raise type(self.verdict)(*self.verdict.args)
 
     def on_break(self, callback: Callable[[], None]) -> None:
-        """Call something, in another thread, when the gang breaks; here and now if it is broken."""
+        """Call a function in another thread when the gang breaks.
+
+        If the gang is broken, it is called at once in this thread.
+        """
         with self._lock:
             if self.verdict is None:
                 self._callbacks.append(callback)
@@ -194,16 +207,21 @@ class Membership:
         callback()
 
     def fail(self, error: BaseException) -> None:
-        """Break the gang, unless it is: this rank cannot go on. It may yet store what it has, and has to leave."""
+        """Break the gang, if it is not broken, because this rank cannot continue.
+
+        The rank may still store its work, and has to leave afterwards.
+        """
         if self.verdict is None:
             with contextlib.suppress(RankLostError):
                 self._connection.send(ERROR, **error_fields(error))
 
     def leave(self, error: BaseException | None = None) -> None:
-        """Leave the gang and return when rank 0 knows, or is gone.
+        """Leave the gang, and wait until rank 0 has confirmed.
+
+        The wait also ends where rank 0 has ended.
 
         Args:
-            error: why this rank cannot go on, if it has not said so; None if its work is done.
+            error: reason why this rank cannot continue, if it is not reported yet; None if its work is done.
         """
         if self._leaving.is_set():
             return
@@ -217,13 +235,13 @@ class Membership:
         self._watchdog.cancel()
 
     def _show_life(self) -> None:
-        with contextlib.suppress(RankLostError):  # which the other thread gets too
+        with contextlib.suppress(RankLostError):  # which the other thread gets, too
             while True:
                 self._connection.send("beat", doing=self.doing)
                 if self._leaving.wait(self._beat):
                     return
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         try:
             while (message := self._connection.receive(timeout=self._silence)).kind != "goodbye":
                 if message.kind == ERROR:
@@ -239,7 +257,7 @@ class Membership:
         with self._lock:
             if self.verdict is not None:
                 return
-            self._watchdog.arm(verdict)  # before anyone can react to the verdict, and hang
+            self._watchdog.arm(verdict)  # before another thread can react to the verdict, and hang
             self.verdict = verdict
             callbacks = list(self._callbacks)
         self.broken.set()
@@ -247,7 +265,7 @@ class Membership:
         for callback in callbacks:
             try:
                 callback()
-            except Exception as error:  # noqa: BLE001 - the others are to be called, whatever this one did
+            except Exception as error:  # noqa: BLE001 - the other callbacks have to be called nevertheless
                 say(f"while the gang broke: {type(error).__name__}: {error}")
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""Which of how many processes this one is, from whatever started it."""
+"""Rank of this process and number of processes, from the environment."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 
 ENVIRONMENT = "env://"
 INIT_METHOD = "PBG_INIT_METHOD"
-"""Variable with which a launcher says where its processes meet, whatever the config says."""
-_RANKS = ("RANK", "JOB_COMPLETION_INDEX")  # torchrun and our launcher, an Indexed Job of Kubernetes
+"""Variable with which a launcher overrides the config's meeting point."""
+_RANKS = ("RANK", "JOB_COMPLETION_INDEX")  # torchrun and this package's launcher; an Indexed Job of Kubernetes
 _MASTER = ("MASTER_ADDR", "MASTER_PORT")
 _LARGEST_PORT = 65535
 
 
 class RankEnv(NamedTuple):
-    """One process among those of a gang: trainers first, then partition servers.
+    """One process of a gang: trainers come first, then partition servers.
 
     Attributes:
-        rank: this process, from 0.
-        world: trainers.
-        servers: processes that only hold partitions.
-        init_method: where they meet, as torch writes it: ``env://``, ``tcp://HOST:PORT`` or ``file:///PATH``.
+        rank: rank of this process, from 0.
+        world: number of trainers.
+        servers: number of processes that only keep partitions.
+        init_method: meeting point, in torch's notation: ``env://``, ``tcp://HOST:PORT`` or ``file:///PATH``.
     """
 
     rank: int
@@ -39,17 +39,17 @@ class RankEnv(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Processes in all."""
+        """Number of all processes."""
         return self.world + self.servers
 
     @property
     def role(self) -> Role:
-        """What this process is for."""
+        """Role of this process."""
         return "trainer" if self.rank < self.world else "partition-server"
 
     @property
     def master(self) -> tuple[str, int] | None:
-        """Host and port of rank 0's store; None where a file takes its place."""
+        """Host and port of rank 0's store; None for a file."""
         if self.init_method == ENVIRONMENT:
             return os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
         url = urlsplit(self.init_method)
@@ -57,22 +57,23 @@ class RankEnv(NamedTuple):
 
     @property
     def meeting_point(self) -> str:
-        """Where they meet, for a person."""
+        """Meeting point, for messages."""
         return self.init_method if self.master is None else "{}:{}".format(*self.master)
 
     @classmethod
     def from_environment(cls, config: ModelConfig, *, rank: int | None = None) -> RankEnv | None:
-        """Find out the place of this process.
+        """Read the rank of this process from the environment.
 
-        The rank is the one given, else ``RANK``, else ``JOB_COMPLETION_INDEX``. ``WORLD_SIZE`` counts all processes,
-        partition servers too; without it there are as many as the config says. ``MASTER_ADDR`` and ``MASTER_PORT`` say
-        where rank 0 is, or else ``distributed_init_method`` does, which also comes first where a rank is given.
+        The rank is the one given, else ``RANK``, else ``JOB_COMPLETION_INDEX``. ``WORLD_SIZE`` is the number of all
+        processes, including partition servers; without it the config's numbers are used. The address of rank 0 is
+        ``MASTER_ADDR`` and ``MASTER_PORT``, or else ``distributed_init_method``, which also comes first where a rank is
+        given.
 
         Returns:
-            None for a process that trains alone.
+            The process; None where it trains alone.
 
         Raises:
-            ConfigError: something is missing or contradicts itself; the variable or key is named.
+            ConfigError: a setting is missing or contradicts another; the variable or key is named.
         """
         number, source = _own_rank(rank)
         size = number_of("WORLD_SIZE")
@@ -106,7 +107,7 @@ class RankEnv(NamedTuple):
 
 
 def _own_rank(given: int | None) -> tuple[int | None, str]:
-    """Return the rank of this process, and what says so."""
+    """Return the rank of this process, and the name of its source."""
     found = {name: number for name in _RANKS if (number := number_of(name)) is not None}
     if given is None:
         name = next(iter(found), "")
@@ -138,7 +139,7 @@ def _checked(method: str) -> str:
     url = urlsplit(method)
     try:
         sound = bool(url.hostname and url.port) if url.scheme == "tcp" else url.scheme == "file" and bool(url.path)
-    except ValueError:  # a port that is none
+    except ValueError:  # an invalid port
         sound = False
     if not sound:
         raise ConfigError(

@@ -1,7 +1,8 @@
-"""Where the processes of a gang meet: a store of torch's, at which each says who it is and waits for the others.
+"""Meeting point of a gang's processes, in a store of torch.
 
-They compare what has to be equal before any group is formed, so that a wrong spec, version or number of processes is
-said at once by everyone, where a group of torch's would hang; and whoever does not come is named.
+Each process stores its own settings there and waits for the others. Settings that have to be equal are compared before
+a group is formed, so that every process reports a wrong spec, version or number of processes at once, where a group of
+torch would hang. Processes that do not come are named.
 """
 
 from __future__ import annotations
@@ -25,26 +26,26 @@ from pbg_tasks.train.ranks.transport.host import common_host, is_loopback, own_h
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from torch.distributed import Store  # type: ignore[attr-defined]  # as below: public, says the manual
+    from torch.distributed import Store  # type: ignore[attr-defined]  # torch's manual documents it
 
     from pbg_tasks.train.ranks.group.rank_env import RankEnv
     from pbg_tasks.train.ranks.transport.wire import Address
 
-_LOOK_SECONDS = 0.05  # between two looks at who has come
-_PARTING_SECONDS = 3.0  # in which those that have come can hear a refusal
-_PORT_SECONDS = 5.0  # in which a gang that has just ended gives its port back
+_LOOK_SECONDS = 0.05  # between two looks at the arrivals
+_PARTING_SECONDS = 3.0  # in which the present processes can read a refusal
+_PORT_SECONDS = 5.0  # in which the port of a gang that has just ended becomes free
 _CALL_SECONDS = 1.0  # for one attempt to reach rank 0
 
 
 class Arrival(NamedTuple):
-    """What each process says of itself.
+    """Settings that each process stores at the meeting point.
 
     Attributes:
-        version: of this package.
+        version: version of this package.
         spec: hash of the run spec.
-        world: trainers.
-        servers: partition servers.
-        token: tells two run tokens apart without giving them away; empty where there is none.
+        world: number of trainers.
+        servers: number of partition servers.
+        token: digest that differs between run tokens without revealing them; empty where there is none.
         host: the address under which this process can be reached.
     """
 
@@ -56,7 +57,10 @@ class Arrival(NamedTuple):
     host: str
 
     def difference(self, other: Arrival) -> str:
-        """Return what has to be the same and is not, mine first, and what to do; empty if nothing."""
+        """Return a difference that must not be, with its repair.
+
+        This process's value comes first. The text is empty if there is none.
+        """
         if self.version != other.version:
             return f"pbg_tasks {self.version} and {other.version}: install one version everywhere"
         if self.spec != other.spec:
@@ -72,21 +76,21 @@ class Arrival(NamedTuple):
 
 
 def meet(env: RankEnv, spec: str, *, token: str | None, timeout: float, beat: Callable[[], None]) -> tuple[Store, str]:
-    """Wait until all processes are there and agree.
+    """Wait until all processes have come and agree.
 
     Args:
         env: of this process.
         spec: hash of the run spec.
         token: the gang's secret.
-        timeout: seconds in which all have to come.
-        beat: called again and again, unless a call of torch's hangs.
+        timeout: seconds in which all must come.
+        beat: called repeatedly, unless a call of torch hangs.
 
     Returns:
         A store for the group, and the address under which the others reach this process.
 
     Raises:
-        ConfigError: the processes do not fit together, or cannot meet where they are told to.
-        RankLostError: after ``timeout`` seconds some have not come.
+        ConfigError: the processes do not fit together, or cannot meet at the configured place.
+        RankLostError: a process has not come within ``timeout`` seconds.
     """
     from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
@@ -97,14 +101,17 @@ def meet(env: RankEnv, spec: str, *, token: str | None, timeout: float, beat: Ca
         host = own_host(env.master[0] if env.master else None)
         own = Arrival(__version__, spec, env.world, env.servers, tag, host)
         others = _call_roll(store, env, own, deadline, timeout, beat)
-    except RuntimeError as error:  # torch's
+    except RuntimeError as error:  # from torch
         reason = str(error).partition("\n")[0]
         raise RankLostError(f"rank 0, or what it shares at {env.meeting_point}, is gone: {reason}") from None
     return PrefixStore("group", store), common_host(host, [other.host for other in others])
 
 
 def _open(env: RankEnv, tag: str, deadline: float, beat: Callable[[], None]) -> Store:
-    """Open the store that all share; rank 0 makes it, unless torchrun has."""
+    """Open the shared store.
+
+    Rank 0 makes it, unless torchrun has made one.
+    """
     from torch.distributed import FileStore, PrefixStore  # type: ignore[attr-defined]
 
     master = env.master
@@ -112,7 +119,7 @@ def _open(env: RankEnv, tag: str, deadline: float, beat: Callable[[], None]) -> 
         path = Path(urlsplit(env.init_method).path)
         if not path.parent.is_dir():
             raise ConfigError(f"distributed_init_method: {env.init_method}: there is no directory {path.parent}")
-        # The file of a gang that was killed stays; for a gang with another token it is as good as new.
+        # The file of a gang that was killed stays; a gang with another token has other keys in it.
         return PrefixStore(tag, FileStore(str(path), env.size))
     ready_made = env.init_method == ENVIRONMENT and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True)
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "") if ready_made else ""
@@ -135,7 +142,10 @@ def _tcp_store(master: Address, deadline: float, listener: socket.socket | None 
 
 
 def _listen(master: Address, deadline: float) -> socket.socket:
-    """Take the port of the store, on the loopback interface alone where that is where the others are told to come."""
+    """Bind the port of the store.
+
+    It is bound on the loopback interface alone where the configured address is one of that interface.
+    """
     host, port = master
     local = is_loopback(host)
     last = min(deadline, time.monotonic() + _PORT_SECONDS)
@@ -154,7 +164,10 @@ def _listen(master: Address, deadline: float) -> socket.socket:
 
 
 def _await_master(master: Address, deadline: float, beat: Callable[[], None]) -> None:
-    """Wait for rank 0 more quietly than torch does: its name may be unknown for a while, and its port closed."""
+    """Wait until rank 0 accepts connections.
+
+    Its name may be unknown for a while, and its port closed. Torch would log each failure.
+    """
     while True:
         beat()
         try:
@@ -173,7 +186,7 @@ def _await_master(master: Address, deadline: float, beat: Callable[[], None]) ->
 def _call_roll(
     store: Store, env: RankEnv, own: Arrival, deadline: float, timeout: float, beat: Callable[[], None]
 ) -> list[Arrival]:
-    """Say that this process has come, and return what the others said."""
+    """Store this process's settings, and return those of the others."""
     store.add("came", 1)
     if store.add(f"claims/{env.rank}", 1) > 1:
         left = "" if env.master else f", unless an earlier gang left the file of {env.init_method}: then remove it"
@@ -204,10 +217,14 @@ def _call_roll(
         time.sleep(_LOOK_SECONDS)
 
 
-def _read_arrival(said: bytes) -> Arrival | None:
-    """Return what a process said of itself; of another version only that, and None where no rank would say it."""
+def _read_arrival(stored: bytes) -> Arrival | None:
+    """Parse the settings of a process.
+
+    Returns:
+        The settings; of another version only the version; None where they are not those of a rank.
+    """
     try:
-        document = parse_object(said)
+        document = parse_object(stored)
     except ValueError:
         return None
     version = document.get("version")
@@ -220,13 +237,16 @@ def _read_arrival(said: bytes) -> Arrival | None:
 
 
 def _refuse(store: Store, env: RankEnv, why: str) -> NoReturn:
-    """Say to all what is wrong, so that none waits for others that have given up."""
+    """Store a refusal, so that no process waits for ended ones."""
     store.set("refusal", why)
     _give_up(store, env, why)
 
 
 def _give_up(store: Store, env: RankEnv, why: str) -> NoReturn:
-    """End with a refusal, rank 0 when the others have heard it: it takes the store away with it."""
+    """Raise a refusal.
+
+    Rank 0 waits until the others have read it, because the store ends with rank 0.
+    """
     store.add("heard", 1)
     deadline = time.monotonic() + _PARTING_SECONDS
     while env.rank == 0 and store.add("heard", 0) < store.add("came", 0) and time.monotonic() < deadline:

@@ -1,4 +1,7 @@
-"""Ends a process that should have ended by itself: the last resort against whatever hangs."""
+"""Watchdog that ends a process which should have ended by itself.
+
+It is the last resort against whatever hangs.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +16,16 @@ from pbg_tasks.progress import say
 if TYPE_CHECKING:
     from pbg_tasks.errors import PbgError
 
-_LAST_WORDS = 1.0  # seconds in which a line is to be printed, for that may hang too
-_GRACE = 5.0  # seconds after which nothing of Python is relied on any more
+_LAST_WORDS = 1.0  # seconds in which a line has to be printed, as printing may hang, too
+_GRACE = 5.0  # seconds after which no Python code is relied on
 
 
 class Watchdog:
-    """Gives the process some time to end from the moment it is armed.
+    """Limit on the time of the process after the watchdog is armed.
 
     Args:
-        limit: seconds; None: for ever.
-        since: what happened when it is armed.
+        limit: seconds; None: no limit.
+        since: event at which it is armed, for the message.
     """
 
     def __init__(self, limit: float | None, *, since: str = "the gang broke") -> None:
@@ -35,12 +38,12 @@ class Watchdog:
         if self._limit is None:
             return
         self._armed = True
-        if sys.__stderr__ is not None:  # a thread in C: it comes through when another keeps the interpreter locked
+        if sys.__stderr__ is not None:  # a thread in C, which runs even where another one keeps the interpreter locked
             faulthandler.dump_traceback_later(self._limit + _GRACE, exit=True, file=sys.__stderr__)
         threading.Thread(target=self._wait, args=(self._limit, reason), name="watchdog", daemon=True).start()
 
     def cancel(self) -> None:
-        """Count no more."""
+        """Stop counting."""
         self._cancelled.set()
         if self._armed:
             faulthandler.cancel_dump_traceback_later()

@@ -1,1 +1,1 @@
-"""Shared parameters between ranks."""
+"""Exchange of shared parameters between ranks."""

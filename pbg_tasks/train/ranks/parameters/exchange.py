@@ -1,8 +1,9 @@
-"""Shared parameters while several ranks train them: each gives what it changed and takes what others did, all along.
+"""Exchange of shared parameters while several ranks train them.
 
-The mathematics is PBG's: a rank sends the difference to what it knew, the server adds it up and answers with the sum.
-So nothing is lost or counted twice, however the ranks take turns. Unlike PBG, Adagrad's sums of squared gradients are
-exchanged as well, as parameters of their own: adding up differences is the right way to merge them, too.
+Each rank continuously sends its changes and receives those of the others. The mathematics is PBG's: a rank sends the
+difference to the values that it knew, and the server adds it up and answers with the sum. So nothing is lost or counted
+twice, whatever the order of the ranks. Unlike PBG, the exchange includes Adagrad's sums of squared gradients, as
+parameters of their own, because adding up differences is the right way to merge them, too.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ if TYPE_CHECKING:
 
 
 class RemoteParameters:
-    """Does what a ``ParameterServer`` does, by asking one.
+    """Client of a remote ``ParameterServer``.
 
     Args:
-        connection: to its service.
-        traffic: what crosses the wire is counted here.
+        connection: connection to its service.
+        traffic: counter of the transferred bytes.
         timeout: seconds of silence after which the server counts as lost.
     """
 
@@ -47,7 +48,7 @@ class RemoteParameters:
         self._ask("seed", key, lengths, values)
 
     def swap(self, key: str, versions: np.ndarray, changed: np.ndarray, deltas: np.ndarray) -> ParameterUpdate:
-        """Add and ask; see ``ParameterStore``."""
+        """Add changes and return those of others; see ``ParameterStore``."""
         return ParameterUpdate(*self._ask("swap", key, versions, changed, deltas))
 
     def _ask(self, kind: str, key: str, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -57,31 +58,31 @@ class RemoteParameters:
         return answer
 
 
-_STALL_SHARE = 0.05  # of the workers' time, at most, they wait at the gate for what comes from others
-_CPU_SHARE = 0.1  # of a core, at most, exchanging takes from them
+_STALL_SHARE = 0.05  # share of the workers' time that they may wait at the step lock for an exchange
+_CPU_SHARE = 0.1  # share of a core that the exchange may take from them
 _PATIENCE_SECONDS = 1.0  # for an exchange under way, at the end
-_SHORTEST_PAUSE = 1e-3  # seconds; shorter ones cost more than they give, so they are saved up
+_SHORTEST_PAUSE = 1e-3  # seconds; shorter pauses cost more than they give, so they are saved up
 
 
 class ParameterExchange:
-    """Keeps this rank's shared parameters together with those of the others.
+    """Synchronization of this rank's shared parameters with those of the others.
 
     An iteration is: ``resume``, train, ``flush``; when all ranks have flushed (a barrier), ``pull`` gives all of them
     the same bits. Before the first, rank 0 calls ``seed`` and, after a barrier, all call ``pull``. From ``flush`` until
-    all have pulled (a barrier) nobody trains.
+    all have pulled (a barrier) no rank may train.
 
     Args:
         tensors: float32, contiguous, by name; trained in place.
-        servers: of all trainers, in the order of ranks; one's own needs no connection.
-        step_lock: every training step is taken inside.
-        interval: seconds between two exchanges of a number, at least.
-        bandwidth: bytes per second that are exchanged or looked through, at most.
-        on_error: told, in another thread, why there will be no more exchanges.
+        servers: servers of all trainers, in the order of ranks; a rank's own needs no connection.
+        step_lock: lock within which every training step is made.
+        interval: least number of seconds between two exchanges of a number.
+        bandwidth: most bytes per second that are exchanged or compared.
+        on_error: called in another thread with the error that ended the exchange.
         timeout: seconds of silence after which a server counts as lost.
 
     Attributes:
-        swaps: exchanges of a shard.
-        traffic: what crossed the wire.
+        swaps: number of exchanges of a shard.
+        traffic: counter of the transferred bytes.
     """
 
     def __init__(
@@ -106,10 +107,10 @@ class ParameterExchange:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
-        self._allowed = 0.0  # from when on the next shard may be exchanged
+        self._allowed = 0.0  # time at which the next shard may be exchanged
 
     def seed(self) -> None:
-        """Make this rank's parameters everybody's.
+        """Send this rank's parameters to the servers, as those of all.
 
         Raises:
             RankLostError: a server did not answer.
@@ -117,7 +118,7 @@ class ParameterExchange:
         self._each(Replica.seed)
 
     def pull(self) -> None:
-        """Make this rank's parameters what the servers have, bit by bit.
+        """Replace this rank's parameters by those of the servers, bit by bit.
 
         Raises:
             RankLostError: a server did not answer.
@@ -125,13 +126,13 @@ class ParameterExchange:
         self._each(Replica.pull)
 
     def resume(self) -> None:
-        """Exchange from now on, in another thread."""
+        """Begin to exchange in another thread."""
         self._stop.clear()
         self._thread = threading.Thread(target=self._work, name="parameters", daemon=True)
         self._thread.start()
 
     def flush(self) -> None:
-        """Give the servers everything that was trained, and exchange no more.
+        """Send all changes to the servers, and stop exchanging.
 
         Raises:
             RankLostError: a server did not answer, now or before.
@@ -140,9 +141,9 @@ class ParameterExchange:
         self._each(self._swap)
 
     def close(self) -> None:
-        """Exchange no more, for good; what the servers were not given, they are not given.
+        """Stop exchanging for good, without sending the remaining changes.
 
-        A server that is silent is not waited for.
+        A silent server is not waited for.
         """
         self._halt(_PATIENCE_SECONDS)
 
@@ -153,9 +154,9 @@ class ParameterExchange:
             self._thread = None
 
     def _each(self, act: Callable[[Replica], object]) -> None:
-        """Do something with every shard, unless something went wrong before.
+        """Call a function with every shard, unless an error occurred before.
 
-        A swap without an answer is never tried again: the server may have added what it was given.
+        A swap without an answer is never repeated, because the server may have added its numbers.
         """
         if self._error is not None:
             raise self._error
@@ -171,7 +172,7 @@ class ParameterExchange:
         self.swaps += 1
         return moved
 
-    # What follows runs in the other thread.
+    # The methods below run in the other thread.
 
     def _work(self) -> None:
         try:
@@ -179,12 +180,15 @@ class ParameterExchange:
                 started = time.monotonic()
                 self._round()
                 self._stop.wait(started + self._interval - time.monotonic())
-        except BaseException as error:  # noqa: BLE001 - raised again by whoever flushes
+        except BaseException as error:  # noqa: BLE001 - raised again by ``flush``
             self._error = error
             self._on_error(error)
 
     def _round(self) -> None:
-        """Exchange every shard once, no faster than the wire, this machine and the workers can spare."""
+        """Exchange every shard once.
+
+        It is no faster than the network, this machine and the workers allow.
+        """
         for replica in self._replicas:
             started, stall, worked = time.monotonic(), self._step_lock.stall, time.thread_time()
             moved = self._swap(replica)

@@ -1,4 +1,7 @@
-"""Which server keeps which piece of the shared parameters: decided alike by every rank, without a word."""
+"""Distribution of the shared parameters over servers.
+
+Every rank computes the same one, without a message.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 SHARD = 1 << 18
-"""Numbers that are exchanged at once, at most: 1 MiB of float32."""
+"""Most numbers that are exchanged at once: 1 MiB of float32."""
 
 SEGMENT = 1 << 10
-"""Numbers that cross the wire together or not at all: 4 KiB, a few rows of a table."""
+"""Numbers that are transferred together or not at all.
+
+They are 4 KiB, a few rows of a table.
+"""
 
 _SMALL = 10_000_000 // 4  # PBG keeps a parameter of up to 10 MB on one server
 
@@ -28,11 +34,11 @@ class Extent(NamedTuple):
 
 
 class Shard(NamedTuple):
-    """What is exchanged at once: extents laid end to end.
+    """Extents that are exchanged at once, laid end to end.
 
     Attributes:
-        server: who keeps it.
-        extents: ``SHARD`` numbers or fewer in all.
+        server: index of its server.
+        extents: ``SHARD`` numbers or fewer in total.
     """
 
     server: int
@@ -40,24 +46,32 @@ class Shard(NamedTuple):
 
     @property
     def key(self) -> str:
-        """What ranks call it, which says what is in it: who has other parameters has no shard of this name."""
+        """Name of the shard among ranks.
+
+        It depends on the content, so a rank with other parameters has no shard of this name.
+        """
         return sha256(repr([tuple(extent) for extent in self.extents]).encode()).hexdigest()
 
     def lengths(self) -> np.ndarray:
-        """Return the numbers in each segment, int64; a segment lies within one extent."""
+        """Return the numbers in each segment, int64.
+
+        A segment is within one extent.
+        """
         bounds = (np.array([*range(start, stop, SEGMENT), stop]) for _, start, stop in self.extents)
         return np.concatenate([np.diff(bound) for bound in bounds])
 
 
 def plan_shards(sizes: Mapping[str, int], servers: int) -> list[Shard]:
-    """Distribute parameters: a small one has one server, a large one is spread over all.
+    """Distribute parameters over servers.
+
+    A small parameter has one server, a large one is spread over all.
 
     Args:
         sizes: how many numbers each parameter has, by name.
-        servers: how many there are.
+        servers: number of servers.
 
     Returns:
-        Shards, which depend on the arguments and nothing else.
+        Shards, which depend on the arguments alone.
     """
     extents: list[list[Extent]] = [[] for _ in range(servers)]
     for name in sorted(sizes):
@@ -69,7 +83,7 @@ def plan_shards(sizes: Mapping[str, int], servers: int) -> list[Shard]:
 
 
 def _packs(extents: Iterable[Extent]) -> Iterator[tuple[Extent, ...]]:
-    """Put neighbours together as long as they fit into one shard."""
+    """Group neighbours as long as they fit into one shard."""
     pack: list[Extent] = []
     room = SHARD
     for extent in extents:
@@ -84,5 +98,8 @@ def _packs(extents: Iterable[Extent]) -> Iterator[tuple[Extent, ...]]:
 
 
 def _stable_hash(name: str) -> int:
-    """Return the same number in every process; Python's ``hash`` of a string does not, which has cost PBG dearly."""
+    """Return a hash that is the same in every process.
+
+    Python's ``hash`` of a string differs between processes, which caused a defect in PBG.
+    """
     return int.from_bytes(sha256(name.encode()).digest()[:8], "big")

@@ -1,4 +1,4 @@
-"""This rank's copy of one shard: what it trains, and what it knew of the server's last."""
+"""Copy of one shard on this rank, and its last known state on the server."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 
 class Replica:
-    """Numbers that this rank trains while others do.
+    """Numbers that this rank trains while others do, too.
 
-    At every moment *local = known + pending*, number by number: known is what the server had at the last swap, pending
-    what was trained since and the server has not been given.
+    At every moment *local = known + pending* holds for each number: *known* is the server's value at the last swap,
+    *pending* the sum of later changes that the server has not received.
 
     Args:
-        shard: which numbers they are.
+        shard: extents of the numbers.
         tensors: float32, contiguous, by name: trained in place.
         store: the server that keeps the shard.
-        step_lock: no step is under way while tensors are changed here.
+        step_lock: lock that excludes steps while tensors are changed here.
 
     Attributes:
-        nbytes: of its numbers.
+        nbytes: size of its numbers.
     """
 
     def __init__(self, shard: Shard, tensors: Mapping[str, Tensor], store: ParameterStore, step_lock: StepLock) -> None:
@@ -47,22 +47,22 @@ class Replica:
         self.nbytes = self._known.nbytes
 
     def seed(self) -> None:
-        """Give the server the local numbers, whatever it had."""
+        """Send the server the local numbers, in place of its own."""
         self._store.seed(self._key, self._segments.lengths, self._read())
 
     def swap(self) -> int:
-        """Give what is pending, and take in what others gave.
+        """Send pending changes, and apply those of others.
 
         Returns:
-            Bytes of numbers that were given and taken.
+            Bytes of numbers that were sent and received.
         """
-        # Read while steps are under way: whatever a number is at this moment, the rest stays pending.
+        # Read while steps are under way: later changes of a number stay pending.
         local = self._read()
         changed = self._segments.differing(local, self._known)
         pushed = self._segments.runs(changed)
         deltas = pack(local, pushed) - pack(self._known, pushed)
         update = self._store.swap(self._key, self._versions, changed, deltas)
-        for there, packed in pushed:  # as the server did: where nobody else changed anything, it does not say
+        for there, packed in pushed:  # as the server did, which does not return segments that no other rank changed
             self._known[there] += deltas[packed]
         fresh = self._learn(update, changed)
         if fresh.any():
@@ -70,14 +70,18 @@ class Replica:
         return int(deltas.nbytes + update.values.nbytes)
 
     def pull(self) -> None:
-        """Make the local numbers those of the server, whatever they were."""
+        """Replace the local numbers by those of the server."""
         nothing = np.zeros(len(self._versions), np.bool_)
         self._learn(self._store.swap(self._key, self._versions, nothing, np.empty(0, np.float32)), nothing)
         with self._step_lock.alone():
             self._write(self._known, range(len(self._views)))
 
     def _learn(self, update: ParameterUpdate, changed: np.ndarray) -> np.ndarray:
-        """Take over what the server says, and return which segments others have changed, bool (K,)."""
+        """Record the server's answer, and return segments that others changed.
+
+        Returns:
+            bool (K,).
+        """
         fresh: np.ndarray = update.versions != self._versions + changed
         for there, packed in self._segments.runs(fresh):
             self._known[there] = update.values[packed]
@@ -85,7 +89,10 @@ class Replica:
         return fresh
 
     def _take_in(self, local: np.ndarray, fresh: np.ndarray) -> None:
-        """Set segments that others changed to what is known now, plus what was trained since ``local`` was read."""
+        """Apply the changes of others to the local numbers.
+
+        The changed segments become the known values plus the training since ``local`` was read.
+        """
         runs, views = self._segments.runs(fresh), np.unique(self._view_of[fresh]).tolist()
         with self._step_lock.alone():
             trained = self._read()

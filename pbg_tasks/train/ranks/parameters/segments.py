@@ -1,4 +1,4 @@
-"""The segments of a shard: numbers that cross the wire together or not at all."""
+"""Segments of a shard: numbers transferred together or not at all."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ class Span(NamedTuple):
     """Chosen segments that are neighbours.
 
     Attributes:
-        there: their numbers in the shard.
-        packed: the same among those of all chosen segments, laid end to end.
+        there: slice of their numbers in the shard.
+        packed: slice of them among the numbers of all chosen segments, laid end to end.
     """
 
     there: slice
@@ -20,14 +20,16 @@ class Span(NamedTuple):
 
 
 class Segments:
-    """Where segments begin and end; runs of them are moved as slices, which masks of numbers are ten times slower than.
+    """Bounds of segments.
+
+    Runs of segments are copied as slices; masks of numbers would be ten times slower.
 
     Args:
         lengths: int64 (K,), numbers in each; none is 0.
 
     Attributes:
-        lengths: as given.
-        size: numbers in all.
+        lengths: the argument.
+        size: total of numbers.
     """
 
     def __init__(self, lengths: np.ndarray) -> None:
@@ -36,12 +38,16 @@ class Segments:
         self.size = int(self._bounds[-1])
 
     def differing(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
-        """Return in which segments two arrays of all numbers differ, bool (K,)."""
+        """Return the segments in which two arrays differ, bool (K,)."""
         differing: np.ndarray = np.logical_or.reduceat(one != other, self._bounds[:-1])
         return differing
 
     def runs(self, chosen: np.ndarray) -> list[Span]:
-        """Return the runs of the segments that ``chosen``, bool (K,), names."""
+        """Return the runs of chosen segments.
+
+        Args:
+            chosen: bool (K,).
+        """
         edges = np.flatnonzero(np.diff(chosen, prepend=False, append=False))
         runs, packed = [], 0
         for start, stop in self._bounds[edges].reshape(-1, 2).tolist():

@@ -1,4 +1,4 @@
-"""Shared parameters as all ranks have made them together: a server adds up what each of them changed."""
+"""Server of shared parameters, which adds up the changes of all ranks."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 class ParameterUpdate(NamedTuple):
-    """What an asker does not know yet.
+    """Changes that a rank does not know yet.
 
     Attributes:
-        versions: int64 (K,), of every segment of the shard.
-        values: float32, the segments that others have changed since the versions asked with, end to end.
+        versions: int64 (K,), versions of every segment of the shard.
+        values: float32, the segments that others have changed since the rank's versions, end to end.
     """
 
     versions: np.ndarray
@@ -27,36 +27,37 @@ class ParameterUpdate(NamedTuple):
 
 
 class ParameterStore(Protocol):
-    """Keeps shards: the server of this rank, or that of another one."""
+    """Store of shards: the server of this rank, or of another one."""
 
     def seed(self, key: str, lengths: np.ndarray, values: np.ndarray) -> None:
-        """Set a shard, whatever it was.
+        """Set a shard, in place of its old values.
 
         Args:
-            key: of the shard in the plan.
+            key: key of the shard in the plan.
             lengths: int64 (K,), numbers in each segment.
             values: float32, the segments end to end.
         """
         ...
 
     def swap(self, key: str, versions: np.ndarray, changed: np.ndarray, deltas: np.ndarray) -> ParameterUpdate:
-        """Add what a rank changed, and return what others did.
+        """Add the changes of a rank, and return those of others.
 
         Args:
-            key: of the shard in the plan.
-            versions: int64 (K,), the asker's.
-            changed: bool (K,), the segments that ``deltas`` belong to.
-            deltas: float32, what to add to these, end to end.
+            key: key of the shard in the plan.
+            versions: int64 (K,), the versions that the rank knows.
+            changed: bool (K,), the segments of ``deltas``.
+            deltas: float32, changes to add to these, end to end.
 
         Raises:
             ConflictError: the server has no such shard.
-            RankLostError: the server did not answer. It may have added ``deltas`` or not, so never ask again.
+            RankLostError: the server did not answer. It may have added ``deltas`` or not, so the call must not be
+                repeated.
         """
         ...
 
 
 class ParameterServer:
-    """The shards this rank keeps; all threads may call it."""
+    """Shards that this rank keeps; all threads may call it."""
 
     def __init__(self) -> None:
         self._shards: dict[str, _Shard] = {}
@@ -69,7 +70,7 @@ class ParameterServer:
             self._shards[key] = _Shard(lengths, values, first=1 if before is None else before.newest + 1)
 
     def swap(self, key: str, versions: np.ndarray, changed: np.ndarray, deltas: np.ndarray) -> ParameterUpdate:
-        """Add and answer; see ``ParameterStore``."""
+        """Add changes and return those of others; see ``ParameterStore``."""
         with self._lock:
             shard = self._shards.get(key)
         if shard is None:
@@ -80,11 +81,11 @@ class ParameterServer:
         return shard.swap(versions, changed, deltas)
 
     def serve(self, connection: Connection) -> None:
-        """Answer one rank for as long as it asks.
+        """Answer the requests of one rank.
 
         Raises:
-            RankLostError: the rank has gone.
-            ConflictError: it asked for what is not here, or is not rank 0 and wanted to set a shard.
+            RankLostError: the rank has ended.
+            ConflictError: it requested a shard that is not here, or is not rank 0 and sent one.
         """
         while True:
             self._answer(connection, connection.receive(timeout=None))
@@ -119,6 +120,6 @@ class _Shard:
             for there, packed in self._segments.runs(changed):
                 self._values[there] += deltas[packed]
             self._versions += changed
-            # who changed a segment that nobody else did knows what it is now
+            # a rank that alone changed a segment already knows its value
             unknown = self._segments.runs(self._versions != versions + changed)
             return ParameterUpdate(self._versions.copy(), pack(self._values, unknown))

@@ -1,4 +1,7 @@
-"""Training steps side by side, or one other thread alone: the way in for who changes what is being trained."""
+"""Lock between training steps, which run side by side, and other changes.
+
+A thread that changes what is being trained holds it alone.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,13 @@ if TYPE_CHECKING:
 
 
 class StepLock:
-    """Lets steps through, any number at a time, and now and then somebody who must be alone.
+    """Lock that steps share, and one other thread holds alone.
 
-    Nobody starves: who wants to be alone waits for the steps under way and no other, and the steps held back meanwhile
-    go before the next who wants to be alone. A thread that is inside must not enter again.
+    No thread starves: a thread that wants to be alone waits for the steps under way only, and the steps held back
+    meanwhile go before the next thread that wants to be alone. A thread that is inside must not enter again.
 
     Args:
-        workers: threads that take steps.
+        workers: number of threads that take steps.
     """
 
     def __init__(self, workers: int = 1) -> None:
@@ -27,24 +30,24 @@ class StepLock:
         self._changed = threading.Condition(threading.Lock())
         self._under_way = 0  # steps
         self._held_back = 0  # steps
-        self._wanted = 0  # by how many who want to be alone, or are
+        self._wanted = 0  # number of threads that are alone or want to be
         self._alone = False
-        self._turn = 0  # rises when steps that were held back go on
+        self._turn = 0  # rises when steps that were held back continue
         self._waited = 0.0
         self._step = _Step(self._enter, self._leave)
 
     @property
     def stall(self) -> float:
-        """Seconds for which steps were held back until now, as a mean over the workers."""
+        """Mean seconds over the workers for which steps were held back."""
         return self._waited / self._workers
 
     def step(self) -> AbstractContextManager[None]:
-        """Return a context for one training step; several threads may be in theirs."""
+        """Return a context for one training step, which threads share."""
         return self._step
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Wait until no step is under way, and hold back new ones until the context ends."""
+        """Wait for the steps under way, and hold back new ones meanwhile."""
         with self._changed:
             self._wanted += 1
             while self._under_way or self._alone:
@@ -56,7 +59,7 @@ class StepLock:
             with self._changed:
                 self._alone = False
                 self._wanted -= 1
-                # counted as under way before they wake up, so that nobody is alone again before they went on
+                # counted as under way before they wake up, so that no thread is alone again before they continued
                 self._under_way += self._held_back
                 self._held_back = 0
                 self._turn += 1
@@ -84,7 +87,10 @@ class StepLock:
 
 
 class _Step:
-    """The context of every step: one object, because making one would cost more than passing the gate."""
+    """Context of every step.
+
+    It is one object, because making one would cost more than passing the lock.
+    """
 
     __slots__ = ("_enter", "_leave")
 

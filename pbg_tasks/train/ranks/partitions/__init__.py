@@ -1,1 +1,1 @@
-"""Partitions between ranks, in memory and in the store."""
+"""Exchange of partitions between ranks, in memory and in the store."""

@@ -1,4 +1,7 @@
-"""Partitions from and to the servers that keep them, each of which is another rank or this one."""
+"""Client of the partition servers, each of which is a rank.
+
+The rank may be this one.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +22,10 @@ if TYPE_CHECKING:
 
 
 class PartitionHolder(Protocol):
-    """What a ``PartitionServer`` does, whoever's it is."""
+    """Interface of a ``PartitionServer``, on this rank or another."""
 
     def get(self, key: PartitionKey) -> Held | None:
-        """Return a copy of a partition, or None when no rank has brought it yet."""
+        """Return a copy of a partition; None before the first ``put``."""
         ...
 
     def put(self, key: PartitionKey, table: Table, lease: int) -> None:
@@ -34,11 +37,11 @@ class PartitionHolder(Protocol):
         ...
 
     def flush(self, timeout: float) -> None:
-        """Store at once what is not, and wait for it."""
+        """Store at once every changed partition, and wait for it."""
         ...
 
     def drop_all(self) -> None:
-        """Forget all partitions, which are stored."""
+        """Remove all partitions, which must be stored."""
         ...
 
 
@@ -46,11 +49,11 @@ class PartitionClient:
     """All partition servers as one; several threads may use it.
 
     Args:
-        servers: in the same order on every rank; one's own needs no connection.
+        servers: in the same order on every rank; a rank's own needs no connection.
         timeout: seconds of silence after which a server counts as lost.
 
     Attributes:
-        traffic: what crossed the wire.
+        traffic: counter of the transferred bytes.
     """
 
     def __init__(self, servers: Sequence[Connection | PartitionServer], *, timeout: float = 30.0) -> None:
@@ -61,7 +64,9 @@ class PartitionClient:
         ]
 
     def get(self, key: PartitionKey) -> Held | None:
-        """Return a partition, to be trained in place, and its generation; None when no rank has brought it yet.
+        """Return a partition, to be trained in place, and its generation.
+
+        None is returned before any rank has put it.
 
         Raises:
             RankLostError: its server did not answer.
@@ -69,12 +74,12 @@ class PartitionClient:
         return self._store(key).get(key)
 
     def put(self, key: PartitionKey, table: Table, lease: int) -> None:
-        """Bring a partition that was trained under a lease.
+        """Put a partition that was trained under a lease.
 
         Raises:
-            ConflictError: a later lease has brought it; this rank's was given to another.
+            ConflictError: a later lease has put it, because this rank's bucket was leased to another.
             RankLostError: its server did not answer.
-            PbgError: why its server cannot store anything any more.
+            PbgError: the error for which its server stores nothing more.
         """
         self._store(key).put(key, table, lease)
 
@@ -87,23 +92,23 @@ class PartitionClient:
         return {key: lease for store in self._stores for key, lease in store.held().items()}
 
     def flush(self, timeout: float) -> None:
-        """Have all servers store at once what is not stored, side by side.
+        """Have all servers store every changed partition, side by side.
 
         Args:
             timeout: seconds.
 
         Raises:
-            StorageError: one took longer.
-            RankLostError: one did not answer.
+            StorageError: a server took longer.
+            RankLostError: a server did not answer.
         """
         with ThreadPoolExecutor(len(self._stores)) as threads:
             list(threads.map(lambda store: store.flush(timeout), self._stores))
 
     def drop_all(self) -> None:
-        """Have every server forget its partitions.
+        """Have every server remove its partitions.
 
         Raises:
-            ConflictError: some are not stored.
+            ConflictError: a partition is not stored.
             RankLostError: a server did not answer.
         """
         for store in self._stores:
@@ -114,7 +119,7 @@ class PartitionClient:
 
 
 class _RemotePartitions:
-    """Does what a ``PartitionServer`` does, by asking one."""
+    """Client of a remote ``PartitionServer``."""
 
     def __init__(self, connection: Connection, traffic: Traffic, timeout: float) -> None:
         self._connection, self._traffic, self._timeout = connection, traffic, timeout

@@ -1,4 +1,7 @@
-"""Partitions of the iteration under way, in the store, where ranks put and find them."""
+"""Partitions of the present iteration in the store.
+
+Ranks exchange them there.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +26,14 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class PartitionStore:
-    """Writes and reads partitions as PBG's files.
+    """Writer and reader of partitions as PBG's files.
 
     Attributes:
-        config: goes into the files.
-        partial: where they are stored.
+        config: stored in the files.
+        partial: store of the files.
         scratch: local directory for them.
-        rank: this one; its files have names that no other's have.
-        stamp: what the files of the iteration under way say about themselves.
+        rank: this rank, which is part of the names of its files.
+        stamp: metadata of the present iteration's files.
     """
 
     config: ConfigSchema
@@ -43,13 +46,13 @@ class PartitionStore:
         """Store a partition.
 
         Args:
-            key: which.
-            table: its rows; nobody changes them meanwhile.
-            folder: that keeps apart what is stored of it one after another.
-            lease: that trained it last.
+            key: the partition.
+            table: its rows, which must not change meanwhile.
+            folder: name that separates successive objects of the partition.
+            lease: number of the lease that trained it last.
 
         Raises:
-            TrainingDivergedError: some of its numbers are not finite.
+            TrainingDivergedError: a number is not finite.
             StorageError: the store failed.
             ResourceError: the local disk is full.
         """
@@ -58,10 +61,10 @@ class PartitionStore:
 
     @contextmanager
     def written(self, key: PartitionKey, table: Table, folder: str) -> Iterator[Path]:
-        """Write a partition to a local file that is there for the length of the context.
+        """Write a partition to a local file that exists within the context.
 
         Raises:
-            TrainingDivergedError: some of its numbers are not finite; nothing is written.
+            TrainingDivergedError: a number is not finite; nothing is written.
             ResourceError: the local disk is full.
         """
         check_partition(key, table)
@@ -78,13 +81,17 @@ class PartitionStore:
             path.unlink(missing_ok=True)
 
     def put_all(self, tables: Mapping[PartitionKey, Table], *, lease: int) -> dict[str, StoredObject]:
-        """Store the partitions trained under a lease, side by side; returns them by PBG's file name."""
+        """Store the partitions trained under a lease, side by side.
+
+        Returns:
+            Their objects by PBG's file name.
+        """
         folder = f"{lease}.{self.rank}"
         stored = in_parallel(lambda key: self.put(key, tables[key], folder, lease=lease), tables, max(len(tables), 1))
         return {embeddings_file_name(*key, self.stamp.version): each for key, each in zip(tables, stored, strict=True)}
 
     def get(self, stored: StoredObject) -> Table:
-        """Bring a partition that some rank stored.
+        """Read a partition that a rank stored.
 
         Raises:
             FormatError: its bytes are not those that were stored.

@@ -1,4 +1,7 @@
-"""Partitions in memory between two ranks that train them, stored a little later than they come."""
+"""Server that keeps partitions in memory between two ranks.
+
+It stores them a little later than they arrive.
+"""
 
 from __future__ import annotations
 
@@ -25,15 +28,15 @@ if TYPE_CHECKING:
 
 
 _MATRIX = 2  # dimensions
-_LATE = 1.5  # intervals; that something is stored after as many is said, once
-_PATIENCE_SECONDS = 5.0  # at the end, for a write under way; what is not stored then is lost, so flush before
+_LATE = 1.5  # intervals after which a late write is logged, once
+_PATIENCE_SECONDS = 5.0  # for a write under way at the end; partitions not stored then are lost, so flush before
 
 
 class Held(NamedTuple):
     """A partition on a server.
 
     Attributes:
-        table: never written to again.
+        table: its rows, which are never written to again.
         lease: number of the lease under which it was trained last, which is its generation.
     """
 
@@ -42,25 +45,30 @@ class Held(NamedTuple):
 
 
 def owner(key: PartitionKey, servers: int) -> int:
-    """Return which of so many servers keeps a partition: PBG's rule."""
+    """Return the index of the server of a partition: PBG's rule."""
     return key.partition % servers
 
 
 def memory_for(index: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
-    """Return memory for an array of a table on its way: embeddings lie as those that are trained do."""
+    """Return memory for an array of a table that is received.
+
+    Embeddings are aligned like those that are trained.
+    """
     return empty_rows(*shape) if index == 0 and len(shape) == _MATRIX else np.empty(shape, dtype)
 
 
 class PartitionServer:
-    """Tables by partition, for service "partitions"; all threads may call it. Works while its ``with`` block runs.
+    """Partitions in memory: the service "partitions".
 
-    A table is never changed, only replaced, so that it can be sent and stored while the next is on its way.
+    All threads may call it. It works while its ``with`` block runs.
+
+    A table is never changed, only replaced, so that it can be sent and stored while the next one arrives.
 
     Args:
-        store: called as ``store(key, table, lease)``, by one thread, the oldest change first: writes a generation where
-            it outlives this process, and says so to who has to know.
-        interval: seconds within which ``store`` begins with what came, unless the store takes less than what comes.
-        on_error: told, in another thread, why nothing more will be stored.
+        store: called as ``store(key, table, lease)`` by one thread, the oldest change first; it stores a generation
+            where it outlives this process, and reports it to the coordinator.
+        interval: seconds within which ``store`` begins with a partition, unless the store is slower than the training.
+        on_error: called in another thread with the error that ended the storing.
     """
 
     def __init__(
@@ -75,19 +83,19 @@ class PartitionServer:
         self._interval, self._backlog = interval, Backlog(interval)
         self._late = False
         self._changed = threading.Condition()
-        self._hurry = 0  # callers that wait for everything to be stored
+        self._hurry = 0  # number of callers that wait for everything to be stored
         self._closed = False
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._work, name="write-behind", daemon=True)
 
     @property
     def unsaved_age(self) -> float:
-        """Seconds for which the oldest change has not been stored; 0 when all are."""
+        """Age in seconds of the oldest change not stored; 0 for none."""
         with self._changed:
             return self._backlog.age(time.monotonic())
 
     def get(self, key: PartitionKey) -> Held | None:
-        """Return a copy of a partition, or None when no rank has brought it yet."""
+        """Return a copy of a partition; None before the first ``put``."""
         with self._changed:
             held = self._held.get(key)
         return None if held is None else Held(_copy(held.table), held.lease)
@@ -96,8 +104,8 @@ class PartitionServer:
         """Keep a copy of a partition as the newest.
 
         Raises:
-            ConflictError: a later lease has brought it; this rank's was given to another.
-            PbgError: why nothing more will be stored.
+            ConflictError: a later lease has put it, because this rank's bucket was leased to another.
+            PbgError: the error that ended the storing.
         """
         self._keep(key, Held(_copy(table), lease))
 
@@ -107,14 +115,14 @@ class PartitionServer:
             return {key: held.lease for key, held in self._held.items()}
 
     def flush(self, timeout: float) -> None:
-        """Store at once what is not, and wait for it.
+        """Store every changed partition at once, and wait for it.
 
         Args:
             timeout: seconds.
 
         Raises:
-            StorageError: it took longer; it goes on.
-            PbgError: why nothing more will be stored.
+            StorageError: it took longer; storing continues.
+            PbgError: the error that ended the storing.
         """
         with self._changed:
             self._hurry += 1
@@ -129,10 +137,10 @@ class PartitionServer:
                 )
 
     def drop_all(self) -> None:
-        """Forget all partitions.
+        """Remove all partitions.
 
         Raises:
-            ConflictError: some are not stored.
+            ConflictError: a partition is not stored.
         """
         with self._changed:
             if self._backlog:
@@ -140,12 +148,12 @@ class PartitionServer:
             self._held.clear()
 
     def serve(self, connection: Connection) -> None:
-        """Answer one rank for as long as it asks.
+        """Answer the requests of one rank.
 
         Raises:
-            RankLostError: the rank has gone.
-            ConflictError: its lease was given to another.
-            PbgError: why nothing more will be stored.
+            RankLostError: the rank has ended.
+            ConflictError: its bucket was leased to another rank.
+            PbgError: the error that ended the storing.
         """
         while True:
             self._answer(connection, connection.receive(timeout=None, into=memory_for))
@@ -202,24 +210,24 @@ class PartitionServer:
             self._changed.notify_all()
         self._thread.join(_PATIENCE_SECONDS)
 
-    # What follows runs in the thread that stores.
+    # The methods below run in the thread that stores.
 
     def _work(self) -> None:
         try:
             while (todo := self._next()) is not None:
                 self._store(*todo)
-                del todo  # and with it the table, which may have been replaced
+                del todo  # releases the table, which may have been replaced
                 with self._changed:
                     self._backlog.end(time.monotonic())
                     self._changed.notify_all()
-        except BaseException as error:  # noqa: BLE001 - raised again by whoever brings a partition or flushes
+        except BaseException as error:  # noqa: BLE001 - raised again by ``put`` and ``flush``
             with self._changed:
                 self._error = error
                 self._changed.notify_all()
             self._on_error(error)
 
     def _next(self) -> tuple[PartitionKey, Table, int] | None:
-        """Wait until something has to be stored; None at the end."""
+        """Wait for a partition to store; None at the end."""
         with self._changed:
             while not self._closed:
                 begin = self._backlog.begin_at()

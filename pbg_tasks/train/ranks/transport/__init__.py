@@ -1,1 +1,1 @@
-"""Connections between ranks: frames, handshake, listener."""
+"""Connections between ranks: frames, handshake and listener."""

@@ -1,4 +1,4 @@
-"""One connection between two ranks that have made sure of each other."""
+"""One authenticated connection between two ranks."""
 
 from __future__ import annotations
 
@@ -19,23 +19,25 @@ if TYPE_CHECKING:
     from pbg_tasks.train.ranks.transport.handshake import Peer
 
 LIMIT = 64 << 30
-"""Bytes of arrays that one message may bring, unless something else is said."""
+"""Default limit of the bytes of arrays in one message."""
 
-_PATIENCE = 60.0  # seconds in which a peer has to take some of what is sent to it
-_FOREVER = 1e6  # seconds; a socket without any timeout would make its twin, too, wait without one
-_LINGER = 5.0  # seconds in which a peer has to take the error that ends its connection
+_PATIENCE = 60.0  # seconds in which a peer has to accept some of the data sent to it
+_FOREVER = 1e6  # seconds; a socket without any timeout would make its duplicate, too, wait without one
+_LINGER = 5.0  # seconds in which a peer has to accept the error that ends its connection
 
 
 class Connection:
-    """Messages to and from a peer: as both sides like, or one asks and the other answers (``request``).
+    """Messages to and from a peer.
+
+    Both sides send freely, or one asks and the other answers (``request``).
 
     Args:
         stream: the socket after its handshake; it belongs to the connection from now on.
-        peer: who is at the other end.
-        limit: bytes of arrays that one message may bring.
+        peer: rank at the other end.
+        limit: most bytes of arrays in one message.
 
     Attributes:
-        peer: who is at the other end.
+        peer: rank at the other end.
         ended: whether nothing more can be received.
     """
 
@@ -51,8 +53,8 @@ class Connection:
         """Send a message, from any thread; contiguous arrays are not copied.
 
         Raises:
-            RankLostError: the peer is gone, or has taken nothing for a minute.
-            FormatError: the message is none that may be sent; nothing was.
+            RankLostError: the peer has ended, or has accepted no data for a minute.
+            FormatError: the message is invalid; nothing was sent.
         """
         with self._sending, self._watched(_PATIENCE):
             frames.send(self._outgoing, kind, fields, arrays)
@@ -61,13 +63,14 @@ class Connection:
         """Wait for the next message; for one thread at a time.
 
         Args:
-            timeout: seconds of silence, before the message or within it, that are too many; None waits for ever.
-            into: the arrays to fill, or what gives one by its index, dtype and shape; without it they are fresh.
+            timeout: seconds of silence, before the message or within it, after which the peer counts as lost; None: no
+                limit.
+            into: arrays to fill, or a function that returns one by its index, dtype and shape; None: new arrays.
 
         Raises:
-            RankLostError: the peer is gone or was silent for too long; to the silent something may yet be sent.
-            FormatError: what comes is no message or does not fit ``into``; nothing more can be received.
-            ResourceError: there is no memory for it; nothing more can be received.
+            RankLostError: the peer has ended or was silent for too long; messages may still be sent to a silent peer.
+            FormatError: the data are no message or do not fit ``into``; nothing more can be received.
+            ResourceError: there is no memory for the message; nothing more can be received.
         """
         with self._receiving, self._watched(timeout, patient=True):
             if self.ended:
@@ -84,25 +87,30 @@ class Connection:
         into: Into | None = None,
         **fields: Any,  # noqa: ANN401 - any JSON value
     ) -> Message:
-        """Send a message and wait for the answer, as in ``send`` and ``receive``; one thread after another.
+        """Send a message and wait for the answer, one thread after another.
+
+        See ``send`` and ``receive``.
 
         Raises:
-            PbgError: of the class and with the text of the error that the peer answered.
-            RankLostError: the peer is gone or was silent for too long; the connection is at its end.
+            PbgError: the peer answered with an error; class and text are those of the error.
+            RankLostError: the peer has ended or was silent for too long; the connection is closed.
         """
         with self._asking:
             try:
                 self.send(kind, *arrays, **fields)
                 answer = self.receive(timeout=timeout, into=into)
             except BaseException:
-                self._end()  # or the next question would get the answer to this one
+                self._end()  # otherwise the next request would get this one's answer
                 raise
         if answer.kind == frames.ERROR:
             raise error_of(answer)
         return answer
 
     def fail(self, error: BaseException) -> None:
-        """Send an error as the last message, and wait until the peer has it: it may be sending still."""
+        """Send an error as the last message, and wait for its delivery.
+
+        The peer may still be sending.
+        """
         with contextlib.suppress(PbgError, OSError):
             self.send(frames.ERROR, **error_fields(error))
             self._outgoing.shutdown(socket.SHUT_WR)
@@ -110,7 +118,10 @@ class Connection:
                 self._drain(time.monotonic() + _LINGER)
 
     def close(self) -> None:
-        """End the connection; whoever sends or waits in another thread gets a RankLostError."""
+        """Close the connection.
+
+        Another thread that sends or waits gets a RankLostError.
+        """
         self._end()
         with self._sending:
             self._outgoing.close()
@@ -131,7 +142,7 @@ class Connection:
 
     @contextlib.contextmanager
     def _watched(self, timeout: float | None, *, patient: bool = False) -> Iterator[None]:
-        """Make of what can happen to a socket the loss of a rank."""
+        """Convert errors of the socket to the loss of a rank."""
         try:
             yield
         except (OSError, EOFError) as error:
@@ -159,17 +170,17 @@ class Connection:
 
 
 def known(error: BaseException) -> PbgError:
-    """Return an error of ours that stands for any."""
+    """Return an error of this package for any error."""
     return error if isinstance(error, PbgError) else PbgError(f"{type(error).__name__}: {error}")
 
 
 def error_fields(error: BaseException) -> dict[str, Any]:
-    """Return the fields of a message that stands for an error."""
+    """Return the fields of a message about an error."""
     return {"status": known(error).exit_code, "text": str(known(error))}
 
 
 def error_of(message: Message) -> PbgError:
-    """Return the error whose ``error_fields`` a message has."""
+    """Return the error of a message with ``error_fields``."""
     status, text = message.fields.get("status"), message.fields.get("text")
     kind = BY_EXIT_CODE.get(status, PbgError) if isinstance(status, int) else PbgError
     return kind(str(text))

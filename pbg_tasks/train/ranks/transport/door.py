@@ -1,10 +1,11 @@
-"""The entrance of a listener: connections wait here until their first bytes show that they come from a rank.
+"""Entrance of a listener, which separates ranks from other connections.
 
-One thread accepts and reads, without waiting for any single connection, so one that is silent, slow or of a port
-scanner costs a place in a table and no thread. Wrong first bytes end a connection at once. When the table is full, the
-oldest connection of the address that has most of them goes. A rank sends its hello with the connection and leaves the
-table as soon as that arrives, so a flood would have to fill the whole table in between to push it out, and ``connect``
-then tries again. A flood of another address cannot push it out at all.
+Connections wait here until their first bytes show that they come from a rank. One thread accepts and reads, without
+waiting for any single connection, so a connection that is silent, slow or from a port scanner costs an entry in a table
+and no thread. Wrong first bytes end a connection at once. When the table is full, the oldest connection of the address
+with most connections is closed. A rank sends its hello with the connection and leaves the table as soon as the hello
+arrives. So a flood would have to fill the whole table before that to remove it, and ``connect`` then tries again. A
+flood from another address cannot remove it at all.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _MOST_STRANGERS, _FEWEST_STRANGERS = 256, 8
-_SHARE_OF_FILES = 4  # of the files that the process may have open, strangers get one in so many
-_ACCEPTED_AT_ONCE = 64  # then those that are here are heard
-_PAUSE = 0.05  # seconds, where there is nothing left to close and no file to open
+_SHARE_OF_FILES = 4  # divisor of the files that the process may have open, for strangers
+_ACCEPTED_AT_ONCE = 64  # before those that are present are read
+_PAUSE = 0.05  # seconds, where nothing is left to close and no file can be opened
 _NO_FILES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
 @dataclass(eq=False, slots=True)
 class _Stranger:
-    """A connection that has not shown yet what it is."""
+    """Connection whose first bytes have not arrived yet."""
 
     stream: socket.socket
     host: str
@@ -43,14 +44,14 @@ class _Stranger:
 
 
 class Door:
-    """Lets in connections that begin with a hello of this run.
+    """Entrance for connections that begin with a hello of this run.
 
     Args:
-        listener: a listening socket; it belongs to the caller, and ``run`` returns once it is shut down.
+        listener: a listening socket; it belongs to the caller, and ``run`` returns after it is shut down.
         token: the gang's secret.
-        patience: seconds in which a hello has to be there.
-        admit: called with each connection that began with a hello, its address and the bytes that were read of it.
-        refuse: called with the address of every other one, before it is closed, and why it is.
+        patience: seconds in which a hello must arrive.
+        admit: called with each connection that began with a hello, its address and its first bytes.
+        refuse: called with the address of every other connection, before it is closed, and the reason.
     """
 
     def __init__(
@@ -68,7 +69,10 @@ class Door:
         self._most = most_strangers()
 
     def run(self) -> None:
-        """Accept connections until the listener is shut down; then those that wait here are closed."""
+        """Accept connections until the listener is shut down.
+
+        Connections that wait are closed then.
+        """
         self._listener.setblocking(False)
         with selectors.DefaultSelector() as self._selector:
             self._selector.register(self._listener, selectors.EVENT_READ)
@@ -79,8 +83,8 @@ class Door:
                             for stranger in list(self._strangers):
                                 self._forget(stranger).close()
                             return
-                    elif key.data in self._strangers:  # else it was pushed out since
-                        self._hear(key.data)
+                    elif key.data in self._strangers:  # otherwise it was closed since
+                        self._read(key.data)
                 self._expire()
 
     def _wait(self) -> float | None:
@@ -88,7 +92,7 @@ class Door:
         return None if oldest is None else max(oldest.deadline - time.monotonic(), 0.0)
 
     def _accept(self) -> bool:
-        """Accept what has come; False when the listener is shut down."""
+        """Accept waiting connections; False when the listener is shut down."""
         for _ in range(_ACCEPTED_AT_ONCE):
             try:
                 stream, (host, *_) = self._listener.accept()
@@ -99,18 +103,18 @@ class Door:
                     return False
                 if error.errno in _NO_FILES and not self._push_out():
                     time.sleep(_PAUSE)
-                return True  # or that one connection is gone already
+                return True  # or this connection has already ended
             stream.setblocking(False)
             stranger = _Stranger(stream, host, time.monotonic() + self._patience)
             self._strangers[stranger] = None
             self._selector.register(stream, selectors.EVENT_READ, stranger)
-            self._hear(stranger)
+            self._read(stranger)
             if len(self._strangers) > self._most:
                 self._push_out()
         return True
 
-    def _hear(self, stranger: _Stranger) -> None:
-        """Read what a connection has sent, and decide on it where that is enough."""
+    def _read(self, stranger: _Stranger) -> None:
+        """Read a connection's data, and admit or refuse it where they suffice."""
         try:
             came = stranger.stream.recv(HELLO_BYTES - len(stranger.begun))
             if not came:
@@ -129,12 +133,16 @@ class Door:
                 self._admit(self._forget(stranger), stranger.host, stranger.begun)
 
     def _push_out(self) -> bool:
-        """Make room: close the oldest connection of the address that has most; False where there is none."""
+        """Close the oldest connection of the address that has most.
+
+        Returns:
+            False where there is no connection.
+        """
         if not self._strangers:
             return False
         busiest, _ = Counter(stranger.host for stranger in self._strangers).most_common(1)[0]
         oldest = next(stranger for stranger in self._strangers if stranger.host == busiest)
-        self._hear(oldest)  # its hello may have come since it was heard last
+        self._read(oldest)  # its hello may have arrived since it was read last
         if oldest in self._strangers:
             self._close(oldest, "too many connections that say nothing, and it was the oldest")
         return True
@@ -156,7 +164,10 @@ class Door:
 
 
 def most_strangers() -> int:
-    """Return how many connections may wait for their hello: a share of the files this process may open."""
+    """Return the limit of connections that wait for their hello.
+
+    It is a share of the files that this process may open.
+    """
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files == resource.RLIM_INFINITY:
         return _MOST_STRANGERS

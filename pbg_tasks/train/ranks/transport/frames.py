@@ -1,8 +1,9 @@
-"""Messages between ranks as bytes: a JSON header of bounded size, then the numbers of its arrays as they lie in memory.
+"""Messages between ranks as bytes.
 
-A frame is a magic number with the version, the header's length (uint32, big-endian), the header as canonical JSON
-``{"arrays": [{"dtype", "shape"}], "fields", "kind"}``, and the bytes of each array in C order (little-endian). Nothing
-in it is ever executed, and nothing is allocated before the header has been found to promise no more than is allowed.
+A message has a JSON header of bounded size, and then the numbers of its arrays in their layout in memory. A frame is a
+magic number with the version, the header's length (uint32, big-endian), the header as canonical JSON ``{"arrays":
+[{"dtype", "shape"}], "fields", "kind"}``, and the bytes of each array in C order (little-endian). Nothing in it is ever
+executed, and no memory is allocated before the sizes in the header were found to be within the limits.
 """
 
 from __future__ import annotations
@@ -27,22 +28,25 @@ if TYPE_CHECKING:
     Into = Callable[[int, np.dtype[Any], tuple[int, ...]], Array] | Sequence[Array]
 
 ERROR = "error"
-"""The kind of message that may come instead of any other: ``status`` (an exit code) and ``text``, no arrays."""
+"""Kind of message that may replace any other.
+
+It has ``status`` (an exit code) and ``text``, and no arrays.
+"""
 
 _MAGIC = b"PBG\x01"  # the last byte is the version
 _PREFIX = struct.Struct("!4sI")
 _HEADER_BYTES = 1 << 20
 _DIMENSIONS = 4
-_EXTENT = (1 << 63) - 1  # what an index of numpy can be
+_EXTENT = (1 << 63) - 1  # the largest index of numpy
 _DTYPES = {name: np.dtype(name) for name in ("<f4", "<f8", "<i4", "<i8", "|u1", "|b1")}
-_BUFFERS_AT_ONCE = 64  # of one system call; POSIX promises no more than 16, Linux takes 1024
+_BUFFERS_AT_ONCE = 64  # of one system call; POSIX guarantees only 16, Linux accepts 1024
 
 
 class Message(NamedTuple):
-    """What one rank tells another.
+    """Message from one rank to another.
 
     Attributes:
-        kind: what it is about.
+        kind: name of the message.
         fields: a JSON object.
         arrays: float32, float64, int32, int64, uint8 or bool, of at most 4 dimensions.
     """
@@ -53,7 +57,7 @@ class Message(NamedTuple):
 
 
 class _Promise(NamedTuple):
-    """What a header says of an array that is to follow."""
+    """Header's description of an array that follows."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -64,10 +68,10 @@ class _Promise(NamedTuple):
 
 
 def send(stream: socket.socket, kind: str, fields: Mapping[str, Any], arrays: Sequence[Array]) -> None:
-    """Send a message; arrays that are contiguous are not copied.
+    """Send a message; contiguous arrays are not copied.
 
     Raises:
-        FormatError: the message is none that may be sent; nothing was.
+        FormatError: the message is invalid; nothing was sent.
         OSError: the connection failed.
     """
     arrays = [np.asarray(array, order="C") for array in arrays]
@@ -92,15 +96,16 @@ def send(stream: socket.socket, kind: str, fields: Mapping[str, Any], arrays: Se
 
 
 def receive(stream: socket.socket, limit: int, into: Into | None = None) -> Message:
-    """Receive a message, its arrays straight into the memory where they stay.
+    """Receive a message, with its arrays directly in their final memory.
 
     Args:
         stream: at the beginning of a message.
-        limit: bytes that its arrays may have together.
-        into: gives, or is, the C-contiguous arrays to fill; without it they are made. An ``ERROR`` leaves them alone.
+        limit: most bytes of its arrays in total.
+        into: C-contiguous arrays to fill, or a function that returns them; None: new arrays. An ``ERROR`` does not use
+            them.
 
     Raises:
-        FormatError: this is no message, or it promises arrays that are not allowed or not those of ``into``.
+        FormatError: the data are no message, or its arrays are not allowed or not those of ``into``.
         ResourceError: there is no memory for its arrays.
         EOFError: the stream ended.
         OSError: the connection failed.
@@ -137,19 +142,21 @@ def _parse(header: bytearray) -> tuple[str, dict[str, Any], list[_Promise]]:
 
 
 def parse_object(data: bytes | bytearray) -> dict[str, Any]:
-    """Parse a JSON object that another rank has made: strict UTF-8, no key twice, no number that is none.
+    """Parse a JSON object that another rank made.
+
+    It must be strict UTF-8, without repeated keys and invalid numbers.
 
     Raises:
-        ValueError: it is anything else.
+        ValueError: the data are anything else.
     """
     try:
         found = parse_json(data.decode("utf-8"), source="what another rank said")
     except (ConfigError, RecursionError) as error:
         raise ValueError(str(error)) from None
     if not isinstance(found, dict):
-        raise ValueError(f"{type(found).__name__} instead of an object")  # noqa: TRY004 - of data, not of a program
+        raise ValueError(f"{type(found).__name__} instead of an object")  # noqa: TRY004 - an error in data, not in a program
     if b"\\u" in data:
-        canonical_json(found)  # half of a surrogate pair could be neither printed nor sent on
+        canonical_json(found)  # half of a surrogate pair could be neither printed nor sent again
     return found
 
 

@@ -1,14 +1,14 @@
 """Handshake of two ranks: an early proof, then mutual challenge and response.
 
-The side that connects begins with a hello: a greeting with a fresh nonce, and an HMAC-SHA256 of it with the run's
-token. These first bytes admit to nothing, because they could be sent again, but a listener tells ranks from strangers
-by them at no cost (``door``). It answers with a greeting of its own; then the side that connected proves with an
-HMAC-SHA256 over both greetings that it holds the token, and only then does the other prove the same. The token never
-crosses the wire, and a proof is worthless in any other conversation, because its nonces are. A stranger learns nothing
-from a rank that listens, not even a proof to try guesses against.
+The connecting side begins with a hello: a greeting with a fresh nonce, and an HMAC-SHA256 of it with the run's token.
+These first bytes grant nothing, because they could be replayed, but a listener separates ranks from strangers by them
+at no cost (``door``). It answers with a greeting of its own. Then the connecting side proves with an HMAC-SHA256 over
+both greetings that it has the token, and only then does the listening side prove the same. The token is never
+transferred, and a proof is worthless in any other conversation, because its nonces differ. A stranger learns nothing
+from a rank that listens, not even a proof against which to test guesses.
 
-What this gives is authentication when a connection opens. Nothing that follows is encrypted or signed: the network
-between ranks has to be the run's own, as torch's process groups take for granted too.
+The handshake authenticates a connection when it opens. Nothing that follows is encrypted or signed: the network between
+ranks has to be private to the run, as torch's process groups assume, too.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ Role = Literal["trainer", "partition-server"]
 
 _ROLES: tuple[Role, ...] = ("trainer", "partition-server")
 _MAGIC = b"PBGh\x02"  # the last byte is the version
-_REFUSAL = b"PBGr\x02"  # instead of a greeting, to a hello without the token
+_REFUSAL = b"PBGr\x02"  # replaces a greeting, in answer to a hello without the token
 _GREETING = struct.Struct("!5s32s32sIB32s")  # magic, nonce, sha256 of the spec hash, rank, role, service
 _PROOF_BYTES = hashlib.sha256().digest_size
 HELLO_BYTES = _GREETING.size + _PROOF_BYTES
-"""How long the first message of a connection is."""
+"""Length of the first message of a connection."""
 _ANSWER = struct.Struct("!B32s")  # verdict, proof
 _WELCOME, _OTHER_SPEC, _NO_SERVICE = range(3)
 _SHORTEST_TOKEN = 16
@@ -47,7 +47,7 @@ _OTHER_TOKEN = "it holds another run token: give every rank of a gang the same P
 
 
 class Peer(NamedTuple):
-    """Who is at the other end."""
+    """Rank at the other end of a connection."""
 
     rank: int
     role: Role
@@ -58,13 +58,13 @@ class Peer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a rank shows to others.
+    """Proof of a rank's membership.
 
     Attributes:
         token: the gang's secret, 16 bytes or more.
         spec: hash of the run spec.
-        rank: this process, from 0.
-        role: what it is for.
+        rank: rank of this process, from 0.
+        role: role of this process.
 
     Raises:
         ConfigError: the token is too short to be a secret.
@@ -84,13 +84,13 @@ class Credentials:
 
 
 class Greeting(NamedTuple):
-    """What each side says first, in a form that fits into so many bytes.
+    """First message of each side, in a form of fixed length.
 
     Attributes:
         nonce: 32 random bytes.
         spec: sha256 of the hash of the run spec.
-        peer: who says so.
-        service: what the one that connected asks for; empty from the other.
+        peer: rank that sends it.
+        service: requested service, from the connecting side; empty from the other.
     """
 
     nonce: bytes
@@ -100,21 +100,23 @@ class Greeting(NamedTuple):
 
     @classmethod
     def of(cls, credentials: Credentials, service: str) -> Greeting:
-        """Make one with a fresh nonce."""
+        """Make a greeting with a fresh nonce."""
         spec = hashlib.sha256(credentials.spec.encode()).digest()
         return cls(secrets.token_bytes(32), spec, Peer(credentials.rank, credentials.role), service)
 
     def pack(self) -> bytes:
-        """Return its bytes."""
+        """Return the bytes of the greeting."""
         role = _ROLES.index(self.peer.role)
         return _GREETING.pack(_MAGIC, self.nonce, self.spec, self.peer.rank, role, self.service.encode("ascii"))
 
     @classmethod
     def unpack(cls, data: bytes) -> Greeting:
-        """Read it from bytes of the right length that anyone may have sent.
+        """Parse a greeting from bytes of the right length.
+
+        Their origin is unknown.
 
         Raises:
-            ConfigError: a greeting looks different.
+            ConfigError: the bytes are no greeting.
         """
         _, nonce, spec, rank, role, service = _GREETING.unpack(data)
         if role >= len(_ROLES) or not service.isascii():
@@ -123,19 +125,19 @@ class Greeting(NamedTuple):
 
 
 def introduce(connection: socket.socket, credentials: Credentials, service: str, *, timeout: float) -> Peer:
-    """Ask for a service at the connecting end, and return who answers.
+    """Request a service at the connecting end, and return the peer.
 
     Raises:
-        ConfigError: the other end holds another token, trains another spec, has no such service or is no rank at all.
-        RankLostError: it was silent, or not done after ``timeout`` seconds, or hung up.
+        ConfigError: the other end has another token, trains another spec, lacks the service or is no rank at all.
+        RankLostError: the other end was silent, took more than ``timeout`` seconds, or closed the connection.
     """
     conversation = _Conversation(connection, timeout)
     own = Greeting.of(credentials, service)
-    conversation.say(own.pack() + _early_proof(credentials.token, own))
-    other = conversation.hear_greeting()
+    conversation.send(own.pack() + _early_proof(credentials.token, own))
+    other = conversation.receive_greeting()
     proofs = _Proofs(credentials.token, own.pack() + other.pack())
-    conversation.say(proofs.connecting())
-    verdict, proof = _ANSWER.unpack(conversation.hear(_ANSWER.size))
+    conversation.send(proofs.connecting())
+    verdict, proof = _ANSWER.unpack(conversation.receive(_ANSWER.size))
     if not hmac.compare_digest(proof, proofs.listening(verdict)):
         raise ConfigError(_OTHER_TOKEN)
     if verdict == _OTHER_SPEC or other.spec != own.spec:
@@ -146,17 +148,17 @@ def introduce(connection: socket.socket, credentials: Credentials, service: str,
 
 
 def is_hello(begun: bytes, token: bytes) -> bool:
-    """Tell whether the first bytes of a connection are a whole hello of a rank that holds the token.
+    """Return whether first bytes are a whole hello with the right token.
 
     Args:
-        begun: what has come, of which only the first ``HELLO_BYTES`` count.
+        begun: received bytes, of which only the first ``HELLO_BYTES`` count.
         token: the gang's secret.
 
     Returns:
-        False while it may yet become one.
+        False while they may still become one.
 
     Raises:
-        ConfigError: it is none and cannot become one.
+        ConfigError: they are no hello and cannot become one.
     """
     _check_magic(begun[: len(_MAGIC)])
     if len(begun) < HELLO_BYTES:
@@ -168,7 +170,10 @@ def is_hello(begun: bytes, token: bytes) -> bool:
 
 
 def turn_away(connection: socket.socket, begun: bytes) -> None:
-    """Answer a hello without the token, and nothing else, as far as that takes no waiting."""
+    """Answer a hello without the token, if that takes no waiting.
+
+    Other bytes get no answer.
+    """
     if len(begun) >= HELLO_BYTES and begun.startswith(_MAGIC):
         with contextlib.suppress(OSError):
             connection.send(_REFUSAL, socket.MSG_DONTWAIT)
@@ -182,32 +187,35 @@ def admit(
     timeout: float,
     begun: bytes = b"",
 ) -> tuple[Peer, str]:
-    """Examine at the listening end who connected, and return it with the service it asks for.
+    """Authenticate a connecting rank at the listening end.
 
     Args:
         connection: a socket, whose timeout changes.
-        credentials: of this process.
-        services: that are offered.
-        timeout: seconds for it all.
-        begun: what has been read of the connection already.
+        credentials: credentials of this process.
+        services: names of the offered services.
+        timeout: seconds for the whole handshake.
+        begun: bytes that were already read from the connection.
+
+    Returns:
+        The rank, and the service that it requests.
 
     Raises:
-        ConfigError: it is none of this run's ranks, or asks for none of ``services``.
-        RankLostError: it was silent, or not done after ``timeout`` seconds, or hung up.
+        ConfigError: the other end is no rank of this run, or requests none of ``services``.
+        RankLostError: the other end was silent, took more than ``timeout`` seconds, or closed the connection.
     """
     conversation = _Conversation(connection, timeout, begun)
-    other = conversation.hear_greeting()
-    early = conversation.hear(_PROOF_BYTES)
+    other = conversation.receive_greeting()
+    early = conversation.receive(_PROOF_BYTES)
     if not hmac.compare_digest(early, _early_proof(credentials.token, other)):
         turn_away(connection, other.pack() + early)
         raise ConfigError(_NO_TOKEN)
     own = Greeting.of(credentials, "")
-    conversation.say(own.pack())
+    conversation.send(own.pack())
     proofs = _Proofs(credentials.token, other.pack() + own.pack())
-    if not hmac.compare_digest(conversation.hear(_PROOF_BYTES), proofs.connecting()):
-        raise ConfigError(_NO_TOKEN)  # a hello that was sent before by another
+    if not hmac.compare_digest(conversation.receive(_PROOF_BYTES), proofs.connecting()):
+        raise ConfigError(_NO_TOKEN)  # a hello that was replayed
     verdict = _OTHER_SPEC if other.spec != own.spec else _WELCOME if other.service in services else _NO_SERVICE
-    conversation.say(_ANSWER.pack(verdict, proofs.listening(verdict)))
+    conversation.send(_ANSWER.pack(verdict, proofs.listening(verdict)))
     if verdict == _OTHER_SPEC:
         raise ConfigError(f"it is {other.peer} of another run spec")
     if verdict == _NO_SERVICE:
@@ -227,7 +235,7 @@ def _check_magic(start: bytes) -> None:
 
 
 class _Proofs(NamedTuple):
-    """What only those can make who hold the token and heard this conversation's greetings."""
+    """Proofs that take the token and the greetings of this conversation."""
 
     token: bytes
     greetings: bytes
@@ -243,7 +251,7 @@ class _Proofs(NamedTuple):
 
 
 class _Conversation:
-    """Bytes of known length there and back, within a time that counts for all of them together."""
+    """Exchange of bytes of known length, within one time limit."""
 
     def __init__(self, connection: socket.socket, timeout: float, begun: bytes = b"") -> None:
         self._connection = connection
@@ -251,15 +259,18 @@ class _Conversation:
         self._timeout = timeout
         self._deadline = time.monotonic() + timeout
 
-    def hear_greeting(self) -> Greeting:
-        """Read the other's greeting; whether it is one shows before it is all there."""
-        start = self.hear(len(_MAGIC))
+    def receive_greeting(self) -> Greeting:
+        """Read the other side's greeting.
+
+        Wrong bytes are refused before the whole greeting has arrived.
+        """
+        start = self.receive(len(_MAGIC))
         if start == _REFUSAL:
             raise ConfigError(_OTHER_TOKEN)
         _check_magic(start)
-        return Greeting.unpack(start + self.hear(_GREETING.size - len(start)))
+        return Greeting.unpack(start + self.receive(_GREETING.size - len(start)))
 
-    def hear(self, size: int) -> bytes:
+    def receive(self, size: int) -> bytes:
         data, self._begun = self._begun[:size], self._begun[size:]
         while len(data) < size:
             part = self._within_time(self._connection.recv, size - len(data))
@@ -268,7 +279,7 @@ class _Conversation:
             data += part
         return data
 
-    def say(self, data: bytes) -> None:
+    def send(self, data: bytes) -> None:
         self._within_time(self._connection.sendall, data)
 
     def _within_time(self, work: Callable[[Given], Made], given: Given) -> Made:

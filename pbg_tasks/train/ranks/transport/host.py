@@ -1,4 +1,4 @@
-"""The address under which other ranks reach this process."""
+"""Address under which other ranks reach this process."""
 
 from __future__ import annotations
 
@@ -24,14 +24,16 @@ _ANY_PORT = 9
 
 
 def own_host(towards: str | None) -> str:
-    """Return the address of the interface that ``GLOO_SOCKET_IFNAME`` names, else of the one that leads somewhere.
+    """Return this machine's address for other ranks.
+
+    It is that of the interface in ``GLOO_SOCKET_IFNAME``, or else of the interface on the route to rank 0.
 
     Args:
         towards: host name or address of rank 0; None where all ranks run on one machine.
 
     Raises:
         ConfigError: there is no such interface, or it has no IPv4 address.
-        RankLostError: the host is unknown, or no way leads there.
+        RankLostError: the host is unknown, or no route leads to it.
     """
     if name := os.environ.get(VARIABLE, "").split(",")[0]:
         host = _address_of(name)
@@ -43,10 +45,12 @@ def own_host(towards: str | None) -> str:
 
 
 def common_host(own: str, others: Iterable[str]) -> str:
-    """Return ``own``, unless it is this machine's alone and some of the others are on another machine.
+    """Return ``own``, unless other machines cannot reach it.
 
-    Many systems give their own host name an address of the loopback interface, so that rank 0 and its neighbours take
-    it for theirs, where no other machine finds them.
+    In that case the address on the route to one of them is returned.
+
+    Many systems give their own host name an address of the loopback interface, so that rank 0 and its neighbours would
+    use it, where no other machine reaches them.
     """
     if not is_loopback(own):
         return own
@@ -54,7 +58,7 @@ def common_host(own: str, others: Iterable[str]) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether a name or address is this machine's alone."""
+    """Return whether a name or address is one of the loopback interface."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -62,7 +66,10 @@ def is_loopback(host: str) -> bool:
 
 
 def _local_end(towards: str) -> str:
-    """Ask the routing table; connecting a UDP socket sends nothing."""
+    """Return the local address of a route.
+
+    Connecting a UDP socket reads the routing table and sends nothing.
+    """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(towards, _ANY_PORT, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind, protocol) as probe:

@@ -1,4 +1,4 @@
-"""How much went over the wire, and how long it took."""
+"""Amount and duration of transfers between ranks."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 
 class Traffic:
-    """Counts requests to other ranks, made by any thread.
+    """Counter of requests to other ranks, made by any thread.
 
     Attributes:
-        requests: answered ones.
-        bytes: of arrays, both ways.
-        seconds: until the answers were there, summed over the requests.
+        requests: number of answered requests.
+        bytes: bytes of arrays, both ways.
+        seconds: time until the answers had arrived, summed over the requests.
     """
 
     def __init__(self) -> None:
@@ -26,7 +26,10 @@ class Traffic:
 
     @contextmanager
     def request(self) -> Iterator[list[int]]:
-        """Time one request; the sizes in bytes of what it moves go into the list."""
+        """Time one request.
+
+        The caller appends the sizes in bytes of the transferred arrays to the list.
+        """
         started, sizes = time.perf_counter(), list[int]()
         yield sizes
         with self._lock:

@@ -1,4 +1,4 @@
-"""How connections between ranks come about: a rank has one listener that offers services by name, others connect."""
+"""Listener of a rank, which offers services by name, and ``connect``."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ __all__ = ["Address", "Connection", "Credentials", "Listener", "Message", "Peer"
 Address = tuple[str, int]
 
 _BACKLOG = 1024  # connections that wait in the system's queue
-_HANDSHAKES = 64  # at once, of those that began with a hello of this run
-_HANDSHAKE_SECONDS = 5.0  # for the hello, and again for what follows
-_CALL_SECONDS = 3.0  # for one attempt to reach a listener: the system waits longer each time it tries again by itself
-_PAUSES = (0.05, 0.1, 0.2, 0.5)  # seconds before further attempts, the last for all that follow
-_REFUSALS_SAID = 256  # addresses
+_HANDSHAKES = 64  # at once, of connections that began with a hello of this run
+_HANDSHAKE_SECONDS = 5.0  # for the hello, and again for the rest
+_CALL_SECONDS = 3.0  # for one attempt, as the system waits longer before each of its own
+_PAUSES = (0.05, 0.1, 0.2, 0.5)  # seconds before further attempts; the last one is repeated
+_REFUSALS_LOGGED = 256  # addresses
 _END_SECONDS = 5.0  # for the services to notice that a listener was closed
 
 
@@ -41,18 +41,18 @@ def connect(
 ) -> Connection:
     """Connect to a service of another rank.
 
-    An attempt that is cut off before the other end has answered is repeated: a listener that many strangers connect to
-    may drop a connection whose first bytes are late.
+    An attempt that is cut off before the other end has answered is repeated, because a listener with many strange
+    connections may drop one whose first bytes are late.
 
     Args:
-        address: of its ``Listener``.
-        credentials: of this process.
-        service: by name.
-        timeout: seconds for it all.
-        limit: bytes of arrays that one message may bring.
+        address: address of its ``Listener``.
+        credentials: credentials of this process.
+        service: name of the service.
+        timeout: seconds in total.
+        limit: most bytes of arrays in one message.
 
     Raises:
-        ConfigError: the other end holds another token, trains another spec, has no such service or is no rank at all.
+        ConfigError: the other end has another token, trains another spec, lacks the service or is no rank at all.
         RankLostError: there is no answer, or none in time.
     """
     where = f"{service!r} at {address[0]}:{address[1]}"
@@ -75,7 +75,11 @@ def connect(
 
 
 def _connect(address: Address, credentials: Credentials, service: str, seconds: float, limit: int) -> Connection:
-    """Try once to connect; raises TimeoutError or OSError where the other end cannot be reached."""
+    """Make one attempt to connect.
+
+    Raises:
+        OSError: the other end cannot be reached; a TimeoutError, within the time.
+    """
     deadline = time.monotonic() + seconds
     stream = socket.create_connection(address, min(seconds, _CALL_SECONDS))
     try:
@@ -88,19 +92,22 @@ def _connect(address: Address, credentials: Credentials, service: str, seconds: 
 
 
 class Listener:
-    """Lets the ranks of this run connect to services; everyone else is refused, which is said once per address.
+    """Access of this run's ranks to the services of a process.
+
+    Other connections are refused, and the refusal is logged once per address.
 
     It listens from its construction to ``close``, or the end of its ``with`` block.
 
     Args:
-        credentials: of this process.
-        services: by name. Each is called in a thread of its own with every connection that asks for it, and returns
-            when that has ended (a RankLostError of it is as good). Any other error is sent to the peer, and said.
+        credentials: credentials of this process.
+        services: services by name. Each is called in a thread of its own with every connection that requests it, and
+            returns when the connection has ended (or raises a RankLostError). Any other error is sent to the peer, and
+            logged.
         host: the one address under which others reach this process.
-        limit: bytes of arrays that one message may bring.
+        limit: most bytes of arrays in one message.
 
     Attributes:
-        address: where it listens.
+        address: host and port of the listener.
 
     Raises:
         ConfigError: the host is no address of this machine.
@@ -132,7 +139,7 @@ class Listener:
         self._services.update(services)
 
     def close(self) -> None:
-        """Listen no more, end the connections that there are, and wait a little for their services to return."""
+        """Stop listening, end all connections, and wait briefly for their services."""
         with self._lock:
             self._closed.set()
             serving = dict(self._serving)
@@ -148,7 +155,7 @@ class Listener:
                 thread.join(max(deadline - time.monotonic(), 0))
 
     def _let_in(self, stream: socket.socket, host: str, begun: bytes) -> None:
-        """Go on with a connection that began with a hello, in a thread of its own."""
+        """Examine a connection that began with a hello in a new thread."""
         if not self._handshakes.acquire(blocking=False):
             stream.close()  # its rank tries again
             return
@@ -156,7 +163,7 @@ class Listener:
             threading.Thread(
                 target=self._examine, args=(stream, host, begun), name=f"rank at {host}", daemon=True
             ).start()
-        except RuntimeError:  # there are too many threads at the moment
+        except RuntimeError:  # too many threads exist at the moment
             self._handshakes.release()
             stream.close()
 
@@ -176,7 +183,7 @@ class Listener:
 
     def _refuse(self, host: str, why: str) -> None:
         with self._lock:
-            known = host in self._refused or len(self._refused) == _REFUSALS_SAID
+            known = host in self._refused or len(self._refused) == _REFUSALS_LOGGED
             if not known:
                 self._refused.add(host)
         if not known:
@@ -189,9 +196,9 @@ class Listener:
             self._serving[connection] = threading.current_thread()
         try:
             self._services[service](connection)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the peer waits for an answer
+        except Exception as error:  # noqa: BLE001 - the peer waits for an answer, whatever the error is
             if connection.ended and isinstance(error, RankLostError):
-                return  # that a connection ends is no event: who may go and who may not is what membership is for
+                return  # the end of a connection is no event here, because membership decides whether a rank may leave
             expected = isinstance(error, PbgError)
             say(f"{service} for {connection.peer}: {error if expected else traceback.format_exc()}")
             connection.fail(error)
@@ -209,9 +216,9 @@ class Listener:
 
 
 def _prepare(stream: socket.socket) -> None:
-    """Send small messages at once, and find out about a machine that vanished even when nothing is sent."""
+    """Send small messages at once, and detect a vanished machine in silence."""
     stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4)):
-        if hasattr(socket, option):  # which is Linux
+        if hasattr(socket, option):  # Linux has them
             stream.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
