@@ -61,6 +61,13 @@ class AnnouncingOperator(PbgOperator):
         self._surroundings = super()._environment()
         return self._surroundings
 
+    def _stored(self, environment: Mapping[str, str]) -> dict[str, Any]:
+        """Run the command again on the worker.
+
+        It finds its work done, and returns whether that was announced.
+        """
+        return self._run(environment, self.command, self.arguments)
+
     def _skip_announced(self, context: Context, result: Mapping[str, Any]) -> NoReturn:
         """End the task as skipped, with its result, as announced before.
 

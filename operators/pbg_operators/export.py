@@ -45,6 +45,9 @@ class ExportOperator(AnnouncingOperator):
         self.snapshot = snapshot
         self.published = published
 
+    def _pod_task(self) -> str:
+        return self.announces
+
     def execute(self, context: Context) -> dict[str, Any]:
         """Write the export.
 

@@ -76,6 +76,9 @@ class ApprovalGateOperator(PbgOperator, ApprovalOperator):
         Raises:
             AirflowFailException: it was rejected, or there was no answer in time.
         """
+        # The command finds its result stored and takes seconds. A triggerer would go on with ``execute``, which would
+        # ask once more.
+        self.deferrable = False
         by = (event.get("responded_by_user") or {}).get("name", NOBODY)
         reason = (event.get("params_input") or {}).get("reason", "")[:LONGEST] or f"{by} gave no reason"
         try:

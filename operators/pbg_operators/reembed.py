@@ -128,7 +128,13 @@ def _reembed(
             train = [_training(spec), *([] if few else [_task("preserve", refused=refused)])]
         with TaskGroup("release", tooltip="From a kept version to what readers see"):
             judge = (
-                [] if few else [_task("eval", refused=refused), _task("drift", refused=refused), _gate(spec, "gate")]
+                []
+                if few
+                else [
+                    _task("eval", refused=refused, **_pod(spec, "eval")),
+                    _task("drift", refused=refused, **_pod(spec, "drift")),
+                    _gate(spec, "gate"),
+                ]
             )
             publish = _publication(spec, inlets=[edges])
         exports = _exports(spec)
@@ -158,8 +164,19 @@ def _preparation(spec: GraphSpec) -> list[PbgOperator]:
     """Make the tasks between plan and training."""
     refused = Alert(spec, "refused")
     if spec.airflow.few_tasks:
-        return [_task("prepare", refused=refused, warned=Alert(spec, "warned"), **_named("prepare"))]
-    return [_gate(spec, "validate"), _gate(spec, "partition"), _task("bucket", refused=refused)]
+        more = _named("prepare") | _pod(spec, "prepare")
+        return [_task("prepare", refused=refused, warned=Alert(spec, "warned"), **more)]
+    bucket = _task("bucket", refused=refused, **_pod(spec, "bucket"))
+    return [_gate(spec, "validate"), _gate(spec, "partition"), bucket]
+
+
+def _pod(spec: GraphSpec, name: str) -> dict[str, Any]:
+    """Return the arguments of a task that is a pod.
+
+    There are none for another.
+    """
+    launch = spec.launch.tasks.get(name)
+    return {} if launch is None else {"kubernetes": launch}
 
 
 def _publication(spec: GraphSpec, inlets: list[Asset]) -> PublishOperator:
@@ -177,7 +194,8 @@ def _publication(spec: GraphSpec, inlets: list[Asset]) -> PublishOperator:
     }
     if spec.airflow.few_tasks:
         warned = Alert(spec, "warned")
-        return FinishOperator(task_id="finish", facts=FACTS_OF_FEW, warned=warned, **_named("finish"), **given)
+        given |= _named("finish") | _pod(spec, "finish")
+        return FinishOperator(task_id="finish", facts=FACTS_OF_FEW, warned=warned, **given)
     return PublishOperator(task_id="publish", facts=FACTS, **given)
 
 
@@ -193,9 +211,11 @@ def _report() -> ReportOperator:
 def _gate(spec: GraphSpec, command: str) -> PbgOperator:
     refused, warned = Alert(spec, "refused"), Alert(spec, "warned")
     if spec.gates.on_failure == "fail":
-        return _task(command, refused=refused, warned=warned)
+        return _task(command, refused=refused, warned=warned, **_pod(spec, command))
     given: dict[str, Any] = {"task_id": command, "command": command, "arguments": [RUN], "scratch": SCRATCH}
-    return ApprovalGateOperator(**given, refused=refused, warned=warned, hours=spec.gates.ask_hours)
+    return ApprovalGateOperator(
+        **given, **_pod(spec, command), refused=refused, warned=warned, hours=spec.gates.ask_hours
+    )
 
 
 def _training(spec: GraphSpec) -> PBGTrainJobOperator:
@@ -233,6 +253,7 @@ def _exports(spec: GraphSpec) -> list[ExportOperator]:
                 snapshot=FACTS["snapshot"],
                 published=PUBLISHED_OF_FEW if spec.airflow.few_tasks else PUBLISHED,
                 asset=export_asset(spec, export),
+                **_pod(spec, "export"),
             )
             for export in spec.exports
         ]

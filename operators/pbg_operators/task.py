@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 from pydantic import BaseModel, ValidationError
 
@@ -18,10 +17,12 @@ from pbg_operators import metrics
 from pbg_operators.connection import with_store
 from pbg_operators.lineage import operator_lineage, places, tasks_of
 from pbg_operators.link import RunLink, browsable
+from pbg_operators.on_cluster import OnCluster
 from pbg_operators.process import CommandProcess
+from pbg_tasks.config.airflow import TOGETHER
 from pbg_tasks.config.base import explain
 from pbg_tasks.config.results import GateFindings, Judged, PlanResult
-from pbg_tasks.errors import BY_EXIT_CODE, ConflictError, OutOfTurnError, QualityGateError, UnusableError
+from pbg_tasks.errors import BY_EXIT_CODE, ConflictError, OutOfTurnError, PbgError, QualityGateError, UnusableError
 from pbg_tasks.redaction import credentials_in, redacted
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
     from pbg_operators.alerts import Alert
+    from pbg_tasks.config import KubernetesLaunch
 
 Shape = TypeVar("Shape", bound=BaseModel)
 REFUSED_KEY = "refused"
@@ -60,7 +62,7 @@ class OutOfTurn(RetryableError):  # noqa: N818 - no error: the task's time has n
     """Error: the snapshot is not whole, or an earlier night is unfinished."""
 
 
-class PbgOperator(BaseOperator):
+class PbgOperator(OnCluster):
     """Run ``pbg COMMAND ARGUMENTS... --json`` and return its result.
 
     The command's progress lines go to the task's log while it runs. Its exit status decides what happens next: after a
@@ -79,6 +81,10 @@ class PbgOperator(BaseOperator):
         graph: name of the graph, for metrics; none are sent without it.
         refused: alert for a night that the command refuses; None for no alert.
         warned: alert for the warnings of a command that judges a night and lets it pass.
+        kubernetes: run the command as a Job of a cluster; its result then comes from the store.
+        kubernetes_conn_id: Airflow connection of the cluster; None takes the one that ``kubernetes`` names.
+        deferrable: wait for the Job in the triggerer; None takes the setting of ``kubernetes``.
+        interval: seconds between looks at the Job.
     """
 
     template_fields: Sequence[str] = ("arguments", "scratch")
@@ -98,6 +104,10 @@ class PbgOperator(BaseOperator):
         graph: str = "",
         refused: Alert | None = None,
         warned: Alert | None = None,
+        kubernetes: KubernetesLaunch | None = None,
+        kubernetes_conn_id: str | None = None,
+        deferrable: bool | None = None,
+        interval: float = 5.0,
         **kwargs: Any,  # noqa: ANN401 - BaseOperator's own arguments
     ) -> None:
         super().__init__(**kwargs)
@@ -109,6 +119,8 @@ class PbgOperator(BaseOperator):
         self.columns = dict(columns or {})
         self.graph = graph
         self.refused, self.warned = refused, warned
+        self.kubernetes, self.kubernetes_conn_id, self.interval = kubernetes, kubernetes_conn_id, interval
+        self.deferrable = kubernetes is not None and kubernetes.deferrable if deferrable is None else deferrable
         self.run_url = self.run_link = ""
         self.found: dict[str, Any] = {}
         self._process: CommandProcess | None = None
@@ -131,6 +143,7 @@ class PbgOperator(BaseOperator):
             Refused: it refused the night, which was reported.
             AirflowFailException: it failed for good.
             AirflowSkipException: another run is at the same training, and the store let that one go on.
+            TaskDeferred: the triggerer waits for the command's Job.
         """
         with self._telling(context):
             return self._command(context)
@@ -154,7 +167,7 @@ class PbgOperator(BaseOperator):
         environment = self._environment()
         if self.command != "plan" and self.arguments:
             self._show_link(context, self.arguments[0], environment)
-        self.found = self._run(environment, self.command, self.arguments)
+        self.found = self._perform(context, environment)
         if self.command == "plan":
             self._show_link(context, answer(PlanResult, self.command, self.found).run, environment)
         for task, found in tasks_of(self.command, self.found).items():
@@ -162,6 +175,24 @@ class PbgOperator(BaseOperator):
         if self.warned is not None and (sentences := warnings_of(self.command, self.found)):
             self.warned({**context}, f"run {self.run_url}: {'; '.join(sentences)}")
         return self.found
+
+    def _perform(self, context: Context, environment: Mapping[str, str]) -> dict[str, Any]:
+        """Run the command, on the worker or as a Job."""
+        if self.kubernetes is None:
+            return self._run(environment, self.command, self.arguments)
+        try:
+            error = self._job_error(context, self.kubernetes)
+        except PbgError as raised:
+            error = raised
+        if error is not None:
+            raise task_failure(self.command, error)
+        return self._stored(environment)
+
+    def _stored(self, environment: Mapping[str, str]) -> dict[str, Any]:
+        """Return the result that the command's Job has stored."""
+        if self.command in TOGETHER:  # finds all of its tasks done, and puts their results together
+            return self._run(environment, self.command, self.arguments)
+        return self._run(environment, "show", [self.arguments[0], f"--task={self.command}"])
 
     def _measure(self, send: Callable[..., None], task: str, *figures: Mapping[str, Any]) -> None:
         """Send metrics; a night does not fail without them."""
@@ -200,9 +231,10 @@ class PbgOperator(BaseOperator):
         return self.get_openlineage_facets_on_complete(task_instance)
 
     def on_kill(self) -> None:
-        """End the command and all processes that it started."""
+        """End the command and all its processes, or delete its Job."""
         if self._process is not None:
             self._process.stop(KILL_GRACE_SECONDS)
+        self._delete_job()
 
     def _environment(self) -> dict[str, str]:
         """Return the variables of the command, with a scratch directory that exists."""
@@ -273,6 +305,19 @@ def failure(command: str, status: int, last_lines: Sequence[str]) -> AirflowExce
         return Unusable(message) if category is UnusableError else Refused(message)
     retryable = category is not None and category.retryable
     return RetryableError(message) if retryable else AirflowFailException(message)
+
+
+def task_failure(command: str, error: PbgError) -> AirflowException:
+    """Return the exception for a command whose Job failed.
+
+    Its class decides whether to try again, as in ``failure``.
+    """
+    message = f"{error.kind}: {error}"
+    if isinstance(error, QualityGateError):
+        return Unusable(message) if isinstance(error, UnusableError) else Refused(message)
+    if isinstance(error, ConflictError) and command == "train":
+        return outdone(message)
+    return RetryableError(message) if error.retryable else AirflowFailException(message)
 
 
 def answer(shape: type[Shape], command: str, result: Mapping[str, Any]) -> Shape:

@@ -1,4 +1,4 @@
-"""Launch of a training, on the worker or as pods.
+"""Launch of heavy tasks, on the worker or as pods.
 
 It is never part of a run, because it changes no result.
 """
@@ -10,6 +10,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from pbg_tasks.config.airflow import TOGETHER
 from pbg_tasks.config.base import Frozen
 from pbg_tasks.config.schema import NonNegativeInt, PositiveInt
 
@@ -29,6 +30,8 @@ LabelKey = Annotated[str, Field(pattern=r"^([a-z0-9][-a-z0-9.]*/)?[A-Za-z0-9]([-
 LabelValue = Annotated[str, Field(pattern=r"^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$")]
 VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 RESERVED = ("PBG_RUN_TOKEN", "PBG_SCRATCH", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "JOB_COMPLETION_INDEX", "RANK")
+PODS = ("validate", "partition", "bucket", "eval", "drift", "export", *TOGETHER)
+"""Tasks beside ``train`` that can be a pod each. ``export`` is the name for all exports of the spec."""
 
 
 class Toleration(Frozen):
@@ -40,9 +43,11 @@ class Toleration(Frozen):
 
 
 class KubernetesLaunch(Frozen):
-    """Indexed Job of a training, with one pod a rank.
+    """Indexed Job of a task; a training has one pod a rank.
 
     Attributes:
+        connection: Airflow connection of the cluster; without the default one, the cluster that Airflow runs in, or
+            kubectl's.
         image: the training image, by digest (``name@sha256:...``), so that every rank and every retry runs one code.
         allow_tag: accept an image that is named by a tag.
         namespace: of the Job.
@@ -65,6 +70,7 @@ class KubernetesLaunch(Frozen):
         network_policy: allow connections between a gang's pods only.
     """
 
+    connection: Annotated[str, Field(min_length=1)] = "kubernetes_default"
     image: str = Field(min_length=1)
     allow_tag: bool = False
     namespace: Label = "default"
@@ -114,22 +120,51 @@ class KubernetesLaunch(Frozen):
 
 
 class Launch(Frozen):
-    """Place of the task ``train``, and its number of ranks.
+    """Place of the task ``train``, its ranks, and tasks that are pods.
 
     Attributes:
         launcher: ``local``, processes of the worker; ``kubernetes``, pods of one Indexed Job.
         ranks: number of ranks that train together; the trigger form may set another number.
         max_restarts: ``local``: how often a broken gang is started anew before the task fails.
         kubernetes: the Job, for launcher ``kubernetes``.
+        tasks: the Jobs of other tasks, by task, with the keys of ``kubernetes``. Keys that a task leaves out are those
+            of ``kubernetes``, where that is given.
     """
 
     launcher: Literal["local", "kubernetes"] = "local"
     ranks: Annotated[int, Field(ge=1, le=MAX_RANKS)] = 1
     max_restarts: NonNegativeInt = 2
     kubernetes: KubernetesLaunch | None = None
+    tasks: dict[str, KubernetesLaunch] = Field(default={})
+
+    @model_validator(mode="before")
+    @classmethod
+    def _inherited(cls, data: object) -> object:
+        """Fill in the keys of each task from ``kubernetes``."""
+        if not isinstance(data, dict) or not isinstance(data.get("tasks"), dict):
+            return data
+        common = data.get("kubernetes")
+        if not isinstance(common, dict):
+            return data
+        filled = {name: {**common, **own} if isinstance(own, dict) else own for name, own in data["tasks"].items()}
+        return {**data, "tasks": filled}
 
     @model_validator(mode="after")
     def _described(self) -> Self:
-        if self.launcher == "kubernetes" and self.kubernetes is None:
-            raise ValueError("launcher kubernetes needs the section kubernetes, with image and resources at least")
+        if self.launcher != "local" and self.kubernetes is None:
+            raise ValueError(
+                f"launcher {self.launcher} needs the section kubernetes, with image and resources at least"
+            )
         return self
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        if unknown := [name for name in self.tasks if name not in PODS]:
+            hint = "; train has the section kubernetes" if unknown[0] == "train" else ""
+            raise ValueError(f"tasks names {unknown[0]!r}; tasks that can be pods: {', '.join(PODS)}{hint}")
+        return self
+
+    @property
+    def in_pods(self) -> tuple[str, ...]:
+        """Names of all tasks that are pods."""
+        return (*(["train"] if self.launcher != "local" else []), *self.tasks)

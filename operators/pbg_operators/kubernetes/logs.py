@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from pbg_operators.kubernetes.manifest import LOGGED
-from pbg_operators.kubernetes.verdict import rank_of
+from pbg_operators.kubernetes.verdict import name_of
 from pbg_tasks.errors import AccessError, ResourceError
 
 if TYPE_CHECKING:
@@ -88,17 +88,17 @@ class RankLogs:
         fresh: list[tuple[Instant, str]] = []
         lost = 0.0
         # Logs that failed last time come last, so that they take no time from those that can be read.
-        for pod in sorted(pods, key=lambda pod: (pod["metadata"]["name"] in self._failed, rank_of(pod))):
-            name, rank, began = pod["metadata"]["name"], rank_of(pod), time.monotonic()
+        for pod in sorted(pods, key=lambda pod: (pod["metadata"]["name"] in self._failed, name_of(pod))):
+            name, rank, began = pod["metadata"]["name"], name_of(pod), time.monotonic()
             if lost >= LOST_SECONDS or (not last and began < self._failed.get(name, began)):
                 continue
             try:
                 for moment, text in self._news(name):
-                    fresh.append((moment, f"[rank {rank}] {text}"))
+                    fresh.append((moment, f"[{rank}] {text}"))
             except (AccessError, ResourceError) as error:
                 if name not in self._told:
                     self._told.add(name)
-                    said.append(f"the log of rank {rank} cannot be read: {error}; the training goes on")
+                    said.append(f"the log of {rank} cannot be read: {error}; the Job goes on")
                 ended = time.monotonic()
                 lost += ended - began
                 self._failed[name] = ended + REST * (ended - began)

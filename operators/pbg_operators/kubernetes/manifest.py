@@ -6,6 +6,7 @@ The functions are pure and need no client. The Job is Indexed, and a pod's compl
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from dataclasses import dataclass
@@ -25,6 +26,9 @@ RUN = "pbg-tasks/run"
 """Annotation of a Job: the run that it trains."""
 OWNER = "pbg-tasks/owner"
 """Annotation of a Job: the task instance that made it."""
+TASK = "app.kubernetes.io/component"
+"""Label of a Job and its pods: the task that they do."""
+TRAIN = "train"
 LOGGED = "pbg-tasks/logged"
 """Annotation of a Job: positions up to which each pod's log has been copied into the task's."""
 JOB_UID = "batch.kubernetes.io/controller-uid"
@@ -41,7 +45,7 @@ HASH_LENGTH = 12
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """Pods that train one run together.
+    """Pods that train one run together, or the pod of another task.
 
     Attributes:
         run: URL of the run.
@@ -50,6 +54,7 @@ class Gang:
         owner: the task instance that starts them.
         launch: settings of each pod.
         command: of each pod; the rank's role follows from its index.
+        task: that the pods do.
     """
 
     run: str
@@ -58,23 +63,40 @@ class Gang:
     owner: str
     launch: KubernetesLaunch
     command: tuple[str, ...]
+    task: str = TRAIN
 
     @property
     def size(self) -> int:
         """Number of pods."""
         return self.ranks + self.servers
 
+    @property
+    def meets(self) -> bool:
+        """Whether the pods connect to each other."""
+        return self.task == TRAIN
+
+    @property
+    def labels(self) -> Manifest:
+        """Labels of the Job, its pods and its other objects."""
+        return {**LABELS, TASK: re.sub(r"[^A-Za-z0-9_.-]", "-", self.task)[:LONGEST_NAME].strip("-_.")}
+
 
 def job_name(gang: Gang, attempt: int) -> str:
     """Return the name of a gang's Job.
 
-    It is the same for the same run spec, number of pods' digits and attempt.
+    It is the same for the same run spec, number of pods' digits and attempt. Two DAG runs train a run together at no
+    time, but each may do another task of it, as on workers: the first result counts. So the hash in such a name is of
+    run, task and owner.
     """
     run_id = gang.run.rstrip("/").rpartition("/")[2]
-    snapshot, _, spec_hash = run_id.rpartition("-")
-    tail = f"-{spec_hash[:HASH_LENGTH]}-{attempt}"
+    snapshot, _, digest = run_id.rpartition("-")
+    prefix = "pbg"
+    if gang.task != TRAIN:
+        prefix = f"pbg-{gang.task}"
+        digest = hashlib.sha256(f"{gang.run}\n{gang.task}\n{gang.owner}".encode()).hexdigest()
+    tail = f"-{digest[:HASH_LENGTH]}-{attempt}"
     room = LONGEST_NAME - len(f"-{gang.size - 1}") - len(tail)
-    readable = re.sub(r"[^a-z0-9]+", "-", f"pbg-{snapshot}".lower())[:room].rstrip("-")
+    readable = re.sub(r"[^a-z0-9]+", "-", f"{prefix}-{snapshot}".lower())[:room].rstrip("-")
     return readable + tail
 
 
@@ -86,7 +108,7 @@ def job(gang: Gang, attempt: int) -> Manifest:
     """
     launch = gang.launch
     name = job_name(gang, attempt)
-    labels = dict(LABELS)
+    labels = gang.labels
     if launch.kueue_queue is not None:
         labels["kueue.x-k8s.io/queue-name"] = launch.kueue_queue
     return {
@@ -104,7 +126,7 @@ def job(gang: Gang, attempt: int) -> Manifest:
             "activeDeadlineSeconds": launch.deadline_seconds,
             "ttlSecondsAfterFinished": launch.ttl_seconds,
             "template": {
-                "metadata": {"labels": dict(LABELS), "annotations": {RUN: gang.run}},
+                "metadata": {"labels": gang.labels, "annotations": {RUN: gang.run}},
                 "spec": _pod(gang, name),
             },
         },
@@ -129,6 +151,7 @@ def _failure_rules() -> list[Manifest]:
 def _pod(gang: Gang, name: str) -> Manifest:
     launch = gang.launch
     optional = {
+        "subdomain": name if gang.meets else None,
         "serviceAccountName": launch.service_account,
         "priorityClassName": launch.priority_class,
         "nodeSelector": dict(launch.node_selector),
@@ -137,7 +160,6 @@ def _pod(gang: Gang, name: str) -> Manifest:
     }
     return {
         "restartPolicy": "Never",
-        "subdomain": name,
         "terminationGracePeriodSeconds": launch.grace_seconds,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
@@ -156,10 +178,13 @@ def _pod(gang: Gang, name: str) -> Manifest:
 
 def _container(gang: Gang, name: str) -> Manifest:
     launch = gang.launch
-    environment = {
+    meeting = {
         "WORLD_SIZE": str(gang.size),
         "MASTER_ADDR": f"{name}-0.{name}",
         "MASTER_PORT": str(launch.port),
+    }
+    environment = {
+        **(meeting if gang.meets else {}),
         "PBG_SCRATCH": SCRATCH,
         "PBG_GRACE_SECONDS": str(launch.grace_seconds),
         "TMPDIR": SCRATCH,
@@ -175,7 +200,7 @@ def _container(gang: Gang, name: str) -> Manifest:
         "command": list(gang.command),
         "env": [{"name": key, "value": value} for key, value in environment.items()],
         "envFrom": [{"secretRef": {"name": secret}} for secret in secrets],
-        "ports": [{"name": "rendezvous", "containerPort": launch.port}],
+        **({"ports": [{"name": "rendezvous", "containerPort": launch.port}]} if gang.meets else {}),
         "resources": {"requests": resources, "limits": dict(resources)},
         "securityContext": {
             "allowPrivilegeEscalation": False,

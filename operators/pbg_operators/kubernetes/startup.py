@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from pbg_operators.kubernetes.manifest import CONTAINER
-from pbg_operators.kubernetes.verdict import rank_of
+from pbg_operators.kubernetes.verdict import name_of
 from pbg_tasks.errors import ConfigError, ResourceError
 
 if TYPE_CHECKING:
@@ -41,10 +41,10 @@ def overdue(job: Manifest, pods: Sequence[Manifest], seconds: int, now: datetime
     waiting = [pod for pod in pods if pod.get("status", {}).get("phase", "Pending") == "Pending"]
     for pod in waiting:
         if (reason := _container_waits_for(pod)) is not None:
-            return ConfigError(f"Job {name}: rank {rank_of(pod)} did not start within {seconds} s: {reason}")
+            return ConfigError(f"Job {name}: {name_of(pod)} did not start within {seconds} s: {reason}")
     if waiting:
         reason = _pod_waits_for(waiting[0])
-        return ResourceError(f"Job {name}: rank {rank_of(waiting[0])} got no node within {seconds} s: {reason}")
+        return ResourceError(f"Job {name}: {name_of(waiting[0])} got no node within {seconds} s: {reason}")
     if missing > 0 and not job.get("status", {}).get("succeeded"):
         return ResourceError(f"Job {name}: {missing} pods were not made within {seconds} s; is a quota used up?")
     return None

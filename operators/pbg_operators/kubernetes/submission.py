@@ -103,7 +103,8 @@ def _create_or_adopt(cluster: Cluster, gang: Gang, attempt: int) -> Manifest | N
         return None
     said = job["metadata"].get("annotations", {})
     if said.get(manifest.RUN) != gang.run:
-        raise ConfigError(f"Job {name} in namespace {cluster.namespace} is not a training of {gang.run}; delete it")
+        what = "a training" if gang.task == manifest.TRAIN else f"task {gang.task}"
+        raise ConfigError(f"Job {name} in namespace {cluster.namespace} is not {what} of {gang.run}; delete it")
     if phase(job) is Phase.FAILED or "deletionTimestamp" in job["metadata"]:
         return None
     if said.get(manifest.OWNER) != gang.owner and phase(job) is Phase.UNDER_WAY:
@@ -118,9 +119,10 @@ def _complete(cluster: Cluster, gang: Gang, handle: Handle, job: Manifest, value
     name, uid = handle.name, handle.uid
     if phase(job) is not Phase.UNDER_WAY or not job["spec"].get("suspend"):
         return
-    token = {"PBG_RUN_TOKEN": secrets.token_hex(32)}
+    token = {"PBG_RUN_TOKEN": secrets.token_hex(32)} if gang.meets else {}
     _ensure(cluster, manifest.secret(name, uid, {**values, **token}), uid)
-    _ensure(cluster, manifest.service(name, uid), uid)
+    if gang.meets:
+        _ensure(cluster, manifest.service(name, uid), uid)
     if gang.launch.network_policy:
         _ensure(cluster, manifest.network_policy(name, uid), uid)
     if gang.launch.kueue_queue is None:  # else Kueue resumes the Job when there is room for all of its pods

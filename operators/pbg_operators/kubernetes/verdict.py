@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pbg_operators.kubernetes.conditions import condition
-from pbg_operators.kubernetes.manifest import CONTAINER, INDEX
+from pbg_operators.kubernetes.manifest import CONTAINER, INDEX, TASK, TRAIN
 from pbg_tasks.errors import (
     BY_EXIT_CODE,
     ConfigError,
@@ -93,7 +93,7 @@ def _said_of(failed: Manifest) -> Ending:
 def _ending(pod: Manifest) -> Ending | None:
     """Return the end of a failed pod; None of another pod."""
     state = _terminated(pod)
-    rank = f"rank {rank_of(pod)}"
+    rank = name_of(pod)
     when = state.get("finishedAt") or pod["metadata"].get("deletionTimestamp") or pod["metadata"]["creationTimestamp"]
     said = _last_line(state.get("message", ""))
     outside = _from_outside(pod, state, rank)
@@ -122,7 +122,7 @@ def _from_outside(pod: Manifest, state: Manifest, rank: str) -> PbgError | None:
     if state.get("reason") == "OOMKilled":
         limit = pod["spec"]["containers"][0].get("resources", {}).get("limits", {}).get("memory")
         return ResourceError(
-            f"{rank} ran out of memory (limit {limit}): raise launch.kubernetes.resources.memory or num_partitions"
+            f"{rank} ran out of memory (limit {limit}): raise {section_of(pod)}.resources.memory or num_partitions"
         )
     reason, message = status.get("reason", ""), status.get("message", "")
     if reason == "Evicted":
@@ -171,6 +171,23 @@ def _last_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     said = [line for line in lines if line.startswith("error: ")]
     return (said or lines or [""])[-1]
+
+
+def name_of(pod: Manifest) -> str:
+    """Return a pod's rank, or its task where it is alone."""
+    task = task_of(pod)
+    return f"rank {rank_of(pod)}" if task == TRAIN else task
+
+
+def section_of(pod: Manifest) -> str:
+    """Return the spec's section that a pod was made from."""
+    task = task_of(pod)
+    return "launch.kubernetes" if task == TRAIN else f"launch.tasks.{task.partition('-')[0]}"
+
+
+def task_of(pod: Manifest) -> str:
+    """Return the task of a pod."""
+    return str(pod["metadata"].get("labels", {}).get(TASK, TRAIN))
 
 
 def rank_of(pod: Manifest) -> str:

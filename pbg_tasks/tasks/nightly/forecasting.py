@@ -114,7 +114,7 @@ def outlook(run: RunContext, expected: Expected, written: GraphSpec) -> Outlook:
     peaks = dict.fromkeys(PLANNED, _BASE) | preparation_peaks(graph.resources, expected.edges)
     peaks |= {"train": memory["train"].peak, "eval": memory["eval"].peak, "drift": memory["eval"].peak}
     planned = {task: usage for task, usage in modelled(work, memory=peaks).items() if task in PLANNED}
-    machines = written.launch.ranks if written.launch.launcher == "kubernetes" else 1
+    machines = written.launch.ranks if written.launch.launcher != "local" else 1
     nights = measured_nights(run)
     night = forecast_night(planned, nights, engine=engine, machines=machines, costs=written.costs, kind=work.kind)
     return Outlook(memory, night)
@@ -125,7 +125,7 @@ def _cpus_of_pods(launch: Launch) -> int | None:
 
     None where the rank runs on this machine, or one like it.
     """
-    if launch.launcher != "kubernetes" or launch.kubernetes is None:
+    if launch.launcher == "local" or launch.kubernetes is None:
         return None
     asked = launch.kubernetes.resources["cpu"]
     return max(1, math.ceil(float(asked[:-1]) / 1000 if asked.endswith("m") else float(asked)))

@@ -95,7 +95,7 @@ def test_unreadable_log_is_reported_once_others_continue(monkeypatch, error):
     pods = Failing(monkeypatch, {"b": error})
     logs = RankLogs(pods)
     assert logs.step(named("a", "b", "c")) == [
-        f"the log of rank 1 cannot be read: {error}; the training goes on",
+        f"the log of rank 1 cannot be read: {error}; the Job goes on",
         "[rank 0] first of a",
         "[rank 1] first of b",
         "[rank 2] first of c",
@@ -123,7 +123,7 @@ def test_logs_slow_to_fail_are_read_seldom(monkeypatch):
 def test_log_failing_again_is_not_reported_again(monkeypatch):
     pods = Failing(monkeypatch, {"a": ResourceError("timed out")})
     logs = RankLogs(pods)
-    assert logs.step(named("a"))[0] == "the log of rank 0 cannot be read: timed out; the training goes on"
+    assert logs.step(named("a"))[0] == "the log of rank 0 cannot be read: timed out; the Job goes on"
     failing = pods.errors.pop("a")
     assert logs.step(named("a")) == ["[rank 0] more of a"]
     pods.errors["a"] = failing
