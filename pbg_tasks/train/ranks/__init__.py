@@ -1,1 +1,4 @@
-"""Training by several ranks: PBG's distributed mode, made to survive the loss of one."""
+"""Training by several ranks.
+
+It is PBG's distributed mode, and survives the loss of a rank.
+"""

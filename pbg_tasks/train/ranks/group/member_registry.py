@@ -207,9 +207,9 @@ class Membership:
         callback()
 
     def fail(self, error: BaseException) -> None:
-        """Break the gang, if it is not broken, because this rank cannot continue.
+        """Break the gang, because this rank cannot continue.
 
-        The rank may still store its work, and has to leave afterwards.
+        It has no effect on a gang that is broken. The rank may still store its work, and has to leave afterwards.
         """
         if self.verdict is None:
             with contextlib.suppress(RankLostError):

@@ -1,4 +1,4 @@
-"""Copy of one shard on this rank, and its last known state on the server."""
+"""Copy of one shard on this rank, and its known state."""
 
 from __future__ import annotations
 
