@@ -22,6 +22,7 @@ from pbg_tasks.checkpoint.segments import Segment, read_progress
 from pbg_tasks.config import RunSpec
 from pbg_tasks.config.base import Frozen, canonical_json
 from pbg_tasks.config.results import SHAPES, parse_result, read_result
+from pbg_tasks.config.tune_results import Outcome, Rung, Search
 from pbg_tasks.errors import FormatError
 from pbg_tasks.formats.directory import parse_iteration_line, parse_stats_line, read_config
 from pbg_tasks.publish import Channel
@@ -63,6 +64,9 @@ MODELS = {
     r"gc/[^/]+\.json": Tombstone,
     r"exports/[^/]+/[^/]+/_manifest\.json": ExchangeManifest,
     r"exports/[^/]+/_unfinished\.json": UnfinishedMark,
+    r"tune/[0-9a-f]+/search\.json": Search,
+    r"tune/[0-9a-f]+/rung-\d+\.json": Rung,
+    r"tune/[0-9a-f]+/trials/[0-9a-f]+/(rung-\d+|failed)\.json": Outcome,
 }
 """The model of each document, by its key in the store of a graph."""
 STRICT = {RunSpec}

@@ -103,6 +103,20 @@ class WriterHeartbeat:
                 say(f"heartbeat: {error}")  # the next beat tries again, and only commits decide which writer counts
 
 
+def may_be_held(store: Store, key: str) -> bool:
+    """Return whether a writer that is not known to be dead holds the lease."""
+    return store.head(key) is not None and not is_dead(_holder(store, key))
+
+
+def _holder(store: Store, key: str) -> dict[str, str | int]:
+    """Return the identity of the holder; empty where it cannot be read."""
+    try:
+        found: dict[str, str | int] = json.loads(store.get(key).data)["holder"]
+    except (StorageError, ValueError, KeyError, TypeError):
+        return {}
+    return found
+
+
 def wait_until_free(
     store: Store,
     key: str,
@@ -120,10 +134,7 @@ def wait_until_free(
     seen = store.head(key)
     if seen is None:
         return
-    try:
-        holder = json.loads(store.get(key).data)["holder"]
-    except (StorageError, ValueError, KeyError, TypeError):
-        holder = {}
+    holder = _holder(store, key)
     if is_dead(holder):
         return
     say(f"{store.url}/{key}: another writer was here; watching its heartbeat for {patience:.0f} s")

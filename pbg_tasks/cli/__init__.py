@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from pbg_tasks import __version__
-from pbg_tasks.cli import configs, dags, exchange, info, migrations, models, nightly, releases, transfer
+from pbg_tasks.cli import configs, dags, exchange, info, migrations, models, nightly, releases, transfer, tuning
 from pbg_tasks.cli.common import spread_overrides
 from pbg_tasks.errors import ConfigError, EvictedError, PbgError, ResourceError
 from pbg_tasks.memory.address_space import limit_hint, require_addresses
@@ -31,6 +31,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(nightly.app)
+app.add_typer(tuning.app)
 app.add_typer(releases.app)
 app.add_typer(migrations.app)
 app.add_typer(models.app)
@@ -44,9 +45,23 @@ app.add_typer(exchange.app)
 # Bytes of addresses that a command takes at its peak with one CPU, and for each further CPU; measured on a small graph,
 # and rounded up. A command that is not listed may load DuckDB, Arrow and torch.
 _NOTHING_HEAVY = {"schema", "config", "dag-file", "dag-files"}
-_STORE_ONLY = dict.fromkeys(("show", "info", "releases", "rollback", "pin", "unpin", "skip", "gc"), 300_000_000)
+_STORE_ONLY = dict.fromkeys(
+    ("show", "info", "releases", "rollback", "pin", "unpin", "skip", "gc", "tune-select", "tune-finish"), 300_000_000
+)
 _NO_TORCH = dict.fromkeys(
-    ("plan", "validate", "partition", "bucket", "prepare", "import", "preserve", "publish", "report", "verify"),
+    (
+        "plan",
+        "tune-start",
+        "validate",
+        "partition",
+        "bucket",
+        "prepare",
+        "import",
+        "preserve",
+        "publish",
+        "report",
+        "verify",
+    ),
     750_000_000,
 )
 _EVERYTHING = 1_100_000_000

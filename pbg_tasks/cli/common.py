@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -54,6 +55,23 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON
 Override = Annotated[
     list[str] | None, typer.Option("--param", "-p", metavar="KEY.PATH=VALUE", help="Change a key of the spec.")
 ]
+Patch = Annotated[
+    Path | None,
+    typer.Option(help="YAML file with values by key path, as `pbg tune --out` writes it; -p goes before it."),
+]
+
+
+def given(patch: Path | None, param: Sequence[str] | None) -> list[str]:
+    """Return the changes of a patch, and then those of ``-p``.
+
+    Raises:
+        ConfigError: the file cannot be read, or is no patch.
+    """
+    if patch is None:
+        return [*(param or ())]
+    from pbg_tasks.config.tune_space import read_patch
+
+    return [*read_patch(patch), *(param or ())]
 
 
 CONFIG_SUFFIXES = (".py", ".json", ".yaml", ".yml")

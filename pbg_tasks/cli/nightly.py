@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from pbg_tasks.cli.common import Json, Override, is_config, show_result
+from pbg_tasks.cli.common import Json, Override, Patch, given, is_config, show_result
 
 app = typer.Typer()
 datasets = typer.Typer(help="Fetch example data.", no_args_is_help=True)
@@ -45,6 +45,7 @@ def plan(
     spec: Spec,
     snapshot: Snapshot,
     param: Override = None,
+    patch: Patch = None,
     epochs: Epochs = None,
     dimension: Dimension = None,
     partitions: Partitions = None,
@@ -61,7 +62,7 @@ def plan(
     result = task(
         spec,
         snapshot,
-        overrides=param,
+        overrides=given(patch, param),
         epochs=epochs,
         dimension=dimension,
         partitions=partitions,
@@ -144,6 +145,7 @@ def run_all(
     spec: Spec,
     snapshot: Snapshot,
     param: Override = None,
+    patch: Patch = None,
     epochs: Epochs = None,
     dimension: Dimension = None,
     partitions: Partitions = None,
@@ -160,7 +162,7 @@ def run_all(
     summary = run_chain(
         spec,
         snapshot,
-        overrides=param,
+        overrides=given(patch, param),
         epochs=epochs,
         dimension=dimension,
         partitions=partitions,

@@ -122,10 +122,6 @@ class Halving(Frozen):
             )
         return found
 
-    def kept(self, candidates: int) -> int:
-        """Return how many candidates go on to the next rung."""
-        return -(-candidates // self.eta)
-
 
 class Tune(Frozen):
     """Space of a search and the way through it.

@@ -14,13 +14,16 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from pbg_tasks.config.base import digest, explain, parse
+from pbg_tasks.config.documents import parse_document
 from pbg_tasks.config.graph import GraphSpec
 from pbg_tasks.config.overrides import override
+from pbg_tasks.config.shape import model_at, within
 from pbg_tasks.config.tune import Range, Tune
 from pbg_tasks.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from pydantic import JsonValue
 
@@ -107,6 +110,23 @@ def rung_epochs(graph: GraphSpec, tune: Tune) -> list[int | None]:
 def assignments(changes: Mapping[str, JsonValue]) -> list[str]:
     """Return changes in the form of ``-p KEY.PATH=VALUE``."""
     return [f"{key}={json.dumps(value)}" for key, value in changes.items()]
+
+
+def read_patch(path: Path) -> list[str]:
+    """Return the changes of a patch, in the form of ``-p KEY.PATH=VALUE``.
+
+    Raises:
+        ConfigError: the file cannot be read, or a key is a whole section.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from None
+    document = parse_document(data, source=str(path))
+    for key in document:
+        if model_at(within(GraphSpec, key)) is not None:
+            raise ConfigError(f"{path}: {key} is a whole section; write paths of single keys, such as model.lr: 0.1")
+    return assignments(document)
 
 
 def changed(graph: GraphSpec, changes: Mapping[str, JsonValue], *, source: str) -> GraphSpec:

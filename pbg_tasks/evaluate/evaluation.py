@@ -60,6 +60,7 @@ def evaluate_edges(
     threads: int = 1,
     memory_bytes: int = 1 << 30,
     seed: int = 0,
+    interval: bool = False,
 ) -> tuple[EvaluationReport, Candidates | None]:
     """Rank held-out edges on both sides.
 
@@ -84,6 +85,7 @@ def evaluate_edges(
         threads: CPU threads.
         memory_bytes: budget for queries, candidates and scores; held-out edges and known answers come on top.
         seed: of what is newly sampled.
+        interval: give the interval of the MRR also where no edge is left out.
 
     Returns:
         The figures, and the sample of candidates when one was needed.
@@ -149,7 +151,7 @@ def evaluate_edges(
         best=None if paired_best is None else paired_best.comparison_(rounds.is_counted(sample_of_edges.extra), names),
         counted=np.searchsorted(done, counted),
         held_out=None if whole else sample_of_edges.total,
-        interval=None if whole else mean_interval(reciprocal, seed),
+        interval=None if whole and not interval else mean_interval(reciprocal, seed),
     )
     return report, sample
 

@@ -267,3 +267,46 @@ class ComparisonDocument(TypedDict):
     figures: list[Compared]
     relations: list[ComparedRelation]
     settings: list[Setting]
+
+
+class TuneRow(TypedDict):
+    """Candidate of a search.
+
+    ``rank`` is None before its first rung is decided. ``seconds`` are those of all rungs.
+    """
+
+    rank: int | None
+    trial: str
+    changes: dict[str, str]
+    mrr: float | None
+    low: float | None
+    high: float | None
+    metric: float | None
+    epochs: int | None
+    rung: int | None
+    seconds: float | None
+    continued: int
+    state: str
+    reason: str | None
+
+
+class TuneDocument(TypedDict):
+    """Page of a search.
+
+    ``alike`` counts the other candidates whose interval reaches that of the best.
+    """
+
+    kind: Literal["tune"]
+    graph: str
+    snapshot: str
+    store: str
+    run: str
+    search: str
+    metric: str
+    keys: list[str]
+    epochs: list[int | None]
+    decided: int
+    rows: list[TuneRow]
+    best: str | None
+    alike: int
+    patch: str | None

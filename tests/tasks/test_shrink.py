@@ -14,7 +14,7 @@ from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.nightly.chain import run_chain, run_task
 from pbg_tasks.tasks.nightly.plan import plan
-from pbg_tasks.tasks.training.train import _job_of
+from pbg_tasks.tasks.training.train import job_of
 from pbg_tasks.train import PartitionKey
 from pbg_tasks.train.loop import Trainer
 from tests.tasks.conftest import ring
@@ -53,7 +53,7 @@ def known_rows(before, after):
 def start_of(run):
     """Return where the training of a planned run begins."""
     with Scratch() as scratch:
-        job = _job_of(RunContext.open(run), 0, scratch.path, ignore_memory=True)
+        job = job_of(RunContext.open(run), 0, scratch.path, ignore_memory=True)
         return [job.start(None, scratch.path).table(PartitionKey("n", part)) for part in (0, 1)]
 
 

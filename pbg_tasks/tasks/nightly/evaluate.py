@@ -87,7 +87,7 @@ def _evaluate(run: RunContext) -> Evaluation:
             relation_names=tonight.relations,
             loops=tonight.model.loops,
             candidates=stored_candidates(run),
-            hidden=_hidden(tonight.files, directory),
+            hidden=hidden_entities(tonight.files, directory),
             compared=rival,
             best=best_rival,
             gates=graph.gates,
@@ -142,14 +142,14 @@ def _noted(
         yield bucket, listed
 
 
-def _hidden(release: VerifiedFiles, scratch: Path) -> EntitySet | None:
-    """Return the entities that the release does not show.
+def hidden_entities(files: VerifiedFiles, scratch: Path) -> EntitySet | None:
+    """Return the entities that a directory's files do not show.
 
-    None where it shows all of them.
+    None where they show all of them.
     """
-    if EXPIRED not in release.names:
+    if EXPIRED not in files.names:
         return None
-    return EntitySet.from_bytes(release.fetch(EXPIRED, scratch).read_bytes(), source=f"{release.url}/{EXPIRED}")
+    return EntitySet.from_bytes(files.fetch(EXPIRED, scratch).read_bytes(), source=f"{files.url}/{EXPIRED}")
 
 
 def _health(config: ConfigSchema, entity: str, paths: Mapping[tuple[str, int], Path]) -> Health:

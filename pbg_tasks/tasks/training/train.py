@@ -77,7 +77,7 @@ def _train_run(run: RunContext, env: RankEnv | None, *, ignore_memory: bool) -> 
             store=run.store,
             prefix=run.key(RunLayout.checkpoint),
             spec=run.spec_hash,
-            job=lambda version: _job_of(run, version, scratch.path, ignore_memory=ignore_memory),
+            job=lambda version: job_of(run, version, scratch.path, ignore_memory=ignore_memory),
         )
         return _undertake(target, env, scratch.path)
 
@@ -97,7 +97,15 @@ def _undertake(target: TrainingTarget, env: RankEnv | None, scratch: Path) -> St
     return train_as(env, target, scratch)
 
 
-def _job_of(run: RunContext, version: int, scratch: Path, *, ignore_memory: bool) -> Job:
+def job_of(run: RunContext, version: int, scratch: Path, *, ignore_memory: bool) -> Job:
+    """Return the training of a run.
+
+    Args:
+        run: bucketed.
+        version: iterations that are committed.
+        scratch: local directory.
+        ignore_memory: train even if the forecast exceeds the memory.
+    """
     previous = run.spec.previous
     warm_start = None
     if previous is not None and previous.warm_start:

@@ -1,0 +1,1 @@
+"""Search of hyper-parameters on one prepared snapshot."""

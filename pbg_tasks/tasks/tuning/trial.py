@@ -1,0 +1,173 @@
+"""Training and ranking of one candidate in one rung.
+
+Only edges of the train and the valid split are read. Edges of the test split are not even filtered from the answers.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pbg_tasks.checkpoint import open_committed
+from pbg_tasks.checkpoint.writer import LEASE
+from pbg_tasks.checkpoint.writer_heartbeat import may_be_held
+from pbg_tasks.config import RunLayout
+from pbg_tasks.config.base import digest
+from pbg_tasks.config.results import BucketResult, PartitionResult
+from pbg_tasks.config.support import check_nightly
+from pbg_tasks.config.tune_results import Outcome
+from pbg_tasks.config.tune_space import changed
+from pbg_tasks.errors import ConfigError, ConflictError, QualityGateError
+from pbg_tasks.evaluate.evaluation import PIECE_EDGES, evaluate_edges
+from pbg_tasks.formats.embeddings import embeddings_file_name
+from pbg_tasks.formats.entities import RELATION_NAMES, read_relation_names
+from pbg_tasks.formats.model import model_file_name, read_model
+from pbg_tasks.memory import usable_cpus
+from pbg_tasks.progress import human_seconds, say
+from pbg_tasks.publish.gc_holds import hold
+from pbg_tasks.storage.staging import Scratch
+from pbg_tasks.tasks.files import open_directory
+from pbg_tasks.tasks.nightly.edge_buckets import EdgeBuckets
+from pbg_tasks.tasks.nightly.evaluate import hidden_entities
+from pbg_tasks.tasks.training.gang import TrainingTarget, train_here
+from pbg_tasks.tasks.training.train import job_of
+from pbg_tasks.tasks.tuning.search import described
+from pbg_tasks.train import partition_keys
+from pbg_tasks.train.engine.device import find_place
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pbg_tasks.checkpoint import VerifiedFiles
+    from pbg_tasks.config import ConfigSchema
+    from pbg_tasks.evaluate.report import EvaluationReport
+    from pbg_tasks.tasks.context import RunContext
+    from pbg_tasks.tasks.tuning.search import SearchContext
+
+_FAULTS = (ConfigError, QualityGateError)
+"""Errors that are a candidate's own: a contradiction of its values, or a training that diverged."""
+_OTHERS = 1.0  # seconds until another process's result is looked for again
+
+
+def try_candidate(context: SearchContext, trial: str, rung: int, *, patient: bool = True) -> Outcome:
+    """Train and rank a candidate, or return its stored result.
+
+    A failure that is the candidate's own is a result, too.
+
+    Args:
+        context: the search.
+        trial: name of the candidate.
+        rung: its number.
+        patient: whether to wait for another process that trains the candidate.
+
+    Raises:
+        ConflictError: another process trains it, and the call is not patient.
+        ConfigError: the run is not prepared, or the rung before is not decided.
+        ResourceError: memory would run out.
+        EvictedError: SIGTERM came; what was trained is stored.
+    """
+    run = context.run
+    if trial not in context.trials(rung):
+        raise ConfigError(f"{context.url}: candidate {trial!r} is not in rung {rung}")
+    run.need(BucketResult)
+    hold(run.store, run.run_id)
+    while True:
+        if (before := context.outcome(trial, rung)) is not None:
+            return before
+        try:
+            return context.keep_outcome(_tried(context, trial, rung, patient=patient), rung)
+        except ConflictError as error:
+            if not patient:
+                raise
+            say(f"tune: {error}; waiting for its result")
+            time.sleep(_OTHERS)
+
+
+def _tried(context: SearchContext, trial: str, rung: int, *, patient: bool) -> Outcome:
+    started = time.monotonic()
+    changes = context.changes(trial).changes
+    say(f"tune: candidate {trial}, rung {rung}: {described(changes)}")
+    try:
+        found = _trained(context, trial, rung, patient=patient)
+    except _FAULTS as error:
+        say(f"tune: candidate {trial} failed: {error}")
+        found = Outcome(trial=trial, epochs=context.search.epochs[rung], status="failed", reason=str(error))
+    seconds = time.monotonic() - started
+    say(f"tune: candidate {trial}: {found.status} in {human_seconds(seconds)}")
+    return found.model_copy(update={"seconds": round(seconds, 3)})
+
+
+def _trained(context: SearchContext, trial: str, rung: int, *, patient: bool) -> Outcome:
+    run, changes = context.run, context.changes(trial).changes
+    graph = changed(run.spec.graph, changes, source=f"candidate {trial}")
+    epochs = context.search.epochs[rung] or graph.model.num_epochs
+    graph = graph.model_copy(update={"model": graph.model.model_copy(update={"num_epochs": epochs})})
+    check_nightly(graph.model, source=f"candidate {trial}: model")
+    # Learning rates that fall over a training depend on its length, so a longer one has to begin anew.
+    anew = graph.model.lr_schedule != "constant"
+    place = f"trials/{trial}/checkpoint{f'-{epochs}' if anew else ''}"
+    candidate = replace(run, spec=run.spec.model_copy(update={"graph": graph}))
+    config = candidate.config.model_copy(update={"checkpoint_path": f"{context.url}/{place}"})
+    find_place(graph.train.device, config)
+    with Scratch() as scratch:
+        target = TrainingTarget(
+            config=config,
+            store=run.store,
+            prefix=context.key(place),
+            spec=digest([run.spec_hash, changes, epochs if anew else None]),
+            job=lambda version: replace(job_of(candidate, version, scratch.path, ignore_memory=False), config=config),
+        )
+        if not patient and may_be_held(run.store, f"{target.prefix}/{LEASE}"):
+            raise ConflictError(f"{config.checkpoint_path}: another process trains it")
+        found = train_here(target, scratch.path)
+        manifest, files = open_committed(run.store, target.prefix)
+        iteration = manifest.iteration
+        if iteration is None or iteration.epoch_idx + 1 != epochs:
+            raise ConflictError(f"{target.config.checkpoint_path}: another process has trained it further")
+        directory = scratch.path / "now"
+        directory.mkdir()
+        report = _ranks(candidate, config, files, directory)
+    before = context.search.epochs[rung - 1] if rung and not anew else None
+    interval = report.interval or {}
+    return Outcome(
+        trial=trial,
+        epochs=epochs,
+        status="finished",
+        figures=report.filtered,
+        low=interval.get("low"),
+        high=interval.get("high"),
+        continued=before or 0,
+        loss=found.loss,
+    )
+
+
+def _ranks(run: RunContext, config: ConfigSchema, files: VerifiedFiles, directory: Path) -> EvaluationReport:
+    """Rank the valid split among all entities by the newest version."""
+    graph = run.spec.graph
+    names, version = model_file_name(files.version), files.version
+    paths: dict[tuple[str, int], Path] = {
+        key: directory / embeddings_file_name(*key, version) for key in partition_keys(config)
+    }
+    files.fetch_all([*(path.name for path in paths.values()), names], directory)
+    entities = open_directory(run, RunLayout.entities)
+    entities.fetch(RELATION_NAMES, directory)
+    model, buckets = read_model(directory / names), EdgeBuckets(run, directory)
+    report, _ = evaluate_edges(
+        config,
+        model.params,
+        paths,
+        run.need(PartitionResult).counts,
+        dict(buckets.of("valid")),
+        lambda: buckets.pieces("valid", edges=PIECE_EDGES),
+        train=lambda: buckets.pieces("train", edges=PIECE_EDGES),
+        evaluation=graph.eval,
+        relation_names=read_relation_names(directory),
+        loops=model.loops,
+        hidden=hidden_entities(entities, directory),
+        threads=graph.resources.threads or usable_cpus(),
+        memory_bytes=int(graph.resources.memory_gb * 1e9),
+        seed=0,  # also where candidates try seeds: all are ranked among the same entities
+        interval=True,
+    )
+    return report

@@ -1,0 +1,170 @@
+"""``tune``: search hyper-parameters on one prepared snapshot."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, TypedDict
+
+from pbg_tasks.errors import ConflictError, ResourceError
+from pbg_tasks.progress import human_seconds, say
+from pbg_tasks.tasks.nightly.chain import run_together
+from pbg_tasks.tasks.tuning.search import SearchContext
+from pbg_tasks.tasks.tuning.steps import decide, finish, start
+from pbg_tasks.tasks.tuning.trial import try_candidate
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from pbg_tasks.config.tune_results import Outcome
+    from pbg_tasks.report.documents import TuneDocument
+
+
+class Tried(TypedDict):
+    """Answer of ``tune-trial``."""
+
+    task: str
+    run: str
+    trial: str
+    rung: int
+    status: str
+    mrr: float | None
+    seconds: float
+    reason: str | None
+
+
+def tune(
+    spec: Path,
+    snapshot: str,
+    *,
+    overrides: Sequence[str] = (),
+    accept_data: str | None = None,
+    out: Path | None = None,
+) -> TuneDocument:
+    """Prepare a snapshot once and search on it, rung by rung.
+
+    A second call goes on where the first one was ended, and trains nothing again.
+
+    Args:
+        spec: the graph spec's file.
+        snapshot: key of the edges.
+        overrides: ``key.path=value`` changes of the spec.
+        accept_data: reason for which the search goes on although the data gate refuses the snapshot.
+        out: file for the values of the best candidate.
+
+    Returns:
+        The document of the search's page.
+
+    Raises:
+        ConfigError: the spec or its space is wrong; nothing was begun.
+        QualityGateError: the data gate refuses the snapshot, or no candidate could be trained.
+    """
+    begun = start(spec, snapshot, overrides=overrides, accept_data=accept_data)
+    run_together("prepare", begun["run"])
+    context = SearchContext.open(begun["run"], begun["search"])
+    pace = _Pace(context)
+    for rung in range(begun["rungs"]):
+        _climb(context, rung, pace)
+    document = finish(begun["run"], begun["search"])
+    if out is not None and document["patch"] is not None:
+        out.write_text(document["patch"], encoding="utf-8")
+        say(f"tune: the best values are in {out}; `pbg run {spec} --patch {out}` uses them")
+    return document
+
+
+def trial(url: str, search_id: str, name: str, rung: int) -> Tried:
+    """Train and rank a candidate to the end of a rung."""
+    found = try_candidate(SearchContext.open(url, search_id), name, rung)
+    return {
+        "task": "tune-trial",
+        "run": url,
+        "trial": name,
+        "rung": rung,
+        "status": found.status,
+        "mrr": found.figures.get("mrr"),
+        "seconds": found.seconds,
+        "reason": found.reason,
+    }
+
+
+def _climb(context: SearchContext, rung: int, pace: _Pace) -> None:
+    """Train the candidates of a rung without a result; decide it.
+
+    One that another process trains comes last.
+    """
+    names, lost = list(context.trials(rung)), dict[str, str]()
+    pace.enter(rung, len(names))
+    for name in list(names):
+        if (before := context.outcome(name, rung)) is not None:
+            names.remove(name)
+            pace.found(name, before)
+    for patient in (False, True):
+        left = []
+        for name in names:
+            outcome = None
+            try:
+                outcome = try_candidate(context, name, rung, patient=patient)
+            except ConflictError as error:
+                if patient:
+                    raise
+                say(f"tune: candidate {name}: {error}; going on with the others")
+                left.append(name)
+                continue
+            except ResourceError as error:  # not stored: another machine may have more
+                say(f"tune: candidate {name} failed: {error}")
+                lost[name] = str(error)
+            pace.passed(name, outcome)
+        names = left
+    decide(context, rung, lost)
+
+
+class _Pace:
+    """Lines about the progress of a search: share, rate, time left.
+
+    Work is counted in epochs, because rungs differ in them.
+    """
+
+    def __init__(self, context: SearchContext) -> None:
+        search = context.search
+        self._search, self._begun = search, time.monotonic()
+        self._done = 0
+        self._number = self._of = self._rung = 0
+        counts = [len(search.candidates)]
+        for _ in search.epochs[1:]:
+            counts.append(-(-counts[-1] // (search.eta or 1)))
+        self._left = sum(count * self._epochs(rung) for rung, count in enumerate(counts))
+        self._best: tuple[float, str] | None = None
+
+    def _epochs(self, rung: int) -> int:
+        epochs = self._search.epochs
+        return (epochs[rung] or 1) - (epochs[rung - 1] or 0 if rung else 0)
+
+    def enter(self, rung: int, count: int) -> None:
+        """Begin a rung of so many candidates."""
+        self._rung, self._number, self._of, self._best = rung, 0, count, None
+
+    def found(self, name: str, outcome: Outcome) -> None:
+        """Count a candidate whose result an earlier call stored."""
+        self._number += 1
+        self._left -= self._epochs(self._rung)
+        self._note(name, outcome)
+
+    def passed(self, name: str, outcome: Outcome | None) -> None:
+        """Count a candidate and print a line."""
+        self._number += 1
+        work = self._epochs(self._rung)
+        self._left -= work
+        self._done += work
+        self._note(name, outcome)
+        seconds = time.monotonic() - self._begun
+        rate = self._done / seconds if seconds else 0.0
+        best = "" if self._best is None else f"; best {self._search.metric} {self._best[0]:.4f} by {self._best[1]}"
+        say(
+            f"tune: rung {self._rung + 1}/{len(self._search.epochs)}, {self._number}/{self._of} candidates, "
+            f"{60 * rate:.3g} epochs/min, {human_seconds(self._left / rate) if rate else '-'} left{best}"
+        )
+
+    def _note(self, name: str, outcome: Outcome | None) -> None:
+        figure = None if outcome is None else outcome.figures.get(self._search.metric)
+        if figure is not None and (self._best is None or figure > self._best[0]):
+            self._best = (figure, name)

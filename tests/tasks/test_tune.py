@@ -1,0 +1,214 @@
+"""Searches of hyper-parameters on a small graph."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from itertools import pairwise
+
+import pytest
+
+from pbg_tasks.checkpoint import open_committed
+from pbg_tasks.config.loading import load_graph_spec
+from pbg_tasks.config.results import BucketResult
+from pbg_tasks.config.tune_space import read_patch
+from pbg_tasks.errors import ConfigError, QualityGateError
+from pbg_tasks.report.tune import table
+from pbg_tasks.tasks.nightly.chain import run_together
+from pbg_tasks.tasks.tuning import trial as trial_module
+from pbg_tasks.tasks.tuning.search import SearchContext, searches
+from pbg_tasks.tasks.tuning.steps import finish, select, start
+from pbg_tasks.tasks.tuning.tune import trial, tune
+from tests.tasks.conftest import ring, workplace
+
+MODEL = {"num_epochs": 4, "entities": {"n": {"num_partitions": 1}}}
+SPACE = {"model.lr": [0.1, 1e-5, 1e30], "model.comparator": ["l2", "dot"]}
+TUNE = {"space": SPACE, "halving": {"eta": 2, "min_epochs": 1}}
+LEARNING = {"space": {"model.lr": [0.1, 0.05]}}
+SPLIT = {"valid": 0.2, "test": 0.2}
+
+
+def written(place, tune=None, model=()):
+    place.write_spec(model=MODEL | dict(model), split=SPLIT, tune=tune or TUNE)
+    return place.spec
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory):
+    with workplace(tmp_path_factory.mktemp("tune")) as place:
+        place.snapshot("d1", ring(60))
+        yield place
+
+
+@pytest.fixture(scope="module")
+def searched(graph):
+    """A finished search, and its patch."""
+    patch = graph.root / "best.yaml"
+    return tune(written(graph), "d1", out=patch), patch
+
+
+def context_of(document):
+    return SearchContext.open(f"{document['store']}/runs/{document['run']}", document["search"])
+
+
+def test_best_candidate_is_one_that_learns(searched):
+    document, _ = searched
+    best = document["rows"][0]
+    assert document["epochs"] == [1, 2, 4]
+    assert (best["trial"], best["state"], best["epochs"]) == (document["best"], "best", 4)
+    assert best["changes"]["model.lr"] == "0.1"
+    assert best["low"] <= best["mrr"] <= best["high"]
+
+
+def test_halving_keeps_best_half_of_rung(searched):
+    context = context_of(searched[0])
+    rungs = [context.decision(number) for number in range(3)]
+    assert [len(rung.ranking) for rung in rungs] == [6, 3, 2]
+    for rung, after in pairwise(rungs):
+        ranks = [each.figures.get("mrr", -1.0) for each in rung.ranking]
+        assert ranks == sorted(ranks, reverse=True)
+        assert {each.trial for each in after.ranking} == set(rung.kept)
+        assert rung.kept == tuple(each.trial for each in rung.ranking[: len(rung.kept)])
+
+
+def test_diverged_candidates_lose_with_reason(searched):
+    lost = [row for row in searched[0]["rows"] if row["state"] == "failed"]
+    assert [row["changes"]["model.lr"] for row in lost] == ["1e+30", "1e+30"]
+    assert all("the loss is nan; try a smaller lr" in row["reason"] for row in lost)
+    assert lost == searched[0]["rows"][-2:]
+
+
+def test_later_rungs_train_what_is_left(searched, graph):
+    """The candidate that trained in three pieces is the one that trained in one."""
+    context = context_of(searched[0])
+    best = context.outcome(searched[0]["best"], 2)
+    assert best.continued == 2
+    whole = tune(written(graph, {"space": {"model.lr": [0.1, 0.2], "model.comparator": [_comparator(searched)]}}), "d1")
+    straight = next(row for row in whole["rows"] if row["changes"]["model.lr"] == "0.1")
+    assert (straight["continued"], straight["mrr"]) == (0, best.figures["mrr"])
+
+
+def _comparator(searched):
+    return searched[0]["rows"][0]["changes"]["model.comparator"]
+
+
+def test_falling_rate_trains_anew_in_rung(graph):
+    model = {"lr_schedule": "linear"}
+    document = tune(written(graph, LEARNING | {"halving": {"eta": 2, "rungs": 2}}, model), "d1")
+    best = document["rows"][0]
+    assert (best["epochs"], best["continued"]) == (4, 0)
+    whole = tune(written(graph, LEARNING, model), "d1")
+    assert best["mrr"] == next(row["mrr"] for row in whole["rows"] if row["trial"] == best["trial"])
+
+
+def test_second_call_trains_nothing(searched, graph, monkeypatch):
+    monkeypatch.setattr(trial_module, "train_here", None)
+    again = tune(written(graph), "d1")
+    assert again == searched[0]
+
+
+def test_patch_sets_best_values(searched, graph):
+    _, patch = searched
+    assert patch.read_text().startswith("# Best of 6 candidates on snapshot d1: valid MRR 0.")
+    model = load_graph_spec(written(graph), read_patch(patch)).model
+    assert (model.lr, model.comparator) == (0.1, _comparator(searched))
+    patch.with_suffix(".2.yaml").write_text("model: {lr: 0.1}\n")
+    with pytest.raises(ConfigError, match=r"model is a whole section; write paths of single keys"):
+        read_patch(patch.with_suffix(".2.yaml"))
+
+
+def test_table_has_changed_keys_and_figures(searched):
+    head, first, *_ = table(searched[0]).splitlines()
+    assert head.split() == ["rank", "model.comparator", "model.lr", "MRR", "95", "%", "epochs", "seconds", "state"]
+    assert first.split()[:3] == ["1", _comparator(searched), "0.1"]
+    assert first.split()[-1] == "best"
+
+
+def test_candidates_never_read_test_split(graph, monkeypatch):
+    read = []
+    buckets = trial_module.EdgeBuckets
+
+    class Watched(buckets):
+        def _fetched(self, splits):
+            read.extend(splits)
+            yield from super()._fetched(splits)
+
+    monkeypatch.setattr(trial_module, "EdgeBuckets", Watched)
+    tune(written(graph, LEARNING, {"margin": 0.2}), "d1")
+    assert set(read) == {"train", "valid"}
+
+
+def test_wrong_space_stores_nothing(tmp_path, graph):
+    spec = tmp_path / "bad.yaml"
+    text = written(graph, {"space": {"model.lrr": [0.1, 0.2]}}).read_text()
+    spec.write_text(text.replace(str(graph.store), str(tmp_path / "store")))
+    with pytest.raises(ConfigError, match=r"tune\.space\.model\.lrr: 0\.1: unknown key"):
+        tune(spec, "d1")
+    assert not (tmp_path / "store").exists()
+
+
+def test_search_without_any_result_is_refused(graph):
+    with pytest.raises(QualityGateError, match=r"no candidate of rung 0 could be trained and ranked; the first: epoch"):
+        tune(written(graph, {"space": {"model.lr": [1e30, 1e31]}}), "d1")
+
+
+def test_steps_of_search_are_those_of_command(searched, graph):
+    """A scheduler calls them one by one; one of its tasks gave no result."""
+    begun = start(written(graph, {"space": {"model.lr": [0.1, 0.05, 0.01]}, "halving": {"eta": 3, "rungs": 2}}), "d1")
+    run, search = begun["run"], begun["search"]
+    run_together("prepare", run)
+    first, second, absent = select(run, search, 0)["trials"]
+    for name in (first, second):
+        assert trial(run, search, name, 0)["status"] == "finished"
+    with pytest.raises(ConfigError, match=r"rung 0 is not decided"):
+        trial(run, search, first, 1)
+    (kept,) = select(run, search, 1)["trials"]
+    assert kept != absent
+    trial(run, search, kept, 1)
+    document = finish(run, search)
+    assert document["best"] == kept
+    assert next(row for row in document["rows"] if row["trial"] == absent)["state"] == "failed"
+    assert next(iter(searches(SearchContext.open(run, search).run))).id == search
+
+
+def command(spec):
+    call = [sys.executable, "-P", "-m", "pbg_tasks", "tune", str(spec), "--snapshot=d1", "--json"]
+    return subprocess.Popen(call, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def test_killed_search_goes_on(graph):
+    spec = written(graph, model={"init_scale": 0.01})
+    with command(spec) as process:
+        for line in process.stderr:
+            if "rung 1/3, 2/6 candidates" in line:
+                process.kill()
+    began = SearchContext.within(*_only_search(graph, spec))
+    before = {each.trial: began.outcome(each.trial, 0) for each in began.search.candidates}
+    prepared = began.run.need(BucketResult)
+    document = tune(spec, "d1")
+    stored = {name: outcome for name, outcome in before.items() if outcome is not None}
+    assert len(stored) >= 2
+    assert document["best"] is not None
+    assert {name: context_of(document).outcome(name, 0) for name in stored} == stored
+    assert context_of(document).run.need(BucketResult) == prepared
+
+
+def _only_search(graph, spec):
+    run = start(spec, "d1")["run"]
+    (found,) = searches(SearchContext.open(run, start(spec, "d1")["search"]).run)
+    return found.run, found.id
+
+
+def test_two_searches_at_once_agree(graph):
+    """Each candidate is trained by one of them, and both decide alike."""
+    spec = written(graph, model={"init_scale": 0.02})
+    with command(spec) as process:
+        next(line for line in process.stderr if "tune: candidate" in line)
+        ours = tune(spec, "d1")
+        theirs = json.loads(process.communicate()[0])
+    assert theirs == ours
+    context = context_of(ours)
+    manifest, _ = open_committed(context.run.store, context.key(f"trials/{ours['best']}/checkpoint"))
+    assert manifest.retrained == ()
+    assert manifest.version == 4
