@@ -104,7 +104,7 @@ class WriterHeartbeat:
 
 
 def may_be_held(store: Store, key: str) -> bool:
-    """Return whether a writer that is not known to be dead holds the lease."""
+    """Return whether a writer holds the lease that may be alive."""
     return store.head(key) is not None and not is_dead(_holder(store, key))
 
 

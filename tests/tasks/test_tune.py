@@ -80,7 +80,7 @@ def test_diverged_candidates_lose_with_reason(searched):
 
 
 def test_later_rungs_train_what_is_left(searched, graph):
-    """The candidate that trained in three pieces is the one that trained in one."""
+    """A candidate trained in three pieces equals one trained at once."""
     context = context_of(searched[0])
     best = context.outcome(searched[0]["best"], 2)
     assert best.continued == 2
@@ -154,7 +154,7 @@ def test_search_without_any_result_is_refused(graph):
 
 
 def test_steps_of_search_are_those_of_command(searched, graph):
-    """A scheduler calls them one by one; one of its tasks gave no result."""
+    """A scheduler calls the steps; one of its tasks has no result."""
     begun = start(written(graph, {"space": {"model.lr": [0.1, 0.05, 0.01]}, "halving": {"eta": 3, "rungs": 2}}), "d1")
     run, search = begun["run"], begun["search"]
     run_together("prepare", run)
