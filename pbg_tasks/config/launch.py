@@ -12,6 +12,22 @@ from pydantic import Field, model_validator
 
 from pbg_tasks.config.airflow import TOGETHER
 from pbg_tasks.config.base import Frozen
+from pbg_tasks.config.pods import (
+    Affinity,
+    Container,
+    EnvFrom,
+    Label,
+    LabelKey,
+    LabelValue,
+    ObjectName,
+    PodTemplate,
+    Quantity,
+    Spread,
+    VariableName,
+    Volume,
+    amount,
+    check_metadata,
+)
 from pbg_tasks.config.schema import NonNegativeInt, PositiveInt
 
 MAX_RANKS = 256
@@ -21,14 +37,6 @@ minutes and look again a minute later, or in the next attempt. A Job that is mis
 however well it ended.
 """
 DIGEST = re.compile(r"@sha256:[0-9a-f]{64}$")
-# Kubernetes' own forms: a DNS label, a name of an object, a quantity, the key of a label, the value of one, a
-# variable's name.
-Label = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
-ObjectName = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
-Quantity = Annotated[str, Field(pattern=r"^[0-9]+(\.[0-9]+)?(m|[kMGTPE]|[KMGTPE]i)?$")]
-LabelKey = Annotated[str, Field(pattern=r"^([a-z0-9][-a-z0-9.]*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$")]
-LabelValue = Annotated[str, Field(pattern=r"^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$")]
-VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 RESERVED = ("PBG_RUN_TOKEN", "PBG_SCRATCH", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "JOB_COMPLETION_INDEX", "RANK")
 PODS = ("validate", "partition", "bucket", "eval", "drift", "export", *TOGETHER)
 """Tasks beside ``train`` that can be a pod each. ``export`` is the name for all exports of the spec."""
@@ -51,8 +59,11 @@ class KubernetesLaunch(Frozen):
         image: the training image, by digest (``name@sha256:...``), so that every rank and every retry runs one code.
         allow_tag: accept an image that is named by a tag.
         namespace: of the Job.
-        resources: of each pod, by Kubernetes' names, requests and limits alike: such pods are the last to be evicted.
+        resources: limits of each pod, by Kubernetes' names. Requests are alike, so that pods are the last to be
+            evicted, except those in ``requests``.
+        requests: those that are lower than the limits.
         scratch: size of each pod's local directory.
+        scratch_class: storage class of an ephemeral claim that the directory then is; null is the node's disk.
         deadline_seconds: how long a gang may run; its progress that is stored by then stays.
         startup_seconds: how long pods may take to start before that counts as failed.
         grace_seconds: between SIGTERM and SIGKILL of a pod.
@@ -60,12 +71,25 @@ class KubernetesLaunch(Frozen):
         port: on which rank 0 waits for the others.
         secret: a Secret whose keys become environment variables, for stores without an Airflow connection.
         environment: further variables of the pods; nothing secret.
+        env_from: Secrets and ConfigMaps whose keys become variables.
+        labels: of pods and Job.
+        annotations: of pods and Job.
+        job_labels: of the Job alone.
+        job_annotations: of the Job alone.
+        volumes: of each pod beside its scratch.
         service_account: of the pods; its token is not mounted.
         image_pull_secrets: Secrets to fetch the image with.
         node_selector: labels a pod's node must have.
         tolerations: taints a pod's node may have.
+        affinity: of the pods, in Kubernetes' form.
+        topology_spread: constraints on how pods spread, in Kubernetes' form.
+        init_containers: that end before the command begins, in Kubernetes' form.
+        sidecars: containers that run beside the command and end with it, in Kubernetes' form.
+        runtime_class: of the pods.
+        pod_template: ``metadata`` and ``spec`` of a pod in Kubernetes' form, merged under that of the launcher.
         priority_class: decides which pods preempt which.
         kueue_queue: Kueue's local queue, which starts all pods or none.
+        kueue_priority: Kueue's workload priority class, which decides what preempts what in a queue.
         deferrable: wait in Airflow's triggerer instead of a worker's slot.
         network_policy: allow connections between a gang's pods only.
     """
@@ -75,7 +99,9 @@ class KubernetesLaunch(Frozen):
     allow_tag: bool = False
     namespace: Label = "default"
     resources: dict[LabelKey, Quantity]
+    requests: dict[LabelKey, Quantity] = Field(default_factory=dict)
     scratch: Quantity = "20Gi"
+    scratch_class: ObjectName | None = None
     deadline_seconds: PositiveInt = 24 * 3600
     startup_seconds: PositiveInt = 900
     grace_seconds: NonNegativeInt = 60
@@ -83,12 +109,25 @@ class KubernetesLaunch(Frozen):
     port: Annotated[int, Field(ge=1024, le=65535)] = 29500
     secret: ObjectName | None = None
     environment: dict[VariableName, str] = Field(default_factory=dict)
+    env_from: tuple[EnvFrom, ...] = ()
+    labels: dict[LabelKey, LabelValue] = Field(default_factory=dict)
+    annotations: dict[LabelKey, str] = Field(default_factory=dict)
+    job_labels: dict[LabelKey, LabelValue] = Field(default_factory=dict)
+    job_annotations: dict[LabelKey, str] = Field(default_factory=dict)
+    volumes: tuple[Volume, ...] = ()
     service_account: ObjectName | None = None
     image_pull_secrets: tuple[ObjectName, ...] = ()
     node_selector: dict[LabelKey, LabelValue] = Field(default_factory=dict)
     tolerations: tuple[Toleration, ...] = ()
+    affinity: Affinity = Field(default_factory=dict)
+    topology_spread: tuple[Spread, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    sidecars: tuple[Container, ...] = ()
+    runtime_class: ObjectName | None = None
+    pod_template: PodTemplate = Field(default_factory=dict)
     priority_class: ObjectName | None = None
     kueue_queue: ObjectName | None = None
+    kueue_priority: ObjectName | None = None
     deferrable: bool = True
     network_policy: bool = True
 
@@ -116,6 +155,31 @@ class KubernetesLaunch(Frozen):
             raise ValueError(f"resources: {missing[0]} is missing; a pod without it is the first to be evicted")
         if taken := [name for name in RESERVED if name in self.environment]:
             raise ValueError(f"environment: {taken[0]} is set for every rank by the launcher")
+        for name, asked in self.requests.items():
+            limit = self.resources.get(name)
+            if limit is None:
+                raise ValueError(f"requests: {name} has no limit in resources; write one")
+            if amount(asked) > amount(limit):
+                raise ValueError(f"requests: {name} {asked} is more than its limit in resources, {limit}")
+        return self
+
+    @model_validator(mode="after")
+    def _named_apart(self) -> Self:
+        for name in ("labels", "annotations", "job_labels", "job_annotations"):
+            check_metadata(getattr(self, name), name)
+        template = self.pod_template.get("metadata", {})
+        for name in template:
+            check_metadata(template[name], f"pod_template: metadata.{name}")
+        lists = {
+            "volumes": [volume.name for volume in self.volumes],
+            "volumes: mount_path": [volume.mount_path.rstrip("/") for volume in self.volumes],
+            "init_containers and sidecars": [each["name"] for each in (*self.init_containers, *self.sidecars)],
+        }
+        for where, names in lists.items():
+            if twice := [name for name in names if names.count(name) > 1]:
+                raise ValueError(f"{where}: {twice[0]!r} is there twice")
+        if self.kueue_priority is not None and self.kueue_queue is None:
+            raise ValueError("kueue_priority needs kueue_queue, the queue in which it counts")
         return self
 
 

@@ -11,7 +11,8 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
-from pbg_operators.kubernetes.manifest import CONTAINER, JOB_UID, Manifest
+from pbg_operators.kubernetes.manifest import JOB_UID, Manifest
+from pbg_tasks.config.pods import CONTAINER
 from pbg_tasks.errors import AccessError, ConfigError, ConflictError, NotFoundError, ResourceError
 
 if TYPE_CHECKING:
@@ -85,10 +86,12 @@ class Cluster:
     def create(self, manifest: Manifest) -> Manifest:
         """Create an object and return it as stored.
 
+        The API refuses unknown fields, which it would drop otherwise.
+
         Raises:
             ConflictError: an object of that name exists.
         """
-        return self._json("POST", self._place(manifest["kind"]), body=manifest)
+        return self._json("POST", self._place(manifest["kind"]), query={"fieldValidation": "Strict"}, body=manifest)
 
     def read(self, kind: str, name: str) -> Manifest:
         """Return an object.

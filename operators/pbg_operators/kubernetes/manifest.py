@@ -9,19 +9,22 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pbg_tasks.errors import BY_EXIT_CODE
+from pbg_operators.kubernetes.template import merged
+from pbg_tasks.config.pods import CONTAINER, SCRATCH
+from pbg_tasks.errors import BY_EXIT_CODE, EvictedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pbg_tasks.config import KubernetesLaunch
+    from pbg_tasks.config.pods import EnvFrom, Volume
 
 Manifest = dict[str, Any]
 
-CONTAINER = "train"
 RUN = "pbg-tasks/run"
 """Annotation of a Job: the run that it trains."""
 OWNER = "pbg-tasks/owner"
@@ -35,12 +38,13 @@ JOB_UID = "batch.kubernetes.io/controller-uid"
 """Label that the Job controller gives each pod; a later Job of the same name has another value."""
 INDEX = "batch.kubernetes.io/job-completion-index"
 LABELS = {"app.kubernetes.io/name": "pbg-train", "app.kubernetes.io/managed-by": "airflow"}
-SCRATCH = "/scratch"
 USER = 65532
 """User id of the pods; the training image makes this user."""
 LONGEST_NAME = 63
 """Longest DNS label; a pod's host name is the Job's with ``-{index}`` at its end."""
 HASH_LENGTH = 12
+ENDED = 128 + signal.SIGTERM
+"""Exit status of a process that SIGTERM ended before it could store anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +112,12 @@ def job(gang: Gang, attempt: int) -> Manifest:
     """
     launch = gang.launch
     name = job_name(gang, attempt)
-    labels = gang.labels
-    if launch.kueue_queue is not None:
-        labels["kueue.x-k8s.io/queue-name"] = launch.kueue_queue
+    labels = {**launch.labels, **launch.job_labels, **gang.labels, **_kueue(launch)}
+    annotations = {**launch.annotations, **launch.job_annotations, RUN: gang.run, OWNER: gang.owner}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": {"name": name, "labels": labels, "annotations": {RUN: gang.run, OWNER: gang.owner}},
+        "metadata": {"name": name, "labels": labels, "annotations": annotations},
         "spec": {
             "suspend": True,
             "completionMode": "Indexed",
@@ -125,18 +128,26 @@ def job(gang: Gang, attempt: int) -> Manifest:
             "podFailurePolicy": {"rules": _failure_rules()},
             "activeDeadlineSeconds": launch.deadline_seconds,
             "ttlSecondsAfterFinished": launch.ttl_seconds,
-            "template": {
-                "metadata": {"labels": gang.labels, "annotations": {RUN: gang.run}},
-                "spec": _pod(gang, name),
-            },
+            "template": _template(gang, name),
         },
     }
+
+
+def _kueue(launch: KubernetesLaunch) -> Manifest:
+    """Return Kueue's labels."""
+    labels = {
+        "kueue.x-k8s.io/queue-name": launch.kueue_queue,
+        "kueue.x-k8s.io/priority-class": launch.kueue_priority,
+    }
+    return {name: value for name, value in labels.items() if value is not None}
 
 
 def _failure_rules() -> list[Manifest]:
     """Return the rules for failures with a reason in the Job's condition.
 
-    Other failures end the Job by ``backoffLimit``.
+    Other failures end the Job by ``backoffLimit``. A Job that is suspended, as Kueue does to preempt one, ends its pods
+    by SIGTERM, and no condition of theirs distinguishes that from a failure. So such an end does not count, unless the
+    pod was disrupted: the Job waits, and has new pods when it is resumed.
     """
     for_good = sorted(status for status, category in BY_EXIT_CODE.items() if not category.retryable)
     return [
@@ -145,7 +156,23 @@ def _failure_rules() -> list[Manifest]:
             "onExitCodes": {"containerName": CONTAINER, "operator": "In", "values": for_good},
         },
         {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+        {
+            "action": "Ignore",
+            "onExitCodes": {"containerName": CONTAINER, "operator": "In", "values": [EvictedError.exit_code, ENDED]},
+        },
     ]
+
+
+def _template(gang: Gang, name: str) -> Manifest:
+    launch = gang.launch
+    ours = {
+        "metadata": {
+            "labels": {**launch.labels, **gang.labels},
+            "annotations": {**launch.annotations, RUN: gang.run},
+        },
+        "spec": _pod(gang, name),
+    }
+    return merged(launch.pod_template, ours)
 
 
 def _pod(gang: Gang, name: str) -> Manifest:
@@ -157,6 +184,14 @@ def _pod(gang: Gang, name: str) -> Manifest:
         "nodeSelector": dict(launch.node_selector),
         "tolerations": [_toleration(taint.model_dump(exclude_none=True)) for taint in launch.tolerations],
         "imagePullSecrets": [{"name": secret} for secret in launch.image_pull_secrets],
+        "affinity": dict(launch.affinity),
+        "topologySpreadConstraints": [dict(constraint) for constraint in launch.topology_spread],
+        "runtimeClassName": launch.runtime_class,
+        # Kubernetes ends such containers when those of the pod proper have ended, so that they keep no Job alive.
+        "initContainers": [
+            *({**sidecar, "restartPolicy": "Always"} for sidecar in launch.sidecars),
+            *(dict(container) for container in launch.init_containers),
+        ],
     }
     return {
         "restartPolicy": "Never",
@@ -171,7 +206,7 @@ def _pod(gang: Gang, name: str) -> Manifest:
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "containers": [_container(gang, name)],
-        "volumes": [{"name": "scratch", "emptyDir": {"sizeLimit": launch.scratch}}],
+        "volumes": [_scratch(launch), *(_volume(volume) for volume in launch.volumes)],
         **{key: value for key, value in optional.items() if value},
     }
 
@@ -193,24 +228,66 @@ def _container(gang: Gang, name: str) -> Manifest:
         **launch.environment,
     }
     secrets = [name] if launch.secret is None else [launch.secret, name]  # for a variable in both, the last one counts
-    resources = {**launch.resources, "ephemeral-storage": launch.resources.get("ephemeral-storage", launch.scratch)}
+    limits = dict(launch.resources)
+    if launch.scratch_class is None:
+        limits.setdefault("ephemeral-storage", launch.scratch)
+    mounts = [{"name": "scratch", "mountPath": SCRATCH}, *(_mount(volume) for volume in launch.volumes)]
     return {
         "name": CONTAINER,
         "image": launch.image,
         "command": list(gang.command),
         "env": [{"name": key, "value": value} for key, value in environment.items()],
-        "envFrom": [{"secretRef": {"name": secret}} for secret in secrets],
+        "envFrom": [
+            *(_source(source) for source in launch.env_from),
+            *({"secretRef": {"name": secret}} for secret in secrets),
+        ],
         **({"ports": [{"name": "rendezvous", "containerPort": launch.port}]} if gang.meets else {}),
-        "resources": {"requests": resources, "limits": dict(resources)},
+        "resources": {"requests": {**limits, **launch.requests}, "limits": limits},
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         },
-        "volumeMounts": [{"name": "scratch", "mountPath": SCRATCH}],
+        "volumeMounts": mounts,
         # The last lines of a failed rank, its error among them, are then stored beside its exit status.
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
+
+
+def _scratch(launch: KubernetesLaunch) -> Manifest:
+    if launch.scratch_class is None:
+        return {"name": "scratch", "emptyDir": {"sizeLimit": launch.scratch}}
+    return {"name": "scratch", "ephemeral": _claim(launch.scratch, launch.scratch_class, "ReadWriteOnce")}
+
+
+def _claim(size: str, storage_class: str | None, access_mode: str) -> Manifest:
+    spec: Manifest = {"accessModes": [access_mode], "resources": {"requests": {"storage": size}}}
+    return {"volumeClaimTemplate": {"spec": spec | ({"storageClassName": storage_class} if storage_class else {})}}
+
+
+def _volume(volume: Volume) -> Manifest:
+    if volume.ephemeral is not None:
+        made = volume.ephemeral
+        return {"name": volume.name, "ephemeral": _claim(made.size, made.storage_class, made.access_mode)}
+    sources = {
+        "persistentVolumeClaim": ("claimName", volume.claim),
+        "hostPath": ("path", volume.host_path),
+        "configMap": ("name", volume.config_map),
+        "secret": ("secretName", volume.secret),
+    }
+    return {"name": volume.name} | {kind: {key: value} for kind, (key, value) in sources.items() if value is not None}
+
+
+def _mount(volume: Volume) -> Manifest:
+    optional = {"readOnly": volume.read_only, "subPath": volume.sub_path}
+    mount = {"name": volume.name, "mountPath": volume.mount_path}
+    return mount | {key: value for key, value in optional.items() if value}
+
+
+def _source(source: EnvFrom) -> Manifest:
+    kind = "secretRef" if source.secret is not None else "configMapRef"
+    named = {"name": source.secret or source.config_map} | ({"optional": True} if source.optional else {})
+    return ({"prefix": source.prefix} if source.prefix else {}) | {kind: named}
 
 
 def _toleration(taint: Mapping[str, str]) -> Manifest:

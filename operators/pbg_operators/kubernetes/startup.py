@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from pbg_operators.kubernetes.manifest import CONTAINER
 from pbg_operators.kubernetes.verdict import name_of
+from pbg_tasks.config.pods import CONTAINER
 from pbg_tasks.errors import ConfigError, ResourceError
 
 if TYPE_CHECKING:

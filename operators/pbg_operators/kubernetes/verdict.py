@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pbg_operators.kubernetes.conditions import condition
-from pbg_operators.kubernetes.manifest import CONTAINER, INDEX, TASK, TRAIN
+from pbg_operators.kubernetes.manifest import INDEX, TASK, TRAIN
+from pbg_tasks.config.pods import CONTAINER
 from pbg_tasks.errors import (
     BY_EXIT_CODE,
     ConfigError,
@@ -72,8 +73,24 @@ def failure(job: Manifest, pods: Sequence[Manifest]) -> PbgError:
     if failed.get("reason") == "DeadlineExceeded":
         seconds = job["spec"].get("activeDeadlineSeconds")
         return ResourceError(f"Job {name} ran longer than its deadline of {seconds} s; what it stored stays")
-    endings = [ending for pod in pods if (ending := _ending(pod)) is not None]
-    cause = min([*endings, _said_of(failed)], key=lambda ending: (ending.weight, ending.when))
+    return _cause(name, [*_endings(pods), _said_of(failed)])
+
+
+def failure_of_commands(name: str, pods: Sequence[Manifest]) -> PbgError | None:
+    """Return the reason why commands have failed in pods that go on.
+
+    None where none has failed.
+    """
+    endings = _endings(pods)
+    return _cause(name, endings) if endings else None
+
+
+def _endings(pods: Sequence[Manifest]) -> list[Ending]:
+    return [ending for pod in pods if (ending := _ending(pod)) is not None]
+
+
+def _cause(name: str, endings: Sequence[Ending]) -> PbgError:
+    cause = min(endings, key=lambda ending: (ending.weight, ending.when))
     return type(cause.error)(f"Job {name}: {cause.error}")
 
 
@@ -92,7 +109,7 @@ def _said_of(failed: Manifest) -> Ending:
 
 def _ending(pod: Manifest) -> Ending | None:
     """Return the end of a failed pod; None of another pod."""
-    state = _terminated(pod)
+    state = terminated(pod)
     rank = name_of(pod)
     when = state.get("finishedAt") or pod["metadata"].get("deletionTimestamp") or pod["metadata"]["creationTimestamp"]
     said = _last_line(state.get("message", ""))
@@ -120,7 +137,8 @@ def _from_outside(pod: Manifest, state: Manifest, rank: str) -> PbgError | None:
     """
     status = pod.get("status", {})
     if state.get("reason") == "OOMKilled":
-        limit = pod["spec"]["containers"][0].get("resources", {}).get("limits", {}).get("memory")
+        own: Manifest = next((each for each in pod["spec"]["containers"] if each.get("name") == CONTAINER), {})
+        limit = own.get("resources", {}).get("limits", {}).get("memory")
         return ResourceError(
             f"{rank} ran out of memory (limit {limit}): raise {section_of(pod)}.resources.memory or num_partitions"
         )
@@ -159,7 +177,11 @@ def _signal_name(status: int) -> str:
         return f"signal {status - SIGNALLED}"
 
 
-def _terminated(pod: Manifest) -> Manifest:
+def terminated(pod: Manifest) -> Manifest:
+    """Return the end of the container that runs the command.
+
+    It is empty before that.
+    """
     listed = pod.get("status", {}).get("containerStatuses") or []
     state: Manifest = next((one.get("state", {}) for one in listed if one["name"] == CONTAINER), {})
     ended: Manifest = state.get("terminated") or {}
@@ -176,7 +198,7 @@ def _last_line(text: str) -> str:
 def name_of(pod: Manifest) -> str:
     """Return a pod's rank, or its task where it is alone."""
     task = task_of(pod)
-    return f"rank {rank_of(pod)}" if task == TRAIN else task
+    return f"rank {index_of(pod)}" if task == TRAIN else task
 
 
 def section_of(pod: Manifest) -> str:
@@ -190,8 +212,8 @@ def task_of(pod: Manifest) -> str:
     return str(pod["metadata"].get("labels", {}).get(TASK, TRAIN))
 
 
-def rank_of(pod: Manifest) -> str:
-    """Return a pod's rank."""
+def index_of(pod: Manifest) -> str:
+    """Return a pod's completion index, which is its rank."""
     metadata = pod["metadata"]
     known = metadata.get("annotations", {}) | metadata.get("labels", {})
     return str(known.get(INDEX, "?"))

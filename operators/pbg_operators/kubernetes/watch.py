@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 from pbg_operators.kubernetes import manifest
 from pbg_operators.kubernetes.conditions import Phase, phase
 from pbg_operators.kubernetes.logs import RankLogs, recorded
+from pbg_operators.kubernetes.sidecars import outlived
 from pbg_operators.kubernetes.startup import overdue
-from pbg_operators.kubernetes.verdict import failure
+from pbg_operators.kubernetes.verdict import failure, failure_of_commands
 from pbg_tasks.errors import EvictedError, NotFoundError, PbgError, ResourceError
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class Watch:
         self._silent_since: float | None = None
         self._recorded_at = time.monotonic()
         self._recorded: dict[str, str] = {}
+        self._waits = False
 
     def look(self) -> Verdict | None:
         """Look once; return None while the Job goes on.
@@ -109,11 +111,33 @@ class Watch:
                 return Verdict()
             case Phase.FAILED:
                 return Verdict(failure(job, list(self._seen.values())))
-        late = overdue(job, pods, self._startup_seconds, self._cluster.now)
-        if late is not None:
-            self._cluster.delete_job(self._handle.name, self._handle.uid)
-            return Verdict(late)
-        return None
+        return None if self._suspended(job) else self._stuck(job, pods)
+
+    def _stuck(self, job: Manifest, pods: list[Manifest]) -> Verdict | None:
+        """Delete a Job that would not end, or not start."""
+        name, uid = self._handle.name, self._handle.uid
+        if outlived(pods, job["spec"]["completions"], self._cluster.now):
+            self._say(f"Job {name}: its commands have ended, other containers have not; it is deleted")
+            verdict = Verdict(failure_of_commands(name, pods))
+        elif (late := overdue(job, pods, self._startup_seconds, self._cluster.now)) is not None:
+            verdict = Verdict(late)
+        else:
+            return None
+        self._cluster.delete_job(name, uid)
+        return verdict
+
+    def _suspended(self, job: Manifest) -> bool:
+        """Return whether a Job waits to be resumed.
+
+        Pods that end meanwhile got a signal to, and are no reason of a later failure.
+        """
+        waits = bool(job["spec"].get("suspend"))
+        if waits and not self._waits:
+            self._say(f"Job {self._handle.name} is suspended; its pods start when it is resumed")
+        if waits:
+            self._seen.clear()
+        self._waits = waits
+        return waits
 
     def _job(self) -> Manifest | None:
         """Return the Job; None without one of that name and uid."""

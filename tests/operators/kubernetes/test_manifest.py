@@ -34,6 +34,42 @@ EVERYTHING = {
     "kueue_queue": "night",
     "resources": {"cpu": "8", "memory": "32Gi", "nvidia.com/gpu": "1"},
     "grace_seconds": 60,
+    "requests": {"cpu": "2", "memory": "8Gi"},
+    "scratch_class": "local-nvme",
+    "env_from": [{"secret": "proxy", "prefix": "PROXY_"}, {"config_map": "site", "optional": True}],
+    "labels": {"team": "graphs", "sidecar.istio.io/inject": "true"},
+    "annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"},
+    "job_labels": {"cost-centre": "42"},
+    "job_annotations": {"example.org/ticket": "G-1"},
+    "volumes": [
+        {"name": "cache", "mount_path": "/cache", "host_path": "/mnt/disks/ssd0"},
+        {"name": "big", "mount_path": "/big", "ephemeral": {"size": "1Ti", "storage_class": "fast"}},
+        {"name": "ca", "mount_path": "/etc/ssl/site", "config_map": "site-ca", "read_only": True},
+        {"name": "keys", "mount_path": "/keys", "secret": "keys", "sub_path": "own"},
+        {"name": "old", "mount_path": "/old", "claim": "archive"},
+    ],
+    "affinity": {
+        "podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "kubernetes.io/hostname"}]
+        }
+    },
+    "topology_spread": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}],
+    "init_containers": [{"name": "warm", "image": "busybox", "command": ["true"]}],
+    "sidecars": [{"name": "metrics", "image": "exporter"}],
+    "runtime_class": "gvisor",
+    "pod_template": {
+        "metadata": {"labels": {"team": "overridden", "own": "yes"}},
+        "spec": {
+            "dnsPolicy": "ClusterFirst",
+            "securityContext": {"runAsUser": 0, "fsGroupChangePolicy": "OnRootMismatch"},
+            "tolerations": [{"operator": "Exists"}],
+            "containers": [
+                {"name": "train", "image": "evil", "imagePullPolicy": "Always", "env": [{"name": "A", "value": "b"}]},
+                {"name": "classic", "image": "logger"},
+            ],
+        },
+    },
+    "kueue_priority": "nightly",
 }
 
 
@@ -87,10 +123,11 @@ def test_gang_fails_as_one():
     spec = manifest.job(gang(ranks=4, servers=2), 1)["spec"]
     assert (spec["completions"], spec["parallelism"], spec["backoffLimit"]) == (6, 6, 0)
     assert (spec["completionMode"], spec["podReplacementPolicy"]) == ("Indexed", "Failed")
-    by_status, by_condition = spec["podFailurePolicy"]["rules"]
+    by_status, by_condition, suspended = spec["podFailurePolicy"]["rules"]
     for_good = {status for status, category in BY_EXIT_CODE.items() if not category.retryable}
     assert set(by_status["onExitCodes"]["values"]) == for_good
     assert by_condition["onPodConditions"][0]["type"] == "DisruptionTarget"
+    assert (suspended["action"], suspended["onExitCodes"]["values"]) == ("Ignore", [13, 143])
     assert spec["template"]["spec"]["restartPolicy"] == "Never"
 
 

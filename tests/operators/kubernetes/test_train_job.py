@@ -128,7 +128,7 @@ def test_try_after_lost_worker_finds_the_job(double, fake_pbg, train, context):
     assert len(double.jobs()) == 1
     with double.objects.changed:  # before the Job ends one because of the other
         for index in range(2):
-            double.kill(index, signal.SIGTERM)
+            double.disrupt(index, "EvictionByEvictionAPI")
     assert "evicted" in str(lost.end())
     assert "evicted" in str(adopted.end())
 

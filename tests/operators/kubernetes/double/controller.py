@@ -20,6 +20,7 @@ class JobController:
 
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
+        self.injected: list[dict] = []  # containers that a webhook puts in front of those of each pod
 
     def step(self) -> None:
         for job in self._objects.everything("jobs"):
@@ -51,8 +52,7 @@ class JobController:
 
     def _count(self, job: dict, pods: list[dict]) -> None:
         status = job["status"]
-        suspended = job["spec"].get("suspend")
-        failed = [pod for pod in pods if phase(pod) == "Failed" and not (pod["double"].get("uncounted") or suspended)]
+        failed = [pod for pod in pods if phase(pod) == "Failed" and not pod["double"].get("uncounted")]
         done = {pod["double"]["index"] for pod in pods if phase(pod) == "Succeeded"}
         status["active"] = sum(phase(pod) not in FINISHED and not going(pod) for pod in pods)
         status["ready"] = sum(phase(pod) == "Running" for pod in pods)
@@ -89,7 +89,7 @@ class JobController:
         if deadline and started and datetime.now(UTC) - moment(started) >= timedelta(seconds=deadline):
             return "DeadlineExceeded", "Job was active longer than specified deadline"
         for pod in pods:
-            if phase(pod) != "Failed" or spec.get("suspend"):
+            if phase(pod) != "Failed":
                 continue
             for at, rule in enumerate(spec.get("podFailurePolicy", {}).get("rules", [])):
                 matched = matches(rule, pod)
@@ -128,6 +128,7 @@ class JobController:
         metadata["ownerReferences"] = [{"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid}]
         pod["spec"]["hostname"] = f"{name}-{index}"
         pod |= {"apiVersion": "v1", "kind": "Pod", "status": {"phase": "Pending"}, "double": {"index": index}}
+        pod["spec"]["containers"][:0] = copy.deepcopy(self.injected)
         for container in pod["spec"]["containers"]:
             container.setdefault("env", []).append({"name": "JOB_COMPLETION_INDEX", "value": str(index)})
         self._objects.create("pods", job["metadata"]["namespace"], pod)
@@ -141,7 +142,7 @@ class JobController:
             if going(pod) and phase(pod) in FINISHED:
                 if phase(pod) == "Succeeded":
                     job["double"]["done"].add(pod["double"]["index"])
-                elif not pod["double"].get("uncounted") and not job["spec"].get("suspend"):
+                elif not pod["double"].get("uncounted"):
                     job["double"]["failed"] += 1
                 self._objects.remove("pods", pod["metadata"]["namespace"], pod["metadata"]["name"])
 

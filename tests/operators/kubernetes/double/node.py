@@ -77,6 +77,9 @@ class Node:
                 self._watch(pod, container)
             elif phase(pod) == "Pending":
                 self._end(pod, 0, None) if going(pod) else self._start(pod)
+            elif phase(pod) == "Running" and going(pod):  # its other containers end by their signal
+                pod["status"]["phase"] = pod["double"]["left"]
+                self._objects.touch("pods", pod)
             if pod["metadata"]["ownerReferences"][0]["uid"] not in owners:
                 self._orphan(pod)
 
@@ -96,7 +99,7 @@ class Node:
         container.signal(number)
 
     def _start(self, pod: dict) -> None:
-        uid, spec, index = pod["metadata"]["uid"], pod["spec"]["containers"][0], pod["double"]["index"]
+        uid, spec, index = pod["metadata"]["uid"], _own(pod), pod["double"]["index"]
         born = pod["double"].setdefault("born", time.monotonic())
         if time.monotonic() - born < self.delays.get(index, 0.0):
             return
@@ -140,7 +143,7 @@ class Node:
             status = {"phase": "Pending", "conditions": [unscheduled]}
         else:
             waiting = {"waiting": {"reason": reason, "message": message}}
-            status = {"phase": "Pending", "containerStatuses": [_status(pod["spec"]["containers"][0], waiting)]}
+            status = {"phase": "Pending", "containerStatuses": [_status(_own(pod), waiting)]}
         if pod["status"] != status:
             pod["status"] = status
             self._objects.touch("pods", pod)
@@ -186,8 +189,14 @@ class Node:
         ended = {"exitCode": status, "reason": reason, "finishedAt": now()}
         if container is not None and status != 0:
             ended["message"] = "".join(line.partition(" ")[2] for line in container.lines)[-LAST_BYTES:]
-        pod["status"]["phase"] = "Failed" if status or (container is None) else "Succeeded"
-        pod["status"]["containerStatuses"] = [_status(pod["spec"]["containers"][0], {"terminated": ended})]
+        phase_ = "Failed" if status or (container is None) else "Succeeded"
+        others = [each for each in pod["spec"]["containers"] if each is not _own(pod)]
+        pod["double"]["left"] = phase_
+        stays = bool(others) and container is not None and not going(pod)
+        pod["status"]["phase"] = "Running" if stays else phase_
+        state = {"running": {"startedAt": now()}} if stays else {"terminated": ended | {"exitCode": 0}}
+        statuses = [*(_status(each, state) for each in others), _status(_own(pod), {"terminated": ended})]
+        pod["status"]["containerStatuses"] = statuses
         self._objects.touch("pods", pod)
 
     def _orphan(self, pod: dict) -> None:
@@ -202,6 +211,12 @@ class Node:
 def disrupt(pod: dict, reason: str, message: str) -> None:
     """Mark a pod as ended from outside."""
     add(pod, "DisruptionTarget", reason, message)
+
+
+def _own(pod: dict) -> dict:
+    """Return the container that runs the command; others are run by nothing."""
+    containers = pod["spec"]["containers"]
+    return next((each for each in containers if each["name"] == "train"), containers[0])
 
 
 def _status(spec: dict, state: dict) -> dict:
