@@ -11,6 +11,7 @@
 # make bench    speed and memory against torchbiggraph: measures what is not in the results yet, of this code and such a machine (hours), writes docs/performance.md
 # make bench-quick  steps, import, evaluation and export in less than ten minutes, ending with a table
 # make nights   walks through days of dated edges, as a chain and independently: make nights DATA=icews14 DAYS=10
+# make pictures  runs eight nights and takes the README's pictures of their pages with Chromium
 # make e2e-nights  five days through a real Airflow and a browser: backfills, nights that overlap, keys held twice
 # make setup   the environment only, in .venv; the others do it by themselves
 # make lock    resolve requirements.in anew
@@ -41,7 +42,7 @@ READY := $(VENV)/.ready
 # where the environment asks Python not to, and apart from the sources, so that no folder of a test has files of them.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX="$(CURDIR)/$(VENV)/pycache" OMP_NUM_THREADS=1 $(PY) -m pytest
 
-.PHONY: setup help diagrams demo test test-fast test-measure lint down lock image base-digest torch-lock audit sbom quality bench bench-quick nights e2e-nights
+.PHONY: setup help diagrams demo test test-fast test-measure lint down lock image base-digest torch-lock audit sbom quality bench bench-quick nights pictures e2e-nights
 .DELETE_ON_ERROR:
 
 setup: $(READY)
@@ -94,6 +95,9 @@ bench-quick: setup
 # Options, such as a window of 30 days, or a store: make nights ARGS="--window 30 --store s3://bucket/nights".
 nights: setup
 	@$(PY) -m benchmarks.nights $(DATA) --days $(DAYS) $(ARGS)
+
+pictures: setup
+	@$(PY) -m benchmarks.nights.pictures $(ARGS)
 
 e2e-nights: setup
 	@PBG_E2E_NIGHTS=1 OMP_NUM_THREADS=1 $(PY) -m pytest -v -x tests/stack/test_nights.py

@@ -6,6 +6,7 @@ Both themes, by keyboard, on a narrow screen, and with news of a run.
 from __future__ import annotations
 
 import json
+import struct
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.nights.pictures import WIDTH, take
 from pbg_tasks.config.night_results import NightResults
 from pbg_tasks.report import Links, RunFacts, live_sections, render, run_document
 from pbg_tasks.tasks.context import CHAIN
@@ -160,3 +162,22 @@ def test_news_appear_without_losing_the_place(opened, nights):
     assert page.locator("#loss .scatterlayer .trace").count() == 1
     assert page.locator("#snapshot-files").get_attribute("open") is not None
     assert plot.evaluate(resized) == "undefined", "the window keeps a plot that is gone"
+
+
+def test_picture_of_nights_has_plots_without_store(tab, nights, tmp_path):
+    picture, seen = tmp_path / "nights.png", []
+    page = tab.context.browser.new_page
+
+    class Watched:
+        """Browser that notes the page's text at its picture."""
+
+        def new_page(self):
+            opened = page()
+            shoot = opened.screenshot
+            opened.screenshot = lambda **options: seen.append(opened.locator("body").inner_text()) or shoot(**options)
+            return opened
+
+    take(Watched(), Path(nights.place.store), [("report/production/index.html", 800, picture)])
+    assert picture.read_bytes()[16:24] == struct.pack("!II", WIDTH, 800)
+    assert "MRR, filtered" in seen[0]
+    assert str(nights.place.store) not in seen[0]
