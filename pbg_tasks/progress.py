@@ -1,8 +1,13 @@
-"""Lines on stderr about long work: share done, rate, time left."""
+"""Progress of long work on stderr: share done, rate, time left.
+
+On a terminal there is a bar for each work, elsewhere a line at intervals.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
 import time
 from typing import TYPE_CHECKING, Self
 
@@ -11,6 +16,8 @@ from pbg_tasks.redaction import redacted
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
+
+    import rich.progress
 
 
 def human_count(value: float) -> str:
@@ -33,12 +40,73 @@ def say(text: str) -> None:
 
     Standard output is kept for results.
     """
-    sys.stderr.write(f"{time.strftime('%H:%M:%S')} {redacted(text)}\n")
-    sys.stderr.flush()
+    line = f"{time.strftime('%H:%M:%S')} {redacted(text)}\n"
+    if not _BARS.printed(line):
+        sys.stderr.write(line)
+        sys.stderr.flush()
+
+
+class Bars:
+    """Bars of the work in progress, below the lines of a terminal.
+
+    Nothing is drawn where stderr is no terminal. Works of several threads may overlap.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._shown: rich.progress.Progress | None = None
+        self._works = 0
+
+    def begin(self, what: str, total: int | None) -> rich.progress.TaskID | None:
+        """Draw one more bar; None where there is no terminal."""
+        if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+            return None
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+        with self._lock:
+            if self._shown is None:
+                columns = (BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+                text = TextColumn("{task.description}", markup=False)
+                figures = TextColumn("{task.fields[figures]}", markup=False)
+                console = Console(stderr=True, highlight=False, soft_wrap=True)
+                self._shown = Progress(text, *columns, figures, console=console, transient=True, redirect_stdout=False)
+                self._shown.start()
+            self._works += 1
+            return self._shown.add_task(redacted(what), total=total or None, figures="")
+
+    def move(self, bar: rich.progress.TaskID, done: int, total: int | None, figures: str) -> None:
+        """Draw a bar anew."""
+        if (shown := self._shown) is not None:
+            shown.update(bar, completed=done, total=total or None, figures=redacted(figures))
+
+    def end(self, bar: rich.progress.TaskID) -> None:
+        """Remove a bar; with the last one the terminal is as before."""
+        with self._lock:
+            if self._shown is None:
+                return
+            self._shown.remove_task(bar)
+            self._works -= 1
+            if not self._works:
+                self._shown.stop()
+                self._shown = None
+
+    def printed(self, line: str) -> bool:
+        """Print a line above the bars; False where there are none."""
+        shown = self._shown
+        if shown is None:
+            return False
+        shown.console.print(line, end="", markup=False, emoji=False)
+        return True
+
+
+_BARS = Bars()
 
 
 class Progress:
     """Counter that prints a line at intervals and at its end.
+
+    On a terminal a bar takes the place of the lines at intervals, between the beginning and the end of its block.
 
     Args:
         what: title of the work, e.g. ``"train epoch 3/10"``.
@@ -64,6 +132,7 @@ class Progress:
         self._interval, self._clock, self._out = interval, clock, out
         self._start = self._last = clock()
         self._figures = ""
+        self._bar: rich.progress.TaskID | None = None
 
     @property
     def seconds(self) -> float:
@@ -85,7 +154,10 @@ class Progress:
         self.done += count
         if figures:
             self._figures = "".join(f"  {name.replace('_', ' ')} {value:.4g}" for name, value in figures.items())
-        if self._clock() - self._last >= self._interval:
+        if self._bar is not None:
+            rate = f"{human_count(self.rate)} {self.unit}/s"
+            _BARS.move(self._bar, self.done, self.total, f"{rate}{self._figures}")
+        elif self._clock() - self._last >= self._interval:
             self._last = self._clock()
             self._out(self.line())
 
@@ -101,11 +173,16 @@ class Progress:
         return f"{self.what}: {counted}, {rate}, ETA {eta}{self._figures}"
 
     def __enter__(self) -> Self:
+        if self._out is say:
+            self._bar = _BARS.begin(self.what, self.total)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._bar is not None:
+            _BARS.end(self._bar)
+            self._bar = None
         if kind is None:
             counted = f"{human_count(self.done)} {self.unit} in {human_seconds(self.seconds)}"
             self._out(f"{self.what}: done, {counted}, {human_count(self.rate)} {self.unit}/s")

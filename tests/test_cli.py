@@ -6,20 +6,24 @@ Output, exit status, one line an error.
 from __future__ import annotations
 
 import json
+import os
+import pty
 import subprocess
 import sys
+from contextlib import suppress
 
 import pytest
+import typer.main
 from typer.testing import CliRunner
 
 from pbg_tasks.cli import app, main
+from pbg_tasks.cli.common import show_result
+from pbg_tasks.cli.guide import GROUPS
 from pbg_tasks.errors import BY_EXIT_CODE, PbgError
 from tests.tasks.conftest import Workplace, ring
 
 
 def pbg(*arguments, **environment):
-    import os
-
     return subprocess.run(
         [sys.executable, "-m", "pbg_tasks", *map(str, arguments)],
         capture_output=True,
@@ -46,6 +50,78 @@ def test_run_prints_one_json_object_and_nothing_else(place):
     assert pbg("run", place.spec, "--snapshot", "d1", "--json").stdout == done.stdout
     assert "MRR filtered" in pbg("show", summary["run"]).stdout
     assert [r["snapshot"] for r in json.loads(pbg("releases", place.spec, "--json").stdout)] == ["d1"]
+
+
+def test_newest_snapshot_needs_no_name(place):
+    place.snapshot("d10", ring(40))
+    place.snapshot("d9", ring(40))
+    done = pbg("run", place.spec)
+    assert done.returncode == 0, done.stderr
+    assert "d10 is the newest snapshot" in done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[2].split(maxsplit=1) == ["verdict", "release 1 of production"]
+    run = lines[-1].removeprefix("run of d10: ")
+    assert pbg("show", run).stdout.startswith(lines[0])
+    for target in (place.spec, place.store):
+        shown = json.loads(pbg("show", target, "--json").stdout)
+        assert [row["snapshot"] for row in shown["channels"]["production"]] == ["d10"]
+        assert shown["newest"]["run"] == run
+    assert f"channel production of {place.store}" in pbg("show", place.store).stdout
+
+
+def test_every_command_has_group_and_example():
+    commands = typer.main.get_command(app).commands
+    assert {name for group in GROUPS.values() for name in group} == set(commands)
+    for group, examples in GROUPS.items():
+        for name, example in examples.items():
+            assert commands[name].rich_help_panel == group
+            assert commands[name].epilog == f"Example: {example}"
+            parts = example.partition(" > ")[0].split()
+            assert parts[:2] == ["pbg", name]
+
+
+def test_results_for_people_have_no_braces(capsys):
+    result = {"task": "t", "entities": {"total": 123456, "by": {"n": 2}}, "ok": True, "files": ["a", "b"], "none": {}}
+    show_result(result | {"rows": [{"x": 1}]}, as_json=False)
+    assert capsys.readouterr().out.splitlines() == [
+        "task:     t",
+        "entities:",
+        "  total: 123,456",
+        "  by:",
+        "    n: 2",
+        "ok:       yes",
+        "files:    a, b",
+        "none:     -",
+        "rows:",
+        "  x 1",
+    ]
+
+
+def test_terminal_gets_bars_and_logs_get_lines():
+    code = (
+        "from pbg_tasks.progress import Progress, say\n"
+        "with Progress('epoch 1/2', 100, interval=0) as progress:\n"
+        "    progress.advance(50, recent_loss=0.25)\n"
+        "    say('a line meanwhile')\n"
+        "    progress.advance(50)\n"
+    )
+    plain = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert "epoch 1/2: 50 of 100 edges (50%)" in plain.stderr
+    assert "\x1b" not in plain.stderr
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
+    with subprocess.Popen([sys.executable, "-c", code], stderr=theirs, env=environment) as run:
+        os.close(theirs)
+        shown = b""
+        with suppress(OSError):  # the terminal's end
+            while part := os.read(ours, 4096):
+                shown += part
+    os.close(ours)
+    assert run.returncode == 0
+    assert b"\x1b[" in shown
+    assert b"a line meanwhile" in shown
+    assert b"epoch 1/2: done, 100 edges" in shown
+    assert b"epoch 1/2: 50 of 100" not in shown
 
 
 def test_progress_goes_to_stderr(place):

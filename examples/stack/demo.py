@@ -59,7 +59,7 @@ def run_demo(stack: Stack) -> dict[str, Any]:
     Raises:
         DemoError: a step failed.
     """
-    from pbg_tasks.tasks.view.show import table  # it imports much that watching does not need
+    from pbg_tasks.tasks.view.tables import table  # it imports much that watching does not need
 
     clock = Clock()
     if stopped := stack.stop():

@@ -18,6 +18,7 @@ import typer
 from pbg_tasks import __version__
 from pbg_tasks.cli import configs, dags, exchange, info, migrations, models, nightly, releases, transfer, tuning
 from pbg_tasks.cli.common import spread_overrides
+from pbg_tasks.cli.guide import GuidedGroup, guide
 from pbg_tasks.errors import ConfigError, EvictedError, PbgError, ResourceError
 from pbg_tasks.memory.address_space import limit_hint, require_addresses
 from pbg_tasks.redaction import credentials_in, redacted
@@ -27,7 +28,7 @@ app = typer.Typer(
     name="pbg",
     help="Embed a large multi-relation graph every night: partition, bucket, train, evaluate, publish.",
     no_args_is_help=True,
-    add_completion=False,
+    cls=GuidedGroup,
     pretty_exceptions_enable=False,
 )
 app.add_typer(nightly.app)
@@ -40,6 +41,7 @@ app.add_typer(info.app)
 app.add_typer(dags.app)
 app.add_typer(transfer.app)
 app.add_typer(exchange.app)
+guide(app)
 
 
 # Bytes of addresses that a command takes at its peak with one CPU, and for each further CPU; measured on a small graph,

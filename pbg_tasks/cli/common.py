@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 
+_GROUPED = 10_000  # whole numbers from here on have commas: a year is no such number
 _FLAGS = ("-p", "--param")
 _ASSIGNMENT = re.compile(r"""([A-Za-z_]\w*)(?:\.[^=]*)?=""")
 
@@ -87,8 +88,35 @@ def show_result(result: Mapping[str, object], *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(result))
         return
+    for line in _lines(result):
+        typer.echo(line)
+
+
+def _lines(result: Mapping[str, object], indent: str = "") -> Iterator[str]:
+    """Yield a result as lines for people, parts of a part indented."""
+    width = max((len(key) for key in result), default=0) + 1
     for key, value in result.items():
-        typer.echo(f"{key}: {json.dumps(value) if isinstance(value, dict | list) else value}")
+        if isinstance(value, dict) and value:
+            yield f"{indent}{key}:"
+            yield from _lines(value, f"{indent}  ")
+        elif isinstance(value, list | tuple) and any(isinstance(each, dict | list) for each in value):
+            yield f"{indent}{key}:"
+            yield from (f"{indent}  {_text(each)}" for each in value)
+        else:
+            yield f"{indent}{f'{key}:'.ljust(width)} {_text(value)}"
+
+
+def _text(value: object) -> str:
+    """Return a value as text for people."""
+    if isinstance(value, dict) and value:
+        return ", ".join(f"{key} {_text(each)}" for key, each in value.items())
+    if isinstance(value, list | tuple) and value:
+        return ", ".join(_text(each) for each in value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float) or (isinstance(value, int) and abs(value) >= _GROUPED):
+        return f"{value:.6g}" if isinstance(value, float) else f"{value:,}"
+    return str(value) if value or value == 0 else "-"
 
 
 def show_value(value: Any, *, as_json: bool) -> None:  # noqa: ANN401 - any JSON value

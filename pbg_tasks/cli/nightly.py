@@ -8,11 +8,14 @@ from __future__ import annotations
 import json
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from pbg_tasks.cli.common import Json, Override, Patch, given, is_config, show_result
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 app = typer.Typer()
 datasets = typer.Typer(help="Fetch example data.", no_args_is_help=True)
@@ -20,7 +23,10 @@ app.add_typer(datasets, name="datasets")
 
 Spec = Annotated[Path, typer.Argument(help="Graph spec, a YAML file.", show_default=False)]
 Run = Annotated[str, typer.Argument(help="The run's URL, as `pbg plan` prints it.", show_default=False)]
-Snapshot = Annotated[str, typer.Option(help="Key of the snapshot.", show_default=False)]
+Snapshot = Annotated[
+    str | None, typer.Argument(help="Key of the snapshot; the newest one unless given.", show_default=False)
+]
+Keyed = Annotated[str | None, typer.Option("--snapshot", help="The same as SNAPSHOT.", show_default=False)]
 Epochs = Annotated[int | None, typer.Option(min=0, help="Epochs, instead of the spec's.")]
 Dimension = Annotated[int | None, typer.Option(min=1, help="Dimension, instead of the spec's.")]
 Partitions = Annotated[int | None, typer.Option(min=1, help="Partitions, instead of the spec's.")]
@@ -43,7 +49,8 @@ Due = Annotated[
 @app.command()
 def plan(
     spec: Spec,
-    snapshot: Snapshot,
+    snapshot: Snapshot = None,
+    keyed: Keyed = None,
     param: Override = None,
     patch: Patch = None,
     epochs: Epochs = None,
@@ -61,7 +68,7 @@ def plan(
 
     result = task(
         spec,
-        snapshot,
+        snapshot_key(spec, snapshot, keyed, given(patch, param)),
         overrides=given(patch, param),
         epochs=epochs,
         dimension=dimension,
@@ -71,7 +78,9 @@ def plan(
         accept_data=accept_data,
         due=due,
     )
-    show_result(result, as_json=as_json)
+    forecasts = ("memory", "forecast", "degrees")  # lines on stderr have them already
+    shown = result if as_json else {key: value for key, value in result.items() if key not in forecasts}
+    show_result(shown, as_json=as_json)
 
 
 def _task(name: str, text: str) -> None:
@@ -143,7 +152,8 @@ def announced(
 @app.command(name="run")
 def run_all(
     spec: Spec,
-    snapshot: Snapshot,
+    snapshot: Snapshot = None,
+    keyed: Keyed = None,
     param: Override = None,
     patch: Patch = None,
     epochs: Epochs = None,
@@ -157,11 +167,11 @@ def run_all(
 ) -> None:
     """Do all tasks of one snapshot, one after the other."""
     from pbg_tasks.tasks.nightly.chain import run_chain
-    from pbg_tasks.tasks.view.show import outcome, table
+    from pbg_tasks.tasks.view.tables import table
 
     summary = run_chain(
         spec,
-        snapshot,
+        snapshot_key(spec, snapshot, keyed, given(patch, param)),
         overrides=given(patch, param),
         epochs=epochs,
         dimension=dimension,
@@ -170,25 +180,51 @@ def run_all(
         publish=publish,
         accept_data=accept_data,
     )
-    typer.echo(json.dumps(summary) if as_json else f"{table([summary])}\n\n{outcome(summary)}")
+    typer.echo(json.dumps(summary) if as_json else table([summary]))
+
+
+def snapshot_key(spec: Path, named: str | None, keyed: str | None, overrides: Sequence[str] | None) -> str:
+    """Return the snapshot that is named, or the newest one."""
+    if named is not None and keyed is not None:
+        raise typer.BadParameter("--snapshot: is SNAPSHOT, which is given too; leave one of them out")
+    if (key := named or keyed) is not None:
+        return key
+    from pbg_tasks.config import load_graph_spec
+    from pbg_tasks.progress import say
+    from pbg_tasks.tasks.nightly.newest import newest_snapshot
+
+    newest = newest_snapshot(load_graph_spec(spec, overrides))
+    say(f"plan: {newest} is the newest snapshot")
+    return newest
 
 
 @app.command()
 def show(
-    run: Run,
-    task: Annotated[str | None, typer.Option(help="Only the result of this task.", show_default=False)] = None,
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN|SPEC|STORE",
+            help="A run's URL, or a graph spec or store: its releases and its newest run.",
+            show_default=False,
+        ),
+    ],
+    task: Annotated[str | None, typer.Option(help="Only the result of this task of a run.", show_default=False)] = None,
     *,
     as_json: Json = False,
 ) -> None:
-    """Show the results of a run, or of one of its tasks."""
-    from pbg_tasks.tasks.view.show import outcome, show_task, table
+    """Show a run, or a graph's releases and newest run."""
+    from pbg_tasks.tasks.view.show import overview, show_task
     from pbg_tasks.tasks.view.show import show as collect
+    from pbg_tasks.tasks.view.tables import outcome, overview_table, table
 
     if task is not None:
-        show_result(show_task(run, task), as_json=as_json)
-        return
-    summary = collect(run)
-    typer.echo(json.dumps(summary) if as_json else f"{table([summary])}\n\n{outcome(summary)}")
+        show_result(show_task(target, task), as_json=as_json)
+    elif is_config(target) or "/runs/" not in target:
+        found = overview(Path(target) if is_config(target) else target)
+        typer.echo(json.dumps(found) if as_json else overview_table(found))
+    else:
+        summary = collect(target)
+        typer.echo(json.dumps(summary) if as_json else f"{table([summary])}\n\n{outcome(summary)}")
 
 
 @app.command()

@@ -8,13 +8,14 @@ from __future__ import annotations
 import getpass
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
 from pbg_tasks.cli.common import Json, Override, show_result
 
 app = typer.Typer()
+T = TypeVar("T")
 
 Spec = Annotated[Path, typer.Argument(help="Graph spec, a YAML file.", show_default=False)]
 Run = Annotated[str, typer.Argument(help="The run's URL, as `pbg plan` prints it.", show_default=False)]
@@ -28,7 +29,8 @@ Number = Annotated[int, typer.Argument(min=1, help="Number of the release.", sho
 @app.command()
 def releases(spec: Spec, *, as_json: Json = False) -> None:
     """List the releases of a graph's channel."""
-    from pbg_tasks.tasks.view.show import history, history_table
+    from pbg_tasks.tasks.view.show import history
+    from pbg_tasks.tasks.view.tables import history_table
 
     listed = history(spec)
     typer.echo(json.dumps(listed) if as_json else history_table(listed))
@@ -37,20 +39,33 @@ def releases(spec: Spec, *, as_json: Json = False) -> None:
 @app.command()
 def rollback(
     spec: Spec,
-    to: Annotated[int | None, typer.Option(min=1, help="Release to go back to; the one before by default.")] = None,
+    release: Annotated[
+        int | None, typer.Argument(min=1, help="Release to go back to; the one before by default.", show_default=False)
+    ] = None,
+    to: Annotated[int | None, typer.Option(min=1, help="The same as RELEASE.")] = None,
     *,
     as_json: Json = False,
 ) -> None:
     """Point the channel back to an earlier release."""
     from pbg_tasks.tasks.release.releases import rollback as task
 
-    show_result(task(spec, to=to), as_json=as_json)
+    show_result(task(spec, to=_one(release, to, "--to", "RELEASE")), as_json=as_json)
+
+
+def _one(argument: T | None, option: T | None, flag: str, name: str) -> T | None:
+    """Return an argument that may also be given as an option."""
+    if argument is not None and option is not None:
+        raise typer.BadParameter(f"{flag}: is {name}, which is given too; leave one of them out")
+    return option if argument is None else argument
 
 
 @app.command()
 def redo(
     spec: Spec,
-    first: Annotated[str, typer.Option("--from", help="Key of the corrected snapshot.", show_default=False)],
+    first: Annotated[
+        str | None, typer.Argument(metavar="SNAPSHOT", help="Key of the corrected snapshot.", show_default=False)
+    ] = None,
+    keyed: Annotated[str | None, typer.Option("--from", help="The same as SNAPSHOT.", show_default=False)] = None,
     param: Override = None,
     *,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the days.")] = False,
@@ -59,7 +74,10 @@ def redo(
     """Repeat a day of a chain and the released days after it."""
     from pbg_tasks.tasks.release.redo import redo as task
 
-    show_result(task(spec, first, overrides=param, dry_run=dry_run), as_json=as_json)
+    day = _one(first, keyed, "--from", "SNAPSHOT")
+    if day is None:
+        raise typer.BadParameter("SNAPSHOT is missing: the corrected day from which on the chain is repeated")
+    show_result(task(spec, day, overrides=param, dry_run=dry_run), as_json=as_json)
 
 
 @app.command()

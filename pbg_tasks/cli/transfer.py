@@ -35,32 +35,66 @@ MemoryGb = Annotated[
 
 @app.command()
 def init(
-    config: Annotated[str, typer.Argument(help="Config to write: .yaml; local or s3://.", show_default=False)],
-    lists: Annotated[
-        list[str],
-        typer.Argument(help="Edge lists (file, folder or glob), the training edges first.", show_default=False),
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="LOCATION|CONFIG",
+            help="With --store: snapshots: a folder, a file, or a path with {snapshot}. Else the PBG config to write.",
+            show_default=False,
+        ),
     ],
-    lhs_col: Lhs,
-    rhs_col: Rhs,
+    lists: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="For a CONFIG: edge lists (file, folder or glob), the training edges first.", show_default=False
+        ),
+    ] = None,
+    store: Annotated[
+        str | None, typer.Option(help="Store of the graph; prints a graph spec for it.", show_default=False)
+    ] = None,
+    graph: Annotated[
+        str | None, typer.Option(help="With --store: name of the graph, if not the store's.", show_default=False)
+    ] = None,
+    lhs_col: Annotated[str | None, typer.Option("--lhs-col", "-l", help="Column of the left-hand ends.")] = None,
+    rhs_col: Annotated[str | None, typer.Option("--rhs-col", "-r", help="Column of the right-hand ends.")] = None,
     rel_col: Rel = None,
     weight_col: Weight = None,
-    delimiter: Annotated[str, typer.Option(help="Between two fields; a tab by default.")] = "\t",
+    delimiter: Annotated[str | None, typer.Option(help="Between two fields of a list; a tab by default.")] = None,
     memory_gb: Annotated[
         float, typer.Option(min=0.1, help="Memory of the counting; beyond it, scratch is used.")
     ] = 4.0,
     *,
-    header: Annotated[bool, typer.Option("--header", help="The first line names the columns.")] = False,
+    header: Annotated[bool, typer.Option("--header", help="The first line of a list names the columns.")] = False,
     parquet: Annotated[bool, typer.Option("--parquet", help="The lists are Parquet.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Write a config for edge lists: a model that suits most."""
+    """Print a spec for snapshots, or write a config for lists.
+
+    Columns, entity types and relations of a snapshot are recognised. The model is one that suits most.
+    """
+    if store is not None:
+        given = {"lists": lists, "delimiter": delimiter, "header": header, "parquet": parquet, "json": as_json}
+        if unused := [name for name, value in given.items() if value]:
+            raise typer.BadParameter(f"{unused[0]}: only for a CONFIG, without --store")
+        columns = {"lhs": lhs_col, "rhs": rhs_col, "rel": rel_col, "weight": weight_col}
+        from pbg_tasks.tasks.nightly.draft import draft_spec
+
+        named = {role: name for role, name in columns.items() if name is not None}
+        typer.echo(draft_spec(target, store, graph=graph, columns=named, memory_gb=memory_gb), nl=False)
+        return
+    if not lists or lhs_col is None or rhs_col is None:
+        raise typer.BadParameter(
+            "a CONFIG takes edge lists, --lhs-col and --rhs-col; with --store, snapshots give a graph spec"
+        )
+    if graph is not None:
+        raise typer.BadParameter("--graph: only with --store")
     from pbg_tasks.tasks.directory.importing import EdgeLists
     from pbg_tasks.tasks.directory.init import write_config
 
-    how = EdgeLists("tsv", lhs_col, rhs_col, rel_col, weight_col, header, delimiter)
+    how = EdgeLists("tsv", lhs_col, rhs_col, rel_col, weight_col, header, delimiter or "\t")
     if parquet:
         how = EdgeLists("parquet", lhs_col, rhs_col, rel_col, weight_col)
-    show_result(write_config(config, lists, how, memory_gb=memory_gb), as_json=as_json)
+    show_result(write_config(target, lists, how, memory_gb=memory_gb), as_json=as_json)
 
 
 def _import(

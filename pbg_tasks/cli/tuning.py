@@ -16,6 +16,7 @@ app = typer.Typer()
 Spec = nightly.Spec
 Run = nightly.Run
 Snapshot = nightly.Snapshot
+Keyed = nightly.Keyed
 AcceptData = nightly.AcceptData
 Out = Annotated[Path | None, typer.Option(help="File for the values of the best candidate.")]
 SearchId = Annotated[str, typer.Argument(help="Id of the search, as `pbg tune-start` prints it.", show_default=False)]
@@ -26,7 +27,8 @@ Trial = Annotated[str, typer.Argument(help="Name of the candidate.", show_defaul
 @app.command()
 def tune(
     spec: Spec,
-    snapshot: Snapshot,
+    snapshot: Snapshot = None,
+    keyed: Keyed = None,
     param: Override = None,
     patch: Patch = None,
     out: Out = None,
@@ -38,7 +40,9 @@ def tune(
     from pbg_tasks.report.tune import table
     from pbg_tasks.tasks.tuning.tune import tune as task
 
-    found = task(spec, snapshot, overrides=given(patch, param), accept_data=accept_data, out=out)
+    changes = given(patch, param)
+    key = nightly.snapshot_key(spec, snapshot, keyed, changes)
+    found = task(spec, key, overrides=changes, accept_data=accept_data, out=out)
     if as_json:
         typer.echo(json.dumps(found))
         return
@@ -49,7 +53,8 @@ def tune(
 @app.command(name="tune-start")
 def tune_start(
     spec: Spec,
-    snapshot: Snapshot,
+    snapshot: Snapshot = None,
+    keyed: Keyed = None,
     param: Override = None,
     patch: Patch = None,
     accept_data: AcceptData = None,
@@ -59,7 +64,9 @@ def tune_start(
     """Check the space, plan the run, and store the search."""
     from pbg_tasks.tasks.tuning.steps import start
 
-    show_result(start(spec, snapshot, overrides=given(patch, param), accept_data=accept_data), as_json=as_json)
+    changes = given(patch, param)
+    key = nightly.snapshot_key(spec, snapshot, keyed, changes)
+    show_result(start(spec, key, overrides=changes, accept_data=accept_data), as_json=as_json)
 
 
 @app.command(name="tune-select")

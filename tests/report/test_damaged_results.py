@@ -24,7 +24,8 @@ from pbg_tasks.tasks.nightly.forecasting import measured_nights
 from pbg_tasks.tasks.nightly.gate import _gate
 from pbg_tasks.tasks.nightly.publish import _data
 from pbg_tasks.tasks.view.report import read_graph, read_run
-from pbg_tasks.tasks.view.show import history, history_table, outcome, show, table
+from pbg_tasks.tasks.view.show import history, show
+from pbg_tasks.tasks.view.tables import history_table, outcome, table
 from tests.rotation import rotation
 from tests.tasks.conftest import ring, workplace
 

@@ -19,7 +19,8 @@ from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.nightly.chain import TASKS, run_chain, run_task
 from pbg_tasks.tasks.nightly.plan import plan
 from pbg_tasks.tasks.release.replay import replay
-from pbg_tasks.tasks.view.show import show, table
+from pbg_tasks.tasks.view.show import show
+from pbg_tasks.tasks.view.tables import table
 from tests.tasks.conftest import ring
 
 QUICK = {"num_epochs": 1}

@@ -32,7 +32,8 @@ from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.nightly.chain import TASKS, run_chain, run_task
 from pbg_tasks.tasks.nightly.plan import plan
 from pbg_tasks.tasks.release.releases import rollback
-from pbg_tasks.tasks.view.show import history, show, show_task, table
+from pbg_tasks.tasks.view.show import history, show, show_task
+from pbg_tasks.tasks.view.tables import table
 from tests.tasks.conftest import ring
 
 

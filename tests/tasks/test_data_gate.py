@@ -21,7 +21,8 @@ from pbg_tasks.tasks.nightly.chain import run_chain, run_task
 from pbg_tasks.tasks.nightly.plan import plan
 from pbg_tasks.tasks.nightly.validate import earlier_edges
 from pbg_tasks.tasks.release.replay import replay
-from pbg_tasks.tasks.view.show import show, table
+from pbg_tasks.tasks.view.show import show
+from pbg_tasks.tasks.view.tables import table
 from tests.publish.runs import candidate, write_run
 from tests.tasks.conftest import ring
 

@@ -19,7 +19,7 @@ from pbg_tasks.tasks.nightly.chain import run_chain, run_task
 from pbg_tasks.tasks.nightly.plan import plan
 from pbg_tasks.tasks.release.adopt import adopt
 from pbg_tasks.tasks.release.repartition import repartition
-from pbg_tasks.tasks.view.show import table
+from pbg_tasks.tasks.view.tables import table
 from tests.tasks.conftest import ring
 
 QUICK = {"num_epochs": 1}

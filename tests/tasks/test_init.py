@@ -1,17 +1,24 @@
-"""``pbg init``: a config for edge lists alone."""
+"""``pbg init``: a config for edge lists, a graph spec for snapshots."""
 
 from __future__ import annotations
 
 import gzip
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from pbg_tasks.config import load_graph_spec
 from pbg_tasks.config.presets import of_size
 from pbg_tasks.errors import ConfigError, InputError
 from pbg_tasks.tasks.directory.configs import load_config_from
 from pbg_tasks.tasks.directory.evaluate import evaluate_directory
 from pbg_tasks.tasks.directory.importing import EdgeLists, import_edges
 from pbg_tasks.tasks.directory.init import write_config
+from pbg_tasks.tasks.nightly.chain import run_chain
+from pbg_tasks.tasks.nightly.draft import draft_spec
+from pbg_tasks.tasks.nightly.draft_source import find_snapshots
+from pbg_tasks.tasks.nightly.newest import newest_snapshot
 from pbg_tasks.tasks.training.train import train_directory
 
 TRIPLES = EdgeLists("tsv", "0", "2", "1", delimiter="\t")
@@ -92,3 +99,102 @@ def test_lists_of_one_name_get_own_paths(lists, tmp_path):
 )
 def test_small_graphs_get_more_epochs_and_small_batches(edges, epochs, batch):
     assert of_size(edges) == {"num_epochs": epochs, "batch_size": batch}
+
+
+def drafted(tmp_path, location, **options):
+    """Draft a spec, write it into a file and read it."""
+    path = tmp_path / "graph.yaml"
+    path.write_text(draft_spec(str(location), str(tmp_path / "store"), memory_gb=1, **options))
+    return load_graph_spec(path)
+
+
+def test_drafted_spec_runs_unchanged(tmp_path):
+    lines = [f"e{n},{name},e{(n + step) % 40}\n" for n in range(40) for name, step in STEPS]
+    for day in ("2026-11-9", "2026-11-20"):
+        (tmp_path / "edges" / day).mkdir(parents=True)
+        (tmp_path / "edges" / day / "part-0.csv").write_text("Head,Relation,Tail\n" + "".join(lines))
+    spec = drafted(tmp_path, tmp_path / "edges")
+    assert spec.graph == "store"
+    assert spec.snapshots.location == f"{tmp_path}/edges/{{snapshot}}/*.csv"
+    assert (spec.columns.lhs, spec.columns.rel, spec.columns.rhs) == ("Head", "Relation", "Tail")
+    assert spec.model.dynamic_relations
+    assert spec.model.self_negatives
+    assert spec.gates.data.min_edges.block == 60
+    text = (tmp_path / "graph.yaml").read_text()
+    assert "# {snapshot} stands for the key of a night: 2 found, the newest is 2026-11-20\n" in text
+    assert newest_snapshot(spec) == "2026-11-20"
+    gates = ["gates.min_common_edges=1", "gates.min_over_popularity={}", "gates.min_over_start={}"]
+    run = run_chain(tmp_path / "graph.yaml", "2026-11-20", overrides=["model.dimension=8", *gates], epochs=1)
+    assert "eval" in run["finished"]
+
+
+def test_columns_of_types_give_relations_between_them(tmp_path):
+    rows = {
+        "src": ["ada", "ada", "bob"],
+        "src_type": ["user", "user", "user"],
+        "edge_type": ["buys", "buys", "knows"],
+        "dst": ["tea", "pen", "ada"],
+        "dst_type": ["item", "item", "user"],
+        "w": [1.0, 2.0, 1.0],
+    }
+    pq.write_table(pa.table(rows), tmp_path / "2026-11-20.parquet")
+    spec = drafted(tmp_path, tmp_path / "2026-11-20.parquet", graph="shop")
+    assert spec.graph == "shop"
+    assert spec.snapshots.location == f"{tmp_path}/{{snapshot}}.parquet"
+    assert sorted(spec.model.entities) == ["item", "user"]
+    assert [(each.name, each.lhs, each.rhs) for each in spec.model.relations] == [
+        ("buys", "user", "item"),
+        ("knows", "user", "user"),
+    ]
+    assert spec.columns.weight == "w"
+
+
+def test_columns_without_names_are_recognised_by_place(tmp_path):
+    (tmp_path / "d1.tsv").write_text("".join(f"e{n}\tnext\te{n + 1}\n" for n in range(20)))
+    spec = drafted(tmp_path, tmp_path / "{snapshot}.tsv")
+    assert not spec.snapshots.header
+    assert (spec.columns.lhs, spec.columns.rel, spec.columns.rhs) == ("column0", "column1", "column2")
+
+
+def test_ends_without_common_names_are_two_types(tmp_path):
+    (tmp_path / "d1.csv").write_text("user,movie\n" + "".join(f"u{n},m{n % 3}\n" for n in range(20)))
+    spec = drafted(tmp_path, tmp_path / "d1.csv", columns={"lhs": "user", "rhs": "movie"})
+    assert sorted(spec.model.entities) == ["movie", "user"]
+    assert (spec.columns.rel, len(spec.model.relations)) == (None, 1)
+
+
+@pytest.mark.parametrize(
+    ("files", "location", "key"),
+    [
+        (["edges/day=2026-11-20/a.parquet"], "edges/day={snapshot}/*.parquet", "2026-11-20"),
+        (["edges/2026-11-20/part-00000-of-00002.csv.gz"], "edges/{snapshot}/*.csv.gz", "2026-11-20"),
+        (["edges/2026-11-20.csv", "edges/2026-11-21.csv"], "edges/{snapshot}.csv", "2026-11-21"),
+        (["edges/d1/a/x.tsv", "edges/d1/b/x.tsv"], "edges/{snapshot}", "d1"),
+    ],
+)
+def test_snapshots_are_found_in_usual_layouts(tmp_path, files, location, key):
+    for name in files:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x")
+    found = find_snapshots(str(tmp_path / "edges"))
+    assert (found.snapshots.location, found.key) == (f"{tmp_path}/{location}", key)
+
+
+def test_folder_of_parts_is_one_snapshot(tmp_path):
+    (tmp_path / "edges" / "2026-11-20").mkdir(parents=True)
+    for number in range(2):
+        (tmp_path / "edges" / "2026-11-20" / f"part-{number}.csv").write_text("a,b\n")
+    found = find_snapshots(str(tmp_path / "edges" / "2026-11-20"))
+    assert (found.snapshots.location, found.key) == (f"{tmp_path}/edges/{{snapshot}}/*.csv", "2026-11-20")
+
+
+def test_unclear_columns_and_places_are_refused(tmp_path):
+    (tmp_path / "d1.csv").write_text("a,b,c,d\n1,2,3,4\n")
+    with pytest.raises(ConfigError, match=r"which of the columns column0, .* name them with --lhs-col and --rhs-col"):
+        drafted(tmp_path, tmp_path / "d1.csv")
+    with pytest.raises(ConfigError, match=r"d1\.csv: no column 'x'; its columns are: column0"):
+        drafted(tmp_path, tmp_path / "d1.csv", columns={"lhs": "x"})
+    with pytest.raises(ConfigError, match=r"write \{snapshot\} at the place of a snapshot's key"):
+        drafted(tmp_path, tmp_path / "*.csv")
+    with pytest.raises(InputError, match="no snapshot there"):
+        drafted(tmp_path, tmp_path / "nowhere")

@@ -13,7 +13,8 @@ from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.nightly.chain import run_chain
 from pbg_tasks.tasks.release.redo import redo
 from pbg_tasks.tasks.release.releases import rollback
-from pbg_tasks.tasks.view.show import history, history_table
+from pbg_tasks.tasks.view.show import history
+from pbg_tasks.tasks.view.tables import history_table
 from tests.tasks.conftest import SMALL_GRAPH, ring, workplace
 
 QUICK = {"num_epochs": 1}

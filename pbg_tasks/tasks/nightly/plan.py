@@ -259,7 +259,7 @@ def _check_not_moved(channel: Channel, graph: GraphSpec, previous: Previous) -> 
             raise ConfigError(
                 f"channel {channel.name!r} has had these partitions since release {release.seq}, of snapshot "
                 f"{release.snapshot!r}; this night would continue release {previous.seq}, which has others, and start "
-                f"all ids anew. To redo it: `pbg rollback SPEC --to {previous.seq}`, `pbg repartition SPEC`, then plan "
+                f"all ids anew. To redo it: `pbg rollback SPEC {previous.seq}`, `pbg repartition SPEC`, then plan "
                 "again; or go on with the next snapshot"
             )
         release = every.get(release.previous) if release.previous is not None else None

@@ -88,7 +88,7 @@ def _publish(run: RunContext) -> PublishFindings:
 def _why_not(channel: Channel, release: Release) -> str:
     there = channel.current().release
     if there is not None and snapshot_order(there.snapshot) <= snapshot_order(release.snapshot):
-        way = f"`pbg rollback SPEC --to {release.seq}` brings it back"
+        way = f"`pbg rollback SPEC {release.seq}` brings it back"
         return f"channel {channel.name!r} was rolled back to release {there.seq} meanwhile; {way}"
     return f"channel {channel.name!r} already serves a newer snapshot"
 

@@ -65,7 +65,7 @@ def redo(spec: Path, first: str, *, overrides: Sequence[str] | None = None, dry_
         except QualityGateError as error:
             raise type(error)(
                 f"{error}; {number - 1} of {len(days)} days are redone, {', '.join(days[number - 1 :])} are not: mend "
-                f"or approve {day}, then `pbg redo SPEC --from {day}`"
+                f"or approve {day}, then `pbg redo SPEC {day}`"
             ) from None
         release = summary["release"]
         redone.append({"snapshot": day, "run": summary["run"], "release": release["release"] if release else None})
@@ -77,7 +77,7 @@ def _days(graph: GraphSpec, first: str) -> list[str]:
     if graph.nights.walk != "chain":
         raise ConfigError(
             f"graph {graph.graph}: nights.walk is {graph.nights.walk!r}, so no night depends on {first!r}; do that day "
-            f"alone again: `pbg run SPEC --snapshot {first}`"
+            f"alone again: `pbg run SPEC {first}`"
         )
     there = list_keys(graph.snapshots.location)
     if first not in there:

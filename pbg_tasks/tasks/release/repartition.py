@@ -194,7 +194,7 @@ def _publish(channel: Channel, release: Release, moved: Moved, stored: Stored) -
         _check_not_moved(channel, release)
         raise ConflictError(
             f"channel {channel.name!r} was rolled back from release {published.seq}, which has these rows in these "
-            f"partitions; `pbg rollback SPEC --to {published.seq}` brings it back"
+            f"partitions; `pbg rollback SPEC {published.seq}` brings it back"
         )
     directory = f"{channel.store.url}/{stored.directory}"
     say(f"repartition: release {published.seq} of channel {channel.name}, in place of {release.seq}: {directory}")

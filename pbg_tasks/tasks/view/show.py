@@ -1,23 +1,24 @@
-"""``show``: all results of a run, as JSON or a table."""
+"""``show``: all results of a run, and the releases of a channel."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+from pbg_tasks.config import RunLayout
 from pbg_tasks.config.loading import load_graph_spec
 from pbg_tasks.config.night_results import NightResults
 from pbg_tasks.config.results import SHAPES, ExportResult, Metrics, ReleaseData
 from pbg_tasks.errors import InputError
-from pbg_tasks.forecast import compare, outcome_table
-from pbg_tasks.publish import Channel
+from pbg_tasks.forecast import compare
+from pbg_tasks.publish import Channel, channel_names
 from pbg_tasks.publish.descent import descent
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.approval import decisions
-from pbg_tasks.tasks.context import CHAIN, RunContext
+from pbg_tasks.tasks.context import RunContext
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Iterator, Sequence
 
     from pbg_tasks.config.results import (
         BothWays,
@@ -30,12 +31,14 @@ if TYPE_CHECKING:
         TypeDrift,
     )
     from pbg_tasks.forecast import Outcome
-    from pbg_tasks.report.documents import Decided, Stored
+    from pbg_tasks.report.documents import Stored
+    from pbg_tasks.storage import Store
     from pbg_tasks.tasks.view.summary import (
         AgainstSummary,
         Changes,
         DataSummary,
         DriftSummary,
+        Overview,
         ReleaseRow,
         ReleaseSummary,
         Summary,
@@ -200,120 +203,47 @@ def _difference(now: EvalResult, before: Metrics) -> float | None:
     return None if mrr is None or then is None else round(float(mrr) - float(then), 6)
 
 
-def outcome(summary: Summary) -> str:
-    """Draw a run's forecast beside its results.
+def overview(url: str | Path) -> Overview:
+    """Collect the releases of a graph's channels, and its newest run.
 
-    Empty for a run that was planned without a forecast.
+    Args:
+        url: path of a graph spec, whose channel is shown, or a store, all of whose channels are.
+
+    Raises:
+        InputError: the store has no channel with a release.
     """
-    return "" if summary["forecast"] is None else "\n".join(outcome_table(summary["forecast"]))
+    if isinstance(url, Path):
+        graph = load_graph_spec(url)
+        store, names = open_store(graph.store), [graph.channel]
+    else:
+        store = open_store(url)
+        names = channel_names(store)
+    if not names:
+        raise InputError(f"{store.url}: no release here yet; `pbg run SPEC` makes one, `pbg show RUN` shows a run")
+    channels = {name: releases_of(Channel(store, name)) for name in names}
+    newest = max((row for rows in channels.values() for row in rows), key=lambda row: row["release"], default=None)
+    run = RunContext.within(store, newest["run"]).url if newest is not None and _is_there(store, newest) else None
+    return {"store": store.url, "channels": channels, "newest": None if run is None else show(run)}
 
 
-def table(summaries: Sequence[Summary]) -> str:
-    """Draw runs side by side, one row a figure."""
-    rows: list[tuple[str, list[str]]] = [("snapshot", [summary["snapshot"] for summary in summaries])]
-    for task in CHAIN:
-        seconds = [_dig(summary, "tasks", task, "seconds") for summary in summaries]
-        rows.append((f"{task}, s", [_cell(value, "{:.1f}") for value in seconds]))
-    rows += [(label, [_cell(_dig(summary, *path), form) for summary in summaries]) for label, path, form in _FIGURES]
-    rows.append(("release", [_release_cell(summary) for summary in summaries]))
-    rows.append(("data gate", [_data_cell(summary["data"]) for summary in summaries]))
-    rows.append(("decided by hand", [_decisions_cell(summary["decisions"]) for summary in summaries]))
-    rows.append(("since the run before", [_changes_cell(summary["changes"]) for summary in summaries]))
-    return _draw(rows)
-
-
-_FIGURES: tuple[tuple[str, tuple[str, ...], str], ...] = (
-    ("edges, training", ("edges", "train"), "{:,}"),
-    ("edges, held out for test", ("edges", "test"), "{:,}"),
-    ("edges added", ("data", "difference", "edges", "added"), "{:,}"),
-    ("edges removed", ("data", "difference", "edges", "removed"), "{:,}"),
-    ("entities", ("entities", "total"), "{:,}"),
-    ("entities new", ("entities", "new"), "{:,}"),
-    ("entities kept", ("entities", "kept"), "{:,}"),
-    ("entities gone", ("entities", "gone"), "{:,}"),
-    ("entities returned", ("entities", "returned"), "{:,}"),
-    ("entities absent before and now", ("entities", "absent"), "{:,}"),
-    ("relations", ("relations",), "{:,}"),
-    ("warm start", ("warm_start",), "{}"),
-    ("epochs", ("epochs",), "{}"),
-    ("edges per second", ("edges_per_second",), "{:,}"),
-    ("loss", ("loss",), "{:.4f}"),
-    ("MRR raw", ("metrics", "raw", "mrr"), "{:.4f}"),
-    ("MRR filtered", ("metrics", "filtered", "mrr"), "{:.4f}"),
-    ("Hits@1 filtered", ("metrics", "filtered", "hits1"), "{:.4f}"),
-    ("Hits@10 filtered", ("metrics", "filtered", "hits10"), "{:.4f}"),
-    ("MRR of a random scorer", ("metrics", "random", "mrr"), "{:.5f}"),
-    ("MRR of popularity", ("metrics", "popularity", "mrr"), "{:.5f}"),
-    ("MRR on edges both know", ("against", "candidate"), "{:.4f}"),
-    ("MRR of the release before there", ("against", "current"), "{:.4f}"),
-    ("cosine to the release before", ("drift", "cosine"), "{:.4f}"),
-    ("neighbours kept", ("drift", "overlap"), "{:.4f}"),
-    ("gate passed", ("gate", "passed"), "{}"),
-)
-
-
-def _dig(summary: Mapping[str, object], *path: str) -> Any:  # noqa: ANN401 - any JSON value
-    value: Any = summary
-    for key in path:
-        value = value.get(key) if isinstance(value, dict) else None
-    return value
-
-
-def _cell(value: Any, form: str) -> str:  # noqa: ANN401 - any JSON value
-    return (
-        "-" if value is None else form.format({True: "yes", False: "no"}[value] if isinstance(value, bool) else value)
-    )
-
-
-def _release_cell(summary: Summary) -> str:
-    release = summary["release"]
-    if release is None:
-        return "-"
-    return f"{release['channel']} {release['release']}{'' if release['published'] else ' (not current)'}"
-
-
-def _data_cell(data: DataSummary) -> str:
-    if data["passed"] is None:
-        return "-"
-    warnings = sum(bool(check.get("warned")) for check in data["checks"])
-    said = "accepted by hand" if data["accepted"] else "passed" if data["passed"] else "blocked"
-    return f"{said}, {warnings} warning{'' if warnings == 1 else 's'}" if warnings else said
-
-
-def _decisions_cell(decisions: Sequence[Decided]) -> str:
-    words = {True: "approved", False: "rejected"}
-    return ", ".join(f"{each['task']} {words[each['approved']]} by {each['by']}" for each in decisions) or "-"
-
-
-def _changes_cell(changes: Changes) -> str:
-    if not changes:
-        return "-"
-    edges, mrr = _cell(changes["edges"], "{:+,}"), changes["filtered_mrr"]
-    moved = f", MRR {mrr:+.4f}" if mrr is not None else ""
-    new, gone = _cell(changes["new_entities"], "{:,}"), _cell(changes["gone_entities"], "{:,}")
-    return f"{edges} edges, +{new} -{gone} entities{moved}"
-
-
-def _draw(rows: list[tuple[str, list[str]]]) -> str:
-    first = max(len(label) for label, _ in rows)
-    widths = [max(len(cells[column]) for _, cells in rows) for column in range(len(rows[0][1]))]
-    lines = [
-        "  ".join([label.ljust(first), *(cell.rjust(width) for cell, width in zip(cells, widths, strict=True))])
-        for label, cells in rows
-    ]
-    rule = "-" * len(lines[0])
-    return "\n".join([lines[0], rule, *lines[1:]])
+def _is_there(store: Store, row: ReleaseRow) -> bool:
+    """Return whether the run of a release still exists."""
+    return store.head(f"runs/{row['run']}/{RunLayout.spec}") is not None
 
 
 def history(spec: Path) -> list[ReleaseRow]:
-    """List the releases of a graph's channel, oldest first.
+    """List the releases of a graph's channel, oldest first."""
+    graph = load_graph_spec(spec)
+    return releases_of(Channel(open_store(graph.store), graph.channel))
+
+
+def releases_of(channel: Channel) -> list[ReleaseRow]:
+    """List the releases of a channel, oldest first.
 
     The one that the channel points to has a mark. ``continues`` is the release that a release was trained from, None
     where it began anew or its run is gone; ``descends_from`` the nearest release on that way that counts no longer,
     with the reason in ``because``.
     """
-    graph = load_graph_spec(spec)
-    channel = Channel(open_store(graph.store), graph.channel)
     pointer, releases = channel.current(), list(channel.releases())
     current, ways = pointer.release, descent(channel, releases, pointer)
     return [
@@ -327,15 +257,3 @@ def history(spec: Path) -> list[ReleaseRow]:
         }
         for release in releases
     ]
-
-
-def history_table(listed: Sequence[ReleaseRow]) -> str:
-    """Draw the releases of a channel, one row a release."""
-    rows = [("release", ["snapshot", "run", "MRR filtered", "current", "continues"])]
-    for release in listed:
-        cells = [release["snapshot"], release["run"], _cell(release["filtered_mrr"], "{:.4f}")]
-        way = _cell(release["continues"], "{}")
-        if release["descends_from"] is not None:
-            way += f", from {release['descends_from']}: {release['because']}"
-        rows.append((str(release["release"]), [*cells, _cell(release["current"], "{}"), way]))
-    return _draw(rows)

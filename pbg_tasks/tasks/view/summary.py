@@ -95,3 +95,11 @@ class ReleaseRow(Way):
     run: str
     filtered_mrr: float | None
     current: bool
+
+
+class Overview(TypedDict):
+    """Releases of a graph's channels by name, and the newest run."""
+
+    store: str
+    channels: dict[str, list[ReleaseRow]]
+    newest: Summary | None

@@ -1,0 +1,93 @@
+"""Kinds of edges in a snapshot that no spec describes yet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pbg_tasks.prepare.snapshot import open_snapshot, reading
+from pbg_tasks.prepare.sources import snapshot_source
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import duckdb
+
+    from pbg_tasks.config import GraphSpec, SnapshotFile, Snapshots
+
+_LISTED = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Kinds:
+    """Kinds of a snapshot's edges; different names are counted nearly.
+
+    Attributes:
+        edges: rows.
+        listed: relation, entity types of the ends and edges, the most frequent first; empty where there are more than
+            200.
+        relations: different names in the column of relations.
+        entities: different names, by type; by end where types are unknown.
+        common: edges whose left end is the right end of an edge; 0 where types are known.
+    """
+
+    edges: int
+    listed: list[tuple[str | None, str | None, str | None, int]]
+    relations: int
+    entities: dict[str, int]
+    common: int
+
+
+def count_kinds(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, files: Sequence[SnapshotFile]) -> Kinds:
+    """Count the kinds of a snapshot's edges.
+
+    Args:
+        connection: for the work.
+        spec: names the columns; its model is not used.
+        files: of the snapshot.
+
+    Raises:
+        InputError: a file is unreadable, or lacks a column.
+    """
+    open_snapshot(connection, spec, files)
+    typed = spec.columns.lhs_type is not None
+    by = "rel, lhs_type, rhs_type"
+    left, right = ("lhs_type", "rhs_type") if typed else ("'lhs'", "'rhs'")
+    with reading(files):
+        (total,) = connection.execute("SELECT count(*), approx_count_distinct(rel) FROM raw").fetchall()
+        listed = connection.execute(
+            f"SELECT {by}, count(*) AS edges FROM raw GROUP BY ALL ORDER BY edges DESC, {by} LIMIT {_LISTED + 1}"
+        ).fetchall()
+        counted = connection.execute(
+            f"""
+            SELECT kind, approx_count_distinct(name) FROM (
+                SELECT {left} AS kind, lhs AS name FROM raw UNION ALL SELECT {right}, rhs FROM raw
+            ) GROUP BY kind ORDER BY kind
+            """
+        ).fetchall()
+        common = 0
+        if not typed:
+            ((common,),) = connection.execute("SELECT count(*) FROM raw WHERE lhs IN (SELECT rhs FROM raw)").fetchall()
+    entities = {str(kind): int(count) for kind, count in counted}
+    return Kinds(int(total[0]), listed if len(listed) <= _LISTED else [], int(total[1]), entities, int(common))
+
+
+def different_values(
+    connection: duckdb.DuckDBPyConnection, snapshots: Snapshots, file: SnapshotFile, names: Sequence[str]
+) -> dict[str, int]:
+    """Count the different values of columns of one file.
+
+    They are returned by the name of the column.
+
+    Raises:
+        InputError: the file is unreadable.
+    """
+    source = snapshot_source(snapshots)
+    place = source.open(connection, snapshots, [file], names)[file.uri]
+    with reading([file]):
+        layout = source.describe(connection, snapshots, file, place)
+        if layout is None:
+            return dict.fromkeys(names, 0)
+        columns = ", ".join(f"count(DISTINCT {source.column(layout, name)})" for name in names)
+        (row,) = connection.execute(f"SELECT {columns} FROM {source.scan(snapshots, [place], layout)}").fetchall()
+    return dict(zip(names, map(int, row), strict=True))

@@ -1,0 +1,160 @@
+"""``pbg init LOCATION --store STORE``: a graph spec from a snapshot."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from pbg_tasks.config import GraphSpec, Resources
+from pbg_tasks.config.base import parse
+from pbg_tasks.config.names import unsafe_name
+from pbg_tasks.config.presets import OPERATOR, PRESET, of_size, takes_self_negatives
+from pbg_tasks.prepare import connect
+from pbg_tasks.prepare.kinds import count_kinds
+from pbg_tasks.progress import say
+from pbg_tasks.storage import is_remote
+from pbg_tasks.storage.staging import Scratch
+from pbg_tasks.tasks.nightly.draft_source import find_snapshots, read_columns, recognise
+
+if TYPE_CHECKING:
+    from pbg_tasks.prepare.kinds import Kinds
+    from pbg_tasks.tasks.nightly.draft_source import DraftSource
+
+_ENTITY, _DIMENSION = "entity", 200
+_LEAST_EDGES = 0.5
+"""Share of this snapshot's edges below which a later one is refused."""
+
+
+_GATES = """A night with fewer edges is refused, and one whose MRR falls by more than a fifth. min_mrr is a floor, to be
+raised once a night has shown what the graph gives."""
+_MANY_EDGES = 1_000_000  # from here on, a hundredth of the edges is enough to measure with
+_FROM_DATA = "all"  # the entry that stands for all relations of the column
+
+
+def draft_spec(
+    location: str,
+    store: str,
+    *,
+    graph: str | None = None,
+    columns: dict[str, str] | None = None,
+    memory_gb: float = 4.0,
+) -> str:
+    """Return a graph spec, YAML with comments, for the newest snapshot.
+
+    Args:
+        location: of the snapshots, as ``find_snapshots`` takes it.
+        store: of the graph.
+        graph: its name; the last part of the store by default.
+        columns: names by role, ``lhs``, ``rhs``, ``rel`` or ``weight``, where they are not the usual ones.
+        memory_gb: budget of the counting, in GB.
+
+    Raises:
+        InputError: there is no snapshot, or it cannot be read.
+        ConfigError: columns cannot be recognised, or no graph can have the name.
+    """
+    root = store if is_remote(store) else str(Path(store.removeprefix("file://")).expanduser().absolute())
+    name = graph or re.sub(r"[^A-Za-z0-9_-]+", "-", root.rstrip("/").rpartition("/")[2]).strip("-_") or "graph"
+    source = find_snapshots(location)
+    resources = Resources(memory_gb=memory_gb)
+    with Scratch() as scratch, connect(resources, scratch.path) as connection:
+        given = columns or {}
+        source = recognise(read_columns(source, given.values(), connection), given, connection)
+        kinds = count_kinds(connection, _provisional(name, root, source), source.files)
+    sections = _sections(name, root, source, kinds)
+    parse(GraphSpec, {key: value for _, keys in sections for key, value in keys.items()}, source="the new spec")
+    say(f"init: snapshot {source.key}, {kinds.edges:,} edges; keep the spec in a file, then: pbg run FILE")
+    return "\n".join(f"{_commented(text)}{yaml.safe_dump(keys, sort_keys=False)}" for text, keys in sections)
+
+
+def _commented(text: str) -> str:
+    return "".join(f"# {line}\n" for line in text.splitlines())
+
+
+def _provisional(name: str, store: str, source: DraftSource) -> GraphSpec:
+    """Return a spec that reads the columns, whatever the relations are."""
+    model = {
+        "entities": {_ENTITY: {"num_partitions": 1}},
+        "relations": [{"name": "edge", "lhs": _ENTITY, "rhs": _ENTITY}],
+        "dynamic_relations": source.columns.rel is not None,
+        "dimension": _DIMENSION,
+    }
+    snapshots, columns = source.snapshots.model_dump(), source.columns.model_dump()
+    keys = {"graph": name, "store": store, "snapshots": snapshots, "columns": columns, "model": model}
+    return parse(GraphSpec, keys, source="the new spec")
+
+
+def _sections(name: str, store: str, source: DraftSource, kinds: Kinds) -> list[tuple[str, dict[str, Any]]]:
+    """Return the sections of a spec, each with a comment."""
+    model, said = _model(source, kinds)
+    least = round(kinds.edges * _LEAST_EDGES)
+    snapshots = source.snapshots.model_dump(exclude_defaults=True)
+    told = (
+        f"{len(source.keys):,} found, the newest is {source.key}"
+        if len(source.keys) > 1
+        else f"one found, {source.key}"
+    )
+    return [
+        (
+            f"Made by pbg init from snapshot {source.key}: a start, not tuned. All keys: docs/graph-spec.md",
+            {"graph": name, "store": store},
+        ),
+        (
+            f"{{snapshot}} stands for the key of a night: {told}",
+            {"snapshots": snapshots | {"format": source.snapshots.format}},
+        ),
+        ("the columns of an edge", {"columns": source.columns.model_dump(exclude_none=source.columns.rel is not None)}),
+        (said, {"model": model}),
+        ("edges that are held out for ever, to measure with", {"split": _split(kinds.edges)}),
+        (_GATES, {"gates": {"min_mrr": 0.0, "max_mrr_drop": 0.2, "data": {"min_edges": {"block": least}}}}),
+        (
+            "memory of preparation, and what the forecast of training is compared with, in GB",
+            {"resources": {"memory_gb": 4}},
+        ),
+    ]
+
+
+def _split(edges: int) -> dict[str, float]:
+    """Return shares that hold out enough edges to measure with."""
+    return {"valid": 0.01, "test": 0.01} if edges >= _MANY_EDGES else {"valid": 0.05, "test": 0.05}
+
+
+def _model(source: DraftSource, kinds: Kinds) -> tuple[dict[str, Any], str]:
+    """Return the model and a comment on it."""
+    entities, relations, said = _relations(source, kinds)
+    dynamic = source.columns.rel is not None and len(relations) == 1 and relations[0]["name"] == _FROM_DATA
+    model: dict[str, Any] = {
+        "entities": {entity: {"num_partitions": "auto"} for entity in entities},
+        "relations": relations,
+    }
+    model |= {"dynamic_relations": True} if dynamic else {}
+    model |= {"dimension": _DIMENSION} | PRESET | of_size(kinds.edges)
+    del model["eval_fraction"]  # a night's own default
+    if any(takes_self_negatives(relation, model["entities"]) for relation in relations):
+        model["self_negatives"] = True
+    between = ", ".join(f"{count:,} {entity}" for entity, count in kinds.entities.items() if entity in entities)
+    counted = f"{kinds.edges:,} edges, about {kinds.relations or 1:,} relations{between and f', {between}'}"
+    return model, f"{counted}:\n{said}"
+
+
+def _relations(source: DraftSource, kinds: Kinds) -> tuple[list[str], list[dict[str, Any]], str]:
+    """Return entity types, relations and a comment on them."""
+    columns = source.columns
+    if columns.lhs_type is not None and kinds.listed:
+        entities = sorted({str(kind) for _, lhs, rhs, _ in kinds.listed for kind in (lhs, rhs)})
+        relations = [_relation(rel or "edge", str(lhs), str(rhs)) for rel, lhs, rhs, _ in kinds.listed]
+        return entities, relations, "entity types and relations as the columns name them, the most frequent first"
+    if columns.rel is not None:
+        said = "one entity type; the relations come from the column, so a new one needs no change here"
+        return [_ENTITY], [_relation(_FROM_DATA, _ENTITY, _ENTITY)], said
+    ends = [columns.lhs, columns.rhs]
+    if not kinds.common and not any(unsafe_name(end) for end in ends):
+        said = "two entity types, because no name is on both sides"
+        return ends, [_relation("edge", *ends, operator="translation")], said
+    return [_ENTITY], [_relation("edge", _ENTITY, _ENTITY, operator="none")], "one entity type and one relation"
+
+
+def _relation(name: str, lhs: str, rhs: str, *, operator: str = OPERATOR) -> dict[str, Any]:
+    return {"name": name, "lhs": lhs, "rhs": rhs, "operator": operator}

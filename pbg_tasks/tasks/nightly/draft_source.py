@@ -1,0 +1,215 @@
+"""Snapshots and columns at a place that no spec describes yet.
+
+Guesses follow from names of files and columns; a wrong one is corrected in the spec that ``pbg init`` prints.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pbg_tasks.config.graph import Columns, Snapshots
+from pbg_tasks.config.nights import SNAPSHOT_KEY, snapshot_order
+from pbg_tasks.config.run import SnapshotFile
+from pbg_tasks.errors import ConfigError, InputError
+from pbg_tasks.prepare.delimited import first_record
+from pbg_tasks.prepare.kinds import different_values
+from pbg_tasks.prepare.sources import snapshot_source
+from pbg_tasks.storage import is_remote
+from pbg_tasks.storage.columnar import list_files, list_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    import duckdb
+
+_COMPRESSED = (".gz", ".gzip", ".bz2", ".zst")
+_FORMATS = {".parquet": "parquet", ".csv": "csv", ".tsv": "tsv", ".txt": "tsv", ".tab": "tsv"}
+_PART = re.compile(
+    r"(part|data|chunk|shard)?[-_.]?\d{1,6}([-_]of[-_]\d+|[-_][0-9a-f-]{8,}.*)?|part[-_].*", re.IGNORECASE
+)
+_DELIMITERS = ("\t", ",", ";", "|", " ")
+ROLES: dict[str, tuple[str, ...]] = {
+    "lhs": ("lhs", "head", "source", "src", "subject", "from", "from_id", "source_id", "head_id", "h", "s", "user"),
+    "rel": ("rel", "relation", "predicate", "relation_type", "edge_type", "type", "label", "property", "r", "p"),
+    "rhs": ("rhs", "tail", "target", "dst", "destination", "object", "to", "to_id", "target_id", "tail_id", "t", "o"),
+    "weight": ("weight", "edge_weight", "w"),
+    "lhs_type": ("lhs_type", "head_type", "source_type", "src_type", "subject_type", "from_type"),
+    "rhs_type": ("rhs_type", "tail_type", "target_type", "dst_type", "object_type", "to_type"),
+}
+"""Usual names of the columns of an edge."""
+
+
+_USUAL = Columns()
+
+
+@dataclass(frozen=True, slots=True)
+class DraftSource:
+    """Snapshots that a spec is drafted for.
+
+    Attributes:
+        snapshots: section of the spec.
+        key: of the newest snapshot.
+        keys: of all, oldest first.
+        files: of the newest.
+        names: of the columns of its first file.
+        columns: section of the spec; the defaults until they are recognised.
+    """
+
+    snapshots: Snapshots
+    key: str
+    keys: tuple[str, ...]
+    files: tuple[SnapshotFile, ...]
+    names: tuple[str, ...] = ()
+    columns: Columns = _USUAL
+
+
+def find_snapshots(location: str) -> DraftSource:
+    """Find the snapshots at a location.
+
+    Args:
+        location: with ``{snapshot}``; or a folder of snapshots, a folder that is one snapshot, or a file that is one.
+
+    Raises:
+        InputError: there are no files.
+        ConfigError: it is unclear where the key of a snapshot stands, or how the files are written.
+    """
+    place = location if is_remote(location) else str(Path(location.removeprefix("file://")).expanduser().absolute())
+    template = place if "{snapshot}" in place else _template(place.rstrip("/"))
+    keys = tuple(sorted(list_keys(template), key=snapshot_order))
+    if not keys:
+        raise InputError(f"{template}: no snapshot there; a key has letters, digits and . _ : + - only")
+    files = tuple(SnapshotFile(uri=u, size=s, version=v) for u, s, v in list_files(template.format(snapshot=keys[-1])))
+    snapshots = Snapshots(location=template, format=_format(files[0].uri))
+    return DraftSource(snapshots, keys[-1], keys, files)
+
+
+def _template(place: str) -> str:
+    """Return a place with ``{snapshot}`` in it."""
+    if any(sign in place for sign in "*?["):
+        raise ConfigError(
+            f"{place}: write {{snapshot}} at the place of a snapshot's key, as in edges/{{snapshot}}/*.csv"
+        )
+    found = [uri for uri, _, _ in list_files(place)]
+    if found == [place]:
+        folder, _, name = place.rpartition("/")
+        return f"{folder}/{{snapshot}}{name.removeprefix(name.partition('.')[0])}"
+    below = [uri.removeprefix(f"{place}/") for uri in found]
+    folders = sorted({name.partition("/")[0] for name in below if "/" in name}, key=snapshot_order)
+    if not folders:
+        stem, dot, suffix = below[0].partition(".")
+        if not _PART.fullmatch(stem):
+            return f"{place}/{{snapshot}}{dot}{suffix}"
+        parent, _, key = place.rpartition("/")
+        return f"{parent}/{_keyed(key)}/*{dot}{suffix}"
+    newest = [name.partition("/")[2] for name in below if name.startswith(f"{folders[-1]}/")]
+    suffixes = {name.removeprefix(name.partition(".")[0]) for name in newest}
+    every = f"/*{suffixes.pop()}" if len(suffixes) == 1 and not any("/" in name for name in newest) else ""
+    return f"{place}/{_keyed(folders[-1])}{every}"
+
+
+def _keyed(name: str) -> str:
+    """Return a folder's name with ``{snapshot}``.
+
+    In ``day=2026-11-20`` that is the part after the sign.
+    """
+    front, sign, _ = name.partition("=")
+    if sign:
+        return f"{front}={{snapshot}}"
+    if not re.fullmatch(SNAPSHOT_KEY, name):
+        raise ConfigError(f"{name!r} is no key of a snapshot; write {{snapshot}} at the place of the key")
+    return "{snapshot}"
+
+
+def _format(uri: str) -> str:
+    suffixes = [suffix.lower() for suffix in Path(uri).suffixes if suffix.lower() not in _COMPRESSED]
+    found = _FORMATS.get(suffixes[-1] if suffixes else "")
+    if found is None:
+        raise ConfigError(f"{uri}: neither {', '.join(_FORMATS)}; rename it, or write the spec by hand")
+    return found
+
+
+def read_columns(source: DraftSource, given: Collection[str], connection: duckdb.DuckDBPyConnection) -> DraftSource:
+    """Read the columns of the files, and the form of text.
+
+    Args:
+        source: without them.
+        given: names of columns that the user knows; a first line with them is a header.
+        connection: for the work.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    snapshots, file = source.snapshots, source.files[0]
+    place = snapshot_source(snapshots).open(connection, snapshots, [file], ())[file.uri]
+    if snapshots.format != "parquet":
+        snapshots = _delimited(snapshots, file.uri, place, given)
+    layout = snapshot_source(snapshots).describe(connection, snapshots, file, place)
+    names = () if layout is None else layout.columns
+    return replace(source, snapshots=snapshots, names=tuple(names))
+
+
+def _delimited(snapshots: Snapshots, uri: str, place: str, given: Collection[str]) -> Snapshots:
+    """Return the format of text, by its first line."""
+    tried = [snapshots.model_copy(update={"delimiter": None, "header": False})]
+    tried += [tried[0].model_copy(update={"delimiter": each}) for each in _DELIMITERS]
+    firsts = [(each, first_record(each, uri, place) or []) for each in tried]
+    best, first = next(((each, fields) for each, fields in firsts if len(fields) > 1), firsts[0])
+    usual = sum(bool(_named(first, role)) for role in ("lhs", "rel", "rhs")) > 1
+    header = all(name in first for name in given) if given else usual
+    return best.model_copy(update={"header": header})
+
+
+def _named(names: Iterable[str], role: str) -> str | None:
+    """Return the column whose name is usual for a role."""
+    by_name = {re.sub(r"[^a-z0-9]+", "_", name.lower().lstrip(":")).strip("_"): name for name in reversed([*names])}
+    return next((by_name[usual] for usual in ROLES[role] if usual in by_name), None)
+
+
+def recognise(source: DraftSource, given: dict[str, str], connection: duckdb.DuckDBPyConnection) -> DraftSource:
+    """Give the columns their roles.
+
+    Args:
+        source: with the names of columns.
+        given: columns by role, as the user names them.
+        connection: counts the different values of columns without usual names, if need be.
+
+    Raises:
+        ConfigError: a given column is not there, or both ends cannot be recognised.
+    """
+    names = source.names
+    if lacking := [name for name in given.values() if name not in names]:
+        raise ConfigError(f"{source.files[0].uri}: no column {lacking[0]!r}; its columns are: {', '.join(names)}")
+    left = [name for name in names if name not in given.values()]
+    found: dict[str, str] = dict(given)
+    for role in ROLES:
+        if role not in found and (name := _named(left, role)) is not None:
+            found[role] = name
+            left.remove(name)
+    if not {"lhs", "rhs"} <= found.keys():
+        found |= _by_position(source, found, connection)
+    if not {"lhs", "rhs"} <= found.keys():
+        raise ConfigError(
+            f"{source.files[0].uri}: which of the columns {', '.join(names)} are the ends of an edge? name them with "
+            "--lhs-col and --rhs-col, the relation with --rel-col"
+        )
+    if ("lhs_type" in found) != ("rhs_type" in found):
+        found = {role: name for role, name in found.items() if not role.endswith("_type")}
+    return replace(source, columns=Columns.model_validate({"rel": None} | found))
+
+
+def _by_position(source: DraftSource, found: dict[str, str], connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
+    """Return the ends of edges by their order.
+
+    Of three columns, the one with the fewest different values is the relation.
+    """
+    left = [name for name in source.names if name not in found.values()]
+    roles = {}
+    if "rel" not in found and len(left) == len(("lhs", "rel", "rhs")):
+        different = different_values(connection, source.snapshots, source.files[0], left)
+        roles["rel"] = min(left, key=lambda name: different[name])
+        left.remove(roles["rel"])
+    ends = [role for role in ("lhs", "rhs") if role not in found]
+    return roles | dict(zip(ends, left, strict=True)) if len(left) == len(ends) else {}

@@ -1,0 +1,35 @@
+"""Newest snapshot at a graph's location."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pbg_tasks.config.nights import snapshot_order
+from pbg_tasks.errors import ConfigError, InputError
+from pbg_tasks.prepare.sources import lists_files, snapshot_source
+from pbg_tasks.storage.columnar import list_keys
+from pbg_tasks.tasks.nightly.snapshot_completeness import lacks
+
+if TYPE_CHECKING:
+    from pbg_tasks.config import GraphSpec
+
+
+def newest_snapshot(graph: GraphSpec) -> str:
+    """Return the key of the newest snapshot that is whole.
+
+    Keys are ordered as nights are: numbers in them by value.
+
+    Raises:
+        InputError: there is none.
+        ConfigError: snapshots of this format are not listed.
+        AccessError: reading is not permitted.
+        StorageError: the store cannot be reached.
+    """
+    location = graph.snapshots.location
+    if not lists_files(snapshot_source(graph.snapshots)):
+        raise ConfigError(f"{location}: snapshots of format {graph.snapshots.format} cannot be listed; name one")
+    complete = graph.nights.watch.complete if graph.nights.watch is not None else "settled"
+    for key in sorted(list_keys(location), key=snapshot_order, reverse=True):
+        if complete == "settled" or lacks(location, key, complete) is None:
+            return key
+    raise InputError(f"{location}: no snapshot there yet; check the location, or name a snapshot")

@@ -1,0 +1,172 @@
+"""Tables of runs and releases, for people."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pbg_tasks.forecast import outcome_table
+from pbg_tasks.tasks.context import CHAIN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from pbg_tasks.report.documents import Decided
+    from pbg_tasks.tasks.view.summary import Changes, DataSummary, Overview, ReleaseRow, Summary
+
+Row = tuple[str, list[str]]
+_NOTHING = "-"
+
+
+def outcome(summary: Summary) -> str:
+    """Draw a run's forecast beside its results.
+
+    Empty for a run that was planned without a forecast.
+    """
+    return "" if summary["forecast"] is None else "\n".join(outcome_table(summary["forecast"]))
+
+
+def table(summaries: Sequence[Summary]) -> str:
+    """Draw runs side by side, one row a figure, in groups.
+
+    Rows of which no run has a figure are left out. The verdicts come first, the URLs last.
+    """
+    rows: list[Row] = [("snapshot", [summary["snapshot"] for summary in summaries])]
+    rows.append(("verdict", [verdict(summary) for summary in summaries]))
+    for heading, group in _groups(summaries):
+        told = [(f"  {label}", cells) for label, cells in group if set(cells) != {_NOTHING}]
+        rows += [(heading, [""] * len(summaries)), *told] if told else []
+    lines = ["", *(f"run of {summary['snapshot']}: {summary['run']}" for summary in summaries)]
+    return "\n".join([_draw(rows), *lines])
+
+
+def verdict(summary: Summary) -> str:
+    """Return how a run ended, or its next task, in words."""
+    release = summary["release"]
+    if release is not None:
+        said = f"release {release['release']} of {release['channel']}"
+        return said if release["published"] else f"{said}, not current"
+    if summary["data"]["passed"] is False:
+        return "refused by the data gate"
+    if summary["gate"].get("passed") is False:
+        return "refused by the quality gate"
+    if "publish" in summary["finished"]:
+        return "finished, not published"
+    left = next((task for task in CHAIN if task not in summary["finished"]), None)
+    return "finished" if left is None else f"unfinished, next is {left}"
+
+
+def _groups(summaries: Sequence[Summary]) -> Iterator[tuple[str, list[Row]]]:
+    for heading, figures in _FIGURES.items():
+        rows = [(label, [_cell(_dig(each, *path), form) for each in summaries]) for label, path, form in figures]
+        if heading == "Decisions":
+            rows.append(("data gate", [_data_cell(summary["data"]) for summary in summaries]))
+            rows.append(("decided by hand", [_decisions_cell(summary["decisions"]) for summary in summaries]))
+            rows.append(("since the release before", [_changes_cell(summary["changes"]) for summary in summaries]))
+        yield heading, rows
+    seconds = [(task, [_dig(summary, "tasks", task, "seconds") for summary in summaries]) for task in CHAIN]
+    yield "Seconds", [(task, [_cell(value, "{:.1f}") for value in values]) for task, values in seconds]
+
+
+_FIGURES: dict[str, tuple[tuple[str, tuple[str, ...], str], ...]] = {
+    "Graph": (
+        ("edges, training", ("edges", "train"), "{:,}"),
+        ("edges, held out for test", ("edges", "test"), "{:,}"),
+        ("edges added", ("data", "difference", "edges", "added"), "{:,}"),
+        ("edges removed", ("data", "difference", "edges", "removed"), "{:,}"),
+        ("entities", ("entities", "total"), "{:,}"),
+        ("entities new", ("entities", "new"), "{:,}"),
+        ("entities kept", ("entities", "kept"), "{:,}"),
+        ("entities gone", ("entities", "gone"), "{:,}"),
+        ("entities returned", ("entities", "returned"), "{:,}"),
+        ("entities absent before and now", ("entities", "absent"), "{:,}"),
+        ("relations", ("relations",), "{:,}"),
+    ),
+    "Training": (
+        ("warm start", ("warm_start",), "{}"),
+        ("epochs", ("epochs",), "{}"),
+        ("edges per second", ("edges_per_second",), "{:,}"),
+        ("loss", ("loss",), "{:.4f}"),
+    ),
+    "Quality": (
+        ("MRR raw", ("metrics", "raw", "mrr"), "{:.4f}"),
+        ("MRR filtered", ("metrics", "filtered", "mrr"), "{:.4f}"),
+        ("Hits@1 filtered", ("metrics", "filtered", "hits1"), "{:.4f}"),
+        ("Hits@10 filtered", ("metrics", "filtered", "hits10"), "{:.4f}"),
+        ("MRR of a random scorer", ("metrics", "random", "mrr"), "{:.5f}"),
+        ("MRR of popularity", ("metrics", "popularity", "mrr"), "{:.5f}"),
+        ("MRR on edges both know", ("against", "candidate"), "{:.4f}"),
+        ("MRR of the release before there", ("against", "current"), "{:.4f}"),
+        ("cosine to the release before", ("drift", "cosine"), "{:.4f}"),
+        ("neighbours kept", ("drift", "overlap"), "{:.4f}"),
+    ),
+    "Decisions": (("quality gate passed", ("gate", "passed"), "{}"),),
+}
+
+
+def _dig(summary: Mapping[str, object], *path: str) -> Any:  # noqa: ANN401 - any JSON value
+    value: Any = summary
+    for key in path:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def _cell(value: Any, form: str) -> str:  # noqa: ANN401 - any JSON value
+    return (
+        "-" if value is None else form.format({True: "yes", False: "no"}[value] if isinstance(value, bool) else value)
+    )
+
+
+def _data_cell(data: DataSummary) -> str:
+    if data["passed"] is None:
+        return "-"
+    warnings = sum(bool(check.get("warned")) for check in data["checks"])
+    said = "accepted by hand" if data["accepted"] else "passed" if data["passed"] else "blocked"
+    return f"{said}, {warnings} warning{'' if warnings == 1 else 's'}" if warnings else said
+
+
+def _decisions_cell(decisions: Sequence[Decided]) -> str:
+    words = {True: "approved", False: "rejected"}
+    return ", ".join(f"{each['task']} {words[each['approved']]} by {each['by']}" for each in decisions) or "-"
+
+
+def _changes_cell(changes: Changes) -> str:
+    if not changes:
+        return "-"
+    edges, mrr = _cell(changes["edges"], "{:+,}"), changes["filtered_mrr"]
+    moved = f", MRR {mrr:+.4f}" if mrr is not None else ""
+    new, gone = _cell(changes["new_entities"], "{:,}"), _cell(changes["gone_entities"], "{:,}")
+    return f"{edges} edges, +{new} -{gone} entities{moved}"
+
+
+def _draw(rows: list[tuple[str, list[str]]]) -> str:
+    first = max(len(label) for label, _ in rows)
+    widths = [max(len(cells[column]) for _, cells in rows) for column in range(len(rows[0][1]))]
+    lines = [
+        "  ".join([label.ljust(first), *(cell.rjust(width) for cell, width in zip(cells, widths, strict=True))])
+        for label, cells in rows
+    ]
+    rule = "-" * len(lines[0])
+    return "\n".join([lines[0], rule, *lines[1:]])
+
+
+def history_table(listed: Sequence[ReleaseRow]) -> str:
+    """Draw the releases of a channel, one row a release."""
+    rows = [("release", ["snapshot", "run", "MRR filtered", "current", "continues"])]
+    for release in listed:
+        cells = [release["snapshot"], release["run"], _cell(release["filtered_mrr"], "{:.4f}")]
+        way = _cell(release["continues"], "{}")
+        if release["descends_from"] is not None:
+            way += f", from {release['descends_from']}: {release['because']}"
+        rows.append((str(release["release"]), [*cells, _cell(release["current"], "{}"), way]))
+    return _draw(rows)
+
+
+def overview_table(found: Overview) -> str:
+    """Draw the releases of a graph, and its newest run below them."""
+    parts = []
+    for name, rows in found["channels"].items():
+        listed = history_table(rows) if rows else "no release yet"
+        parts.append(f"channel {name} of {found['store']}\n\n{listed}")
+    if found["newest"] is not None:
+        parts.append(table([found["newest"]]))
+    return "\n\n".join(parts)
