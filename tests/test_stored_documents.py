@@ -31,6 +31,8 @@ from pbg_tasks.publish.gc_holds import Tombstone, read_decision
 from pbg_tasks.publish.looks import Seen
 from pbg_tasks.publish.release import Current, Release
 from pbg_tasks.publish.retention import Pin, pins
+from pbg_tasks.publish.sinks.base import TableRecord
+from pbg_tasks.publish.sinks.lance import Pointer
 from pbg_tasks.publish.skips import Skipped, skipped
 from pbg_tasks.storage import LocalStore
 from pbg_tasks.tasks.approval import Decision, decisions
@@ -58,6 +60,8 @@ MODELS = {
     r"gang/partial/e\d+/pieces\.v[\d.]+\.json": Segment,
     r"channels/\w+/releases/\d+\.json": Release,
     r"channels/\w+/CURRENT\.json": Current,
+    r"sinks/\w+/_pbg/\w+/tables/\w+\.json": TableRecord,
+    r"sinks/\w+/_pbg/\w+/current\.json": Pointer,
     r"channels/\w+/pins/\d+\.json": Pin,
     r"channels/\w+/skipped/[^/]+\.json": Skipped,
     r"\.looks/[^/]+\.json": Seen,

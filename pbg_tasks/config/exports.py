@@ -7,15 +7,39 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, JsonValue, model_validator
+from pydantic import AfterValidator, Field, JsonValue, model_validator
 
 from pbg_tasks.config.base import Growing
 from pbg_tasks.config.comparators import BUILT_IN
 from pbg_tasks.config.names import Name
-from pbg_tasks.config.registry import EXPORTS
-from pbg_tasks.config.schema import PositiveInt, named
+from pbg_tasks.config.registry import EXPORTS, SINKS
+from pbg_tasks.config.schema import PositiveInt
+from pbg_tasks.config.sinks import check_options
 
-ExportFormat = Annotated[str, *named(EXPORTS)]
+
+def is_sink(name: str) -> bool:
+    """Return whether an export of this name fills a vector store."""
+    return name not in EXPORTS.built_in and name in SINKS.names()
+
+
+def _known(name: str) -> str:
+    if is_sink(name):
+        return name
+    try:
+        return EXPORTS.check(name)
+    except ValueError as error:
+        raise ValueError(f"{error}; sinks: {', '.join(SINKS.names())}") from None
+
+
+ExportFormat = Annotated[
+    str,
+    AfterValidator(_known),
+    Field(
+        description=f"an {EXPORTS.noun} or a {SINKS.noun}: built in, or an entry point of the group {EXPORTS.group} or "
+        f"{SINKS.group}",
+        examples=[*EXPORTS.built_in, *SINKS.built_in],
+    ),
+]
 FORMATS = EXPORTS.built_in
 Separator = Annotated[str, Field(min_length=1, max_length=8)]
 FAISS_COMPARATORS = tuple(name for name, facts in BUILT_IN.items() if facts.metric is not None)
@@ -23,10 +47,15 @@ RUN = "{run}"
 SNAPSHOT = "{snapshot}"
 
 
-def no_faiss(comparator: str) -> str:
-    """Return why FAISS cannot hold a model, and a way out."""
+def no_metric(form: str, comparator: str) -> str:
+    """Return why an index cannot hold a model, and a way out.
+
+    Args:
+        form: the exchange format or sink.
+        comparator: of the model.
+    """
     return (
-        f"format faiss compares by {', '.join(FAISS_COMPARATORS)}, and has nothing for comparator {comparator!r}: its "
+        f"format {form} compares by {', '.join(FAISS_COMPARATORS)}, and has nothing for comparator {comparator!r}: its "
         "neighbours would be others than the model's; export npy or parquet instead"
     )
 
@@ -83,34 +112,46 @@ class AngelLineOptions(TextOptions):
     feature_separator: Separator = "space"
 
 
-class FaissOptions(OptionsOfAll):
-    """Options of ``faiss``.
+class RecallOptions(OptionsOfAll):
+    """Options of an export whose search is compared with an exact one.
 
     Attributes:
-        index: the index, in the notation of FAISS's ``index_factory``.
-        parameters: search parameters stored with the index, such as ``efSearch=128``.
         neighbors: the k of recall@k.
         queries: number of rows whose neighbours are searched, in the index and exactly.
         min_recall: floor of recall@k; an index below it is not exported.
     """
 
-    index: Annotated[str, Field(min_length=1, max_length=200)] = "HNSW32"
-    parameters: Annotated[str, Field(max_length=200)] = "efSearch=128"
     neighbors: PositiveInt = 10
     queries: PositiveInt = 1000
     min_recall: Annotated[float, Field(ge=0, le=1)] = 0.9
 
 
-class PackageOptions(OptionsOfAll):
-    """Options of a package's format.
+class FaissOptions(RecallOptions):
+    """Options of ``faiss``.
 
     Attributes:
-        options: its own, which the package checks when it writes.
+        index: the index, in the notation of FAISS's ``index_factory``.
+        parameters: search parameters stored with the index, such as ``efSearch=128``.
+    """
+
+    index: Annotated[str, Field(min_length=1, max_length=200)] = "HNSW32"
+    parameters: Annotated[str, Field(max_length=200)] = "efSearch=128"
+
+
+class PackageOptions(OptionsOfAll):
+    """Options of a package's format, or of a sink.
+
+    Attributes:
+        options: its own, which a package checks when it writes.
     """
 
     later_keys: ClassVar[tuple[str, ...]] = ("options",)
 
     options: dict[str, JsonValue] = Field(default={})
+
+
+class SinkExportOptions(RecallOptions, PackageOptions):
+    """Options of a sink."""
 
 
 _OPTIONS: dict[str, type[OptionsOfAll]] = {
@@ -125,7 +166,7 @@ _OPTIONS: dict[str, type[OptionsOfAll]] = {
 """Formats whose writer takes more than the options of all; each writer takes its own class."""
 
 
-class ExportOptions(ProjectorOptions, AngelOptions, AngelLineOptions, FaissOptions, PackageOptions):
+class ExportOptions(ProjectorOptions, AngelOptions, AngelLineOptions, FaissOptions, SinkExportOptions):
     """Options of an export of any format, as specs give them.
 
     A format refuses those that it does not have.
@@ -133,7 +174,10 @@ class ExportOptions(ProjectorOptions, AngelOptions, AngelLineOptions, FaissOptio
 
     def foreign_to(self, format_name: str) -> list[str]:
         """Return the changed options that a format does not have."""
-        known = _OPTIONS.get(format_name, OptionsOfAll if format_name in FORMATS else PackageOptions).model_fields
+        if is_sink(format_name):
+            known = SinkExportOptions.model_fields
+        else:
+            known = _OPTIONS.get(format_name, OptionsOfAll if format_name in FORMATS else PackageOptions).model_fields
         return [
             name
             for name, field in ExportOptions.model_fields.items()
@@ -145,10 +189,11 @@ class Export(ExportOptions):
     """One export of a graph spec.
 
     Attributes:
-        format: of the files.
+        format: of the files, or the sink.
         name: distinguishes exports of one graph; the format by default.
         destination: directory, local or ``s3://``, with ``{run}`` or ``{snapshot}`` at the place of a night's own part;
-            ``{store}/exports/{name}/{run}`` by default.
+            ``{store}/exports/{name}/{run}`` by default. A sink's is one place for all nights, ``{store}/sinks/{name}``
+            by default, because its tables have names of their own.
     """
 
     format: ExportFormat
@@ -166,9 +211,27 @@ class Export(ExportOptions):
     def _consistent(self) -> Self:
         if foreign := self.foreign_to(self.format):
             raise ValueError(f"format {self.format} has no option {foreign[0]!r}")
-        if self.destination is not None and RUN not in self.destination and SNAPSHOT not in self.destination:
+        if self.is_sink:
+            self._check_sink()
+        elif self.destination is not None and RUN not in self.destination and SNAPSHOT not in self.destination:
             raise ValueError("destination must contain {run} or {snapshot}, or every night would write the same place")
         return self
+
+    def _check_sink(self) -> None:
+        place = self.destination
+        if place is not None and (RUN in place or SNAPSHOT in place):
+            raise ValueError(
+                f"the destination of sink {self.format} is one place for all nights, without {{run}} or {{snapshot}}: "
+                "each release has tables of its own there"
+            )
+        if place is None and self.format != "lancedb":
+            raise ValueError(f"the destination is missing: sink {self.format} has no place of its own in the store")
+        check_options(self.format, self.options)
+
+    @property
+    def is_sink(self) -> bool:
+        """Whether this export fills a vector store."""
+        return is_sink(self.format)
 
     @property
     def task(self) -> str:
@@ -178,7 +241,7 @@ class Export(ExportOptions):
     @property
     def shared(self) -> bool:
         """Whether all runs of a snapshot write to one place."""
-        return RUN not in self._pattern("")
+        return not self.is_sink and RUN not in self._pattern("")
 
     def place(self, store: str) -> str:
         """Return the part of the destination that all nights share.
@@ -187,6 +250,8 @@ class Export(ExportOptions):
             store: root of the graph's store.
         """
         where = self._pattern(store)
+        if self.is_sink:
+            return where.rstrip("/")
         return where[: min(where.index(mark) for mark in (RUN, SNAPSHOT) if mark in where)].rstrip("/")
 
     def resolve(self, store: str, *, run: str, snapshot: str) -> str:
@@ -194,4 +259,5 @@ class Export(ExportOptions):
         return self._pattern(store).replace(RUN, run).replace(SNAPSHOT, snapshot)
 
     def _pattern(self, store: str) -> str:
-        return self.destination or f"{store.rstrip('/')}/exports/{self.name}/{RUN}"
+        usual = f"sinks/{self.name}" if self.is_sink else f"exports/{self.name}/{RUN}"
+        return self.destination or f"{store.rstrip('/')}/{usual}"

@@ -9,7 +9,7 @@ from pydantic import Field, JsonValue, field_validator, model_validator
 from pbg_tasks.config.airflow import TOGETHER, AirflowSettings
 from pbg_tasks.config.base import Frozen, Growing
 from pbg_tasks.config.costs import Costs, Limits
-from pbg_tasks.config.exports import FAISS_COMPARATORS, Export, no_faiss
+from pbg_tasks.config.exports import FAISS_COMPARATORS, Export, no_metric
 from pbg_tasks.config.gates import EVERY_OTHER, Gates
 from pbg_tasks.config.launch import Launch
 from pbg_tasks.config.names import Name
@@ -248,7 +248,7 @@ class GraphSpec(Frozen):
         store: root of everything written for this graph, ``s3://bucket/prefix`` or a directory.
         channel: the pointer readers follow.
         model: PBG's config without its paths.
-        exports: files for other tools, written after each release.
+        exports: files for other tools and tables of vector stores, written after each release.
         nights: order and beginning of nights. Left out of every dump, as ``launch``.
         launch: how training is started. Left out of every dump: runs that differ in nothing else are one run.
         costs: prices of machines and traffic; null: no costs are computed. Left out of every dump, as ``launch``.
@@ -393,8 +393,9 @@ class GraphSpec(Frozen):
         if len(set(names)) < len(names):
             raise ValueError("two exports have the same name: give them different ones with key 'name'")
         for export in self.exports:
-            if export.format == "faiss" and self.model.comparator not in FAISS_COMPARATORS:
-                raise ValueError(f"export {export.name!r}: {no_faiss(self.model.comparator)}")
+            searched = export.format == "faiss" or export.is_sink
+            if searched and self.model.comparator not in FAISS_COMPARATORS:
+                raise ValueError(f"export {export.name!r}: {no_metric(export.format, self.model.comparator)}")
             if unknown := [entity for entity in export.types if entity not in self.model.entities]:
                 raise ValueError(f"export {export.name!r} names entity type {unknown[0]!r}, which the model has not")
         return self

@@ -1,7 +1,7 @@
 """Registry of the parts that a config may name.
 
-They are operators, comparators, losses, regularizers, exchange formats and sources. Only names are looked up here: no
-part is imported, and above all not torch.
+They are operators, comparators, losses, regularizers, exchange formats, sinks and sources. Only names are looked up
+here: no part is imported, and above all not torch.
 """
 
 from __future__ import annotations
@@ -28,3 +28,5 @@ IMPORTS = Kind(
     "pbg_tasks.exchange",
     ("angel", "angel-line", "parquet", "npy", "word2vec", "tsv", "wikidata-pbg"),
 )
+SINKS = Kind("sink", "pbg_tasks.sinks", ("lancedb",))
+"""Vector stores into which an export fills tables; a name is of a sink or of an exchange format."""

@@ -12,7 +12,11 @@ from airflow.serialization.serialized_objects import DagSerialization
 from tests.dags.parsed import DAGS
 from tests.operators.specs import small_spec
 
-EXPORTS = [{"format": "parquet"}, {"format": "faiss", "name": "ann", "destination": "s3://bucket/ann/{run}"}]
+EXPORTS = [
+    {"format": "parquet"},
+    {"format": "faiss", "name": "ann", "destination": "s3://bucket/ann/{run}"},
+    {"format": "lancedb", "options": {"keep": 2}},
+]
 
 
 @pytest.fixture
@@ -27,13 +31,13 @@ def dag(tmp_path, monkeypatch):
 
 
 def test_each_export_follows_release_only(dag):
-    for name in ("parquet", "ann"):
+    for name in ("parquet", "ann", "lancedb"):
         task = dag.get_task(f"exports.{name}")
         assert task.upstream_task_ids == {"release.publish"}
         assert "summary" in task.downstream_task_ids
         assert task.arguments[1] == name
         assert task.trigger_rule == "none_failed"  # `publish` is skipped for a release that was announced before
-    assert dag.get_task("summary").upstream_task_ids == {"exports.parquet", "exports.ann"}
+    assert dag.get_task("summary").upstream_task_ids == {"exports.parquet", "exports.ann", "exports.lancedb"}
 
 
 def test_each_export_is_an_asset(dag, tmp_path):
@@ -47,6 +51,8 @@ def test_each_export_is_an_asset(dag, tmp_path):
         "small_production_ann",
         "s3://bucket/ann?channel=production&export=ann&graph=small",
     )
+    (lance,) = dag.get_task("exports.lancedb").outlets
+    assert lance.uri == f"file://{tmp_path}/store/small/sinks/lancedb?channel=production&export=lancedb&graph=small"
 
 
 def test_dag_survives_serialisation(dag):

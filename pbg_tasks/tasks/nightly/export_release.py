@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING
 from pbg_tasks.config import RunLayout
 from pbg_tasks.config.results import ExportFindings, ExportResult, PublishResult, Result
 from pbg_tasks.errors import ConfigError, ConflictError
+from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
 from pbg_tasks.tasks.announcing import is_announced
 from pbg_tasks.tasks.context import RunContext, perform
 from pbg_tasks.tasks.exchange.export import export
+from pbg_tasks.tasks.exchange.fill import fill
+from pbg_tasks.tasks.exchange.serving import collection_of, following
 
 if TYPE_CHECKING:
     from pbg_tasks.config.exports import Export
@@ -55,6 +58,8 @@ def _export(run: RunContext, *, chosen: Export) -> ExportFindings:
         if chosen.shared:
             _check_not_redone(run, published.release, destination)
 
+    if chosen.is_sink:
+        return _fill(run, chosen, destination)
     check()
     done = export(
         chosen.format,
@@ -64,6 +69,25 @@ def _export(run: RunContext, *, chosen: Export) -> ExportFindings:
         overwrite=True,
         check=check,
     )
+    return _findings(done)
+
+
+def _fill(run: RunContext, chosen: Export, destination: str) -> ExportFindings:
+    """Fill tables, which are served if the channel serves the run."""
+    done = fill(
+        chosen.format,
+        f"{run.store.url}/{run.key(RunLayout.release)}",
+        destination,
+        options=chosen,
+        collection=collection_of(run.spec.graph),
+        serving=following(run.spec.graph, run.run_id),
+    )
+    if not done["measured"]["served"]:
+        say(f"export {chosen.name}: the channel serves another release, so aliases do not point to these tables")
+    return _findings(done)
+
+
+def _findings(done: Result) -> ExportFindings:
     return ExportFindings.model_validate({key: value for key, value in done.items() if key not in {"task", "seconds"}})
 
 

@@ -34,12 +34,16 @@ KEPT_RELEASES = 14
 
 
 class RolledBack(TypedDict):
-    """A channel that points to an earlier release."""
+    """A channel that points to an earlier release.
+
+    ``sinks`` has, for each vector store of the spec's exports, whether its aliases went with it.
+    """
 
     channel: str
     was: int
     release: int
     directory: str
+    sinks: NotRequired[dict[str, bool]]
 
 
 class Unpinned(TypedDict):
@@ -95,15 +99,24 @@ def _channel(spec: Path) -> Channel:
 def rollback(spec: Path, *, to: int | None = None) -> RolledBack:
     """Point a graph's channel back to an earlier release, by one swap.
 
+    Aliases of vector stores follow, where they still have the tables of that release.
+
     Raises:
         InputError: there is no such release.
         ConflictError: the channel was moved meanwhile, or the release is being removed.
+        StorageError: the channel was moved, but a vector store failed.
     """
-    channel = _channel(spec)
+    graph = load_graph_spec(spec)
+    channel = Channel(open_store(graph.store), graph.channel)
     was, now = channel.rollback(to)
     say(f"rollback: channel {channel.name} went from release {was.seq} to {now.seq}")
     directory = f"{channel.store.url}/{now.directory}"
-    return {"channel": channel.name, "was": was.seq, "release": now.seq, "directory": directory}
+    done: RolledBack = {"channel": channel.name, "was": was.seq, "release": now.seq, "directory": directory}
+    if any(export.is_sink for export in graph.exports):
+        from pbg_tasks.tasks.exchange.serving import follow_all
+
+        done["sinks"] = follow_all(graph, now)
+    return done
 
 
 def pin(spec: Path, release: int) -> Pinned:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pbg_tasks.publish.exchange.faiss import Recall
+from pbg_tasks.publish.exchange.nearest import Recall
 
 ROWS, QUERIES, K = 60, 12, 5
 

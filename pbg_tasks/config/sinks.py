@@ -1,0 +1,68 @@
+"""Options of sinks, which are vector stores that exports fill.
+
+Those of built-in sinks are checked with the spec, those of a package when it is used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field
+
+from pbg_tasks.config.base import Options, parse
+from pbg_tasks.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Positive = Annotated[int, Field(ge=1)]
+
+
+class SinkOptions(Options):
+    """Options of every sink; a sink's own class adds more.
+
+    Attributes:
+        collection: begins the names of all tables and aliases, so that several graphs share a store; by default made of
+            the graph's name and its channel's, or ``pbg`` for an export by hand.
+        keep: number of earlier releases whose tables stay, so that a roll-back finds them.
+        batch_mb: megabytes of vectors that are written at once.
+    """
+
+    collection: Annotated[str, Field(pattern=r"^([a-z][a-z0-9_]{0,23})?$")] = ""
+    keep: Annotated[int, Field(ge=1)] = 3
+    batch_mb: Annotated[float, Field(gt=0)] = 32.0
+
+
+class LanceDBOptions(SinkOptions):
+    """Options of ``lancedb``.
+
+    Attributes:
+        index: kind of index; a search of a table without one compares all vectors.
+        index_from: least number of rows of a table that gets an index.
+        partitions: of the index; LanceDB's own number by default.
+        nprobes: number of partitions that a search looks at; of readers too.
+        refine_factor: multiple of the wanted rows whose exact distances a search compares; of readers too.
+    """
+
+    index: Literal["IVF_PQ", "IVF_FLAT", "IVF_SQ", "IVF_HNSW_SQ", "IVF_HNSW_PQ", "none"] = "IVF_HNSW_SQ"
+    index_from: Positive = 10_000
+    partitions: Positive | None = None
+    nprobes: Positive = 20
+    refine_factor: Positive = 4
+
+
+OPTIONS: dict[str, type[SinkOptions]] = {"lancedb": LanceDBOptions}
+"""Options of built-in sinks."""
+
+
+def check_options(sink: str, options: Mapping[str, Any]) -> None:
+    """Refuse wrong options of a built-in sink.
+
+    Raises:
+        ValueError: a key is unknown, or has a wrong value.
+    """
+    if sink in OPTIONS:
+        try:
+            parse(OPTIONS[sink], options, source=f"options of sink {sink}")
+        except ConfigError as error:
+            raise ValueError(str(error)) from None

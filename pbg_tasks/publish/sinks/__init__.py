@@ -1,0 +1,13 @@
+"""Vector stores into which releases are filled.
+
+A sink is a class with a connection to a store (``Tables``); ``tasks.exchange.fill`` fills, checks and serves tables by
+these methods alone. Packages add others by entry points of the group ``pbg_tasks.sinks``.
+"""
+
+from __future__ import annotations
+
+from pbg_tasks.config.sinks import SinkOptions
+from pbg_tasks.publish.sinks.base import Rows, Sink, TableRecord, Tables
+from pbg_tasks.publish.sinks.registry import open_sink, sink_options
+
+__all__ = ["Rows", "Sink", "SinkOptions", "TableRecord", "Tables", "open_sink", "sink_options"]

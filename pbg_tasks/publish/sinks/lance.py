@@ -1,0 +1,314 @@
+"""LanceDB: tables in a directory, local or in S3, without a server.
+
+LanceDB has no alias. So readers follow a pointer beside the tables, ``_pbg/{collection}/current.json``, which one
+compare-and-swap of the store replaces: it names a table and its version for each entity type. Versions are immutable,
+so what was checked is what readers open, whatever is written into the table later. A tag keeps that version from
+LanceDB's clean-up.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from pbg_tasks.checkpoint.manifest import Stamped, decode, encode, encode_unique
+from pbg_tasks.config.base import Frozen
+from pbg_tasks.config.sinks import LanceDBOptions
+from pbg_tasks.errors import ConfigError, ConflictError, NotFoundError, PbgError, StorageError
+from pbg_tasks.publish.sinks.base import Rows, Sink, TableRecord
+from pbg_tasks.publish.sinks.checking import first_rows
+from pbg_tasks.publish.sinks.registry import library
+from pbg_tasks.storage import is_remote, open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from types import ModuleType
+
+    from pbg_tasks.storage import Store
+    from pbg_tasks.storage.base import ObjectInfo
+
+CHECKED = "pbg-checked"
+"""Tag of the version that was checked."""
+_QUERIES = 256  # queries of one search
+_FETCHED = 1000  # rows of one filter
+
+
+class ServedTable(Frozen):
+    """Table that readers open.
+
+    Attributes:
+        table: its name.
+        version: that they check out.
+        metric: of its search.
+        dimension: of its vectors.
+        skipped_dimensions: number of first dimensions that queries leave out.
+        source: URL of the checkpoint directory.
+        search: parameters of the search that was checked.
+    """
+
+    table: str
+    version: int
+    metric: str
+    dimension: int
+    skipped_dimensions: int
+    source: str
+    search: dict[str, int] = Field(default_factory=dict)
+
+
+class Pointer(Stamped):
+    """Tables that readers open, by alias."""
+
+    format: Literal[1] = 1
+    tables: dict[str, ServedTable] = Field(default_factory=dict)
+
+
+class LanceSink(Sink):
+    """Sink ``lancedb``."""
+
+    sink_options = LanceDBOptions
+
+    @contextmanager
+    def connect(self, destination: str, options: LanceDBOptions) -> Iterator[LanceTables]:
+        """Open a directory of tables."""
+        if is_remote(destination) and not destination.startswith("s3://"):
+            raise ConfigError(f"{destination}: lancedb takes a directory or s3://bucket/prefix")
+        os.environ.setdefault("LANCEDB_LOG", "error")  # each new table is a warning otherwise
+        lancedb, store = library("lancedb", sink="sink lancedb", extra="lancedb"), open_store(destination)
+        with _errors(store.url), warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of LanceDB's own calls
+            database = lancedb.connect(store.url, storage_options=_storage_options(store.url))
+            yield LanceTables(lancedb, database, store, options)
+
+
+def _storage_options(url: str) -> dict[str, str] | None:
+    """Return the settings of LanceDB's own S3 client."""
+    if not url.startswith("s3://"):
+        return None
+    from pbg_tasks.storage.s3_settings import s3_settings
+
+    found = s3_settings()
+    options = {
+        "aws_access_key_id": found.key,
+        "aws_secret_access_key": found.secret,
+        "aws_region": found.region,
+        "timeout": "60s",
+        "connect_timeout": "5s",
+    }
+    if found.token:
+        options["aws_session_token"] = found.token
+    if found.endpoint:
+        options |= {"aws_endpoint": found.endpoint, "allow_http": str(found.unencrypted).lower()}
+    return options
+
+
+@contextmanager
+def _errors(url: str) -> Iterator[None]:
+    """Turn LanceDB's errors into errors of this package.
+
+    Raises:
+        StorageError: LanceDB failed.
+    """
+    try:
+        yield
+    except PbgError:
+        raise
+    except (OSError, RuntimeError, ValueError) as error:
+        raise StorageError(
+            f"{url}: LanceDB failed ({error}); run the export again, it goes on where it ended"
+        ) from error
+
+
+class LanceTables:
+    """Tables of a directory, with their records and the pointer beside them.
+
+    Args:
+        lancedb: the library.
+        database: its connection.
+        store: of the same directory.
+        options: of the sink.
+    """
+
+    def __init__(self, lancedb: ModuleType, database: Any, store: Store, options: LanceDBOptions) -> None:  # noqa: ANN401 - untyped
+        self._lancedb, self._database, self._store, self._options = lancedb, database, store, options
+
+    def records(self, collection: str) -> dict[str, TableRecord]:
+        """Read the documents of a collection's tables."""
+        found = {}
+        for info in list(self._store.list(f"_pbg/{collection}/tables/")):
+            try:
+                data = self._store.get(info.key).data
+            except NotFoundError:
+                continue  # another export dropped it meanwhile
+            table = info.key.rpartition("/")[2].removesuffix(".json")
+            found[table] = decode(TableRecord, data, source=f"{self._store.url}/{info.key}")
+        return found
+
+    def create(self, table: str, record: TableRecord) -> None:
+        """Make a table of the columns ``row``, ``id`` and ``vector``."""
+        import pyarrow as pa
+
+        vector = pa.list_(pa.float32(), record.dimension)
+        schema = pa.schema([("row", pa.int64()), ("id", pa.string()), ("vector", vector)])
+        self._database.create_table(table, schema=schema, mode="overwrite")
+        self._store.put(_document(table, record), encode(record))
+
+    def count(self, table: str, record: TableRecord) -> int:
+        """Read the numbers of all rows."""
+        found = self._open(table, record)
+        if found is None:
+            return 0
+        batches = found.search().select(["row"]).limit(found.count_rows() + 1).to_batches()
+        return first_rows((batch["row"].to_numpy() for batch in batches), f"{self._store.url}/{table}.lance")
+
+    def add(self, table: str, start: int, rows: Rows) -> None:
+        """Append rows in one version of the table."""
+        import pyarrow as pa
+
+        found = self._database.open_table(table)
+        vectors = pa.FixedSizeListArray.from_arrays(pa.array(rows.vectors.ravel()), rows.vectors.shape[1])
+        numbers = pa.array(np.arange(start, start + len(rows.names), dtype=np.int64))
+        columns = {"row": numbers, "id": pa.array(rows.names, pa.string()), "vector": vectors}
+        found.add(pa.table(columns))
+        if found.count_rows() != start + len(rows.names):
+            raise ConflictError(
+                f"{self._store.url}/{table}.lance: another export writes into this table too; wait for it, or end it, "
+                "and run this one again"
+            )
+
+    def finish(self, table: str, record: TableRecord) -> TableRecord:
+        """Merge the small files of a table, and build its index.
+
+        The version that results is tagged.
+        """
+        found, options = self._database.open_table(table), self._options
+        if options.index != "none" and record.rows >= options.index_from and not found.list_indices():
+            found.optimize()
+            kinds = {"IVF_PQ": "IvfPq", "IVF_FLAT": "IvfFlat", "IVF_SQ": "IvfSq"}
+            kinds |= {"IVF_HNSW_SQ": "HnswSq", "IVF_HNSW_PQ": "HnswPq"}
+            kind = getattr(self._lancedb.index, kinds[options.index])
+            found.create_index("vector", config=kind(distance_type=record.metric, num_partitions=options.partitions))
+        version = found.version
+        if CHECKED in found.tags.list():
+            found.tags.update(CHECKED, version)
+        else:
+            found.tags.create(CHECKED, version)
+        return record.model_copy(update={"version": version})
+
+    def fetch(self, table: str, record: TableRecord, numbers_S: np.ndarray) -> Rows:
+        """Read rows by their numbers."""
+        found = self._there(table, record)
+        names: list[str] = []
+        vectors = [np.empty((0, record.dimension), np.float32)]
+        for start in range(0, len(numbers_S), _FETCHED):
+            part = numbers_S[start : start + _FETCHED]
+            rows = found.search().where(f"row IN ({', '.join(map(str, part.tolist()))})").limit(len(part)).to_arrow()
+            rows = rows.sort_by("row")
+            names += rows["id"].to_pylist()
+            values = rows["vector"].combine_chunks().flatten().to_numpy()
+            vectors.append(values.reshape(-1, record.dimension))
+        return Rows(names, np.concatenate(vectors))
+
+    def search(self, table: str, record: TableRecord, queries_SD: np.ndarray, count: int) -> np.ndarray:
+        """Search with the parameters that the pointer names."""
+        found, nearest_SK = self._there(table, record), np.full((len(queries_SD), count), -1, np.int64)
+        for start in range(0, len(queries_SD), _QUERIES):
+            part = queries_SD[start : start + _QUERIES]
+            query = found.search(part, vector_column_name="vector").distance_type(record.metric)
+            for name, value in self._parameters(record).items():
+                query = getattr(query, name)(value)
+            rows = query.limit(count).select(["row", "_distance"]).to_arrow()
+            numbers = rows["row"].to_numpy()
+            queries = rows["query_index"].to_numpy() if len(part) > 1 else np.zeros(len(numbers), np.int64)
+            order = np.lexsort((rows["_distance"].to_numpy(), queries))
+            numbers, queries = numbers[order], queries[order]
+            place = np.arange(len(queries)) - np.searchsorted(queries, queries)
+            nearest_SK[start + queries, place] = numbers
+        return nearest_SK
+
+    def complete(self, table: str, record: TableRecord) -> None:
+        """Replace the document of a table."""
+        self._store.put(_document(table, record), encode(record))
+
+    def served(self, collection: str) -> dict[str, str]:
+        """Return the tables that the pointer names."""
+        return {alias: served.table for alias, served in self._pointer(collection)[0].tables.items()}
+
+    def switch(self, collection: str, tables: Mapping[str, tuple[str, TableRecord]]) -> None:
+        """Swap the pointer, again where another export swapped it meanwhile."""
+        moved = {alias: self._served(*found) for alias, found in tables.items()}
+        while True:
+            there, info = self._pointer(collection)
+            pointer = Pointer(tables={**there.tables, **moved})
+            if pointer == there:
+                return
+            try:
+                self._store.swap(_pointer_key(collection), encode_unique(pointer), expected=info)
+            except ConflictError:
+                continue
+            return
+
+    def drop(self, table: str, record: TableRecord) -> None:
+        """Remove a table, then its document."""
+        self._database.drop_table(table, ignore_missing=True)
+        self._store.delete(_document(table, record))
+
+    def _open(self, table: str, record: TableRecord) -> Any:  # noqa: ANN401 - untyped
+        """Return a table, in its checked version if it has one.
+
+        None is returned where it is missing.
+        """
+        try:
+            found = self._database.open_table(table)
+        except ValueError as error:
+            if "not found" not in str(error):
+                raise
+            return None
+        if record.version is not None:
+            found.checkout(record.version)
+        return found
+
+    def _there(self, table: str, record: TableRecord) -> Any:  # noqa: ANN401 - untyped
+        found = self._open(table, record)
+        if found is None:
+            raise NotFoundError(f"{self._store.url}/{table}.lance: another export or a person removed this table")
+        return found
+
+    def _served(self, table: str, record: TableRecord) -> ServedTable:
+        if record.version is None:
+            raise RuntimeError(f"{table} was not checked: a bug")
+        return ServedTable(
+            table=table,
+            version=record.version,
+            metric=record.metric,
+            dimension=record.dimension,
+            skipped_dimensions=record.skipped_dimensions,
+            source=record.source,
+            search=self._parameters(record),
+        )
+
+    def _parameters(self, record: TableRecord) -> dict[str, int]:
+        options = LanceDBOptions.model_validate(record.options)
+        if options.index == "none" or record.rows < options.index_from:
+            return {}
+        return {"nprobes": options.nprobes, "refine_factor": options.refine_factor}
+
+    def _pointer(self, collection: str) -> tuple[Pointer, ObjectInfo | None]:
+        key = _pointer_key(collection)
+        try:
+            blob = self._store.get(key)
+        except NotFoundError:
+            return Pointer(), None
+        return decode(Pointer, blob.data, source=f"{self._store.url}/{key}"), blob.info
+
+
+def _document(table: str, record: TableRecord) -> str:
+    return f"_pbg/{record.collection}/tables/{table}.json"
+
+
+def _pointer_key(collection: str) -> str:
+    return f"_pbg/{collection}/current.json"

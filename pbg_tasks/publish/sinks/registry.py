@@ -1,0 +1,75 @@
+"""Sinks by name: built in, or of installed packages."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from pbg_tasks.config.base import parse
+from pbg_tasks.config.registry import SINKS
+from pbg_tasks.errors import ConfigError
+from pbg_tasks.plugins import AT_WORK
+from pbg_tasks.publish.sinks.base import Sink
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from types import ModuleType
+
+    from pbg_tasks.config.sinks import SinkOptions
+    from pbg_tasks.publish.sinks.base import Tables
+
+_BUILT_IN = {"lancedb": "lance:LanceSink"}
+
+
+def find_sink(name: str) -> Sink:
+    """Return a sink by its name.
+
+    Raises:
+        ConfigError: there is none, or its package is at fault.
+    """
+    if name not in _BUILT_IN:
+        return SINKS.load(name, Sink)
+    module, _, kind = _BUILT_IN[name].partition(":")
+    sink: Sink = getattr(import_module(f"{__package__}.{module}"), kind)()
+    return sink
+
+
+def sink_options(name: str, options: Mapping[str, Any]) -> SinkOptions:
+    """Return the options of a sink.
+
+    Raises:
+        ConfigError: the sink has no such option.
+    """
+    return parse(find_sink(name).sink_options, options, source=f"options of sink {name}")
+
+
+@contextmanager
+def open_sink(name: str, destination: str, options: SinkOptions) -> Iterator[Tables]:
+    """Open a connection to a store.
+
+    Errors of a package's sink are reported with its entry point.
+
+    Raises:
+        ConfigError: the URL is of another kind, a library is missing, or a package is at fault.
+        StorageError: the store cannot be reached.
+    """
+    sink = find_sink(name)
+    if name in _BUILT_IN:
+        with sink.connect(destination, options) as tables:
+            yield tables
+        return
+    with SINKS.blamed(name, passing=AT_WORK), sink.connect(destination, options) as tables:
+        yield tables
+
+
+def library(module: str, *, sink: str, extra: str) -> ModuleType:
+    """Import a store's client library.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise ConfigError(f"{sink} needs the package {module} ({error}): pip install 'pbg-tasks[{extra}]'") from None

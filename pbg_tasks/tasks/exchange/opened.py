@@ -1,0 +1,112 @@
+"""Contents of an export: a version's files, downloaded and described."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pbg_tasks.checkpoint.manifest import sha256
+from pbg_tasks.checkpoint.preserve import MANIFEST as PRESERVED
+from pbg_tasks.checkpoint.reader import manifest_name
+from pbg_tasks.config.names import unsafe_name
+from pbg_tasks.errors import ConfigError
+from pbg_tasks.formats.embeddings import embeddings_shape
+from pbg_tasks.progress import say
+from pbg_tasks.publish.exchange import Contents, EntityRows
+from pbg_tasks.publish.exchange.contents import Partition
+from pbg_tasks.publish.exchange.manifest import ModelSource
+from pbg_tasks.publish.tsv import global_embedding
+from pbg_tasks.storage.staging import named
+from pbg_tasks.tasks.model_source import locate, locate_config
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from pbg_tasks.config import ConfigSchema
+    from pbg_tasks.tasks.model_source import Source
+
+
+def finder(
+    source: str | ConfigSchema, scratch: Path, channel: str | None, entity_path: str | None
+) -> Callable[[], Source]:
+    """Return a function that finds the version to export.
+
+    Raises:
+        ConfigError: a channel is given for a config.
+    """
+    if isinstance(source, str):
+        return partial(locate, source, scratch, channel=channel, entity_path=entity_path)
+    if channel is not None:
+        raise ConfigError("a channel has releases; a config names a checkpoint: give one of them")
+    return partial(
+        locate_config, source if entity_path is None else source.model_copy(update={"entity_path": entity_path})
+    )
+
+
+def load_contents(
+    source: Source, *, scratch: Path, types: Sequence[str], on_rows: Callable[[int], None]
+) -> tuple[Source, Contents]:
+    """Download the files of a version and read their shapes."""
+    config = source.config
+    unknown = [name for name in types if name not in config.entities]
+    if unknown:
+        raise ConfigError(
+            f"{source.checkpoint.url}: has no entity type {unknown[0]!r}; there are {', '.join(config.entities)}"
+        )
+    for name in types or config.entities:
+        if (reason := unsafe_name(name)) is not None:
+            say(f"warning: {source.checkpoint.url}: {reason}")
+    relations = source.relations(_names(scratch))
+    params = source.model(scratch, len(relations)).params
+    entities = {
+        name: _rows(source, name, scratch, global_embedding(config, params, name), on_rows)
+        for name in config.entities
+        if not types or name in types
+    }
+    return source, Contents(config, entities, relations, params)
+
+
+def _rows(
+    source: Source, name: str, scratch: Path, added: np.ndarray | None, on_rows: Callable[[int], None]
+) -> EntityRows:
+    files = zip(source.embeddings(name, scratch), source.entity_names(name, _names(scratch)), strict=True)
+    partitions = [Partition(*pair) for pair in files]
+    sizes = [embeddings_shape(partition.embeddings)[0] for partition in partitions]
+    source.check_counts(name, sizes)
+    bases = np.cumsum([0, *sizes])
+    dimension, hidden = source.config.entity_dimension(name), source.hidden(name, bases)
+    return EntityRows(name, partitions, dimension, added=added, hidden=hidden, on_rows=on_rows)
+
+
+def _names(scratch: Path) -> Path:
+    """Return the directory for downloaded names.
+
+    It is apart from the checkpoint's files, because names may come from another place.
+    """
+    return scratch / "names"
+
+
+@contextmanager
+def told(source: Source, scratch: Path) -> Iterator[None]:
+    """Let errors name the files in their store instead of downloads."""
+    with named(scratch, source.checkpoint.url), named(_names(scratch), source.entities.url):
+        yield
+
+
+def describe(source: Source) -> ModelSource:
+    """Describe the origin of embeddings.
+
+    Includes the hash of the manifest that lists them, where there is one.
+    """
+    documents = (PRESERVED, manifest_name(source.version)) if source.checkpoint.whole else ()
+    data = next((data for name in documents if (data := source.checkpoint.read(name)) is not None), None)
+    return ModelSource(
+        url=source.checkpoint.url,
+        version=source.version,
+        manifest_sha256=None if data is None else sha256(data),
+        channel=source.channel,
+    )

@@ -1,0 +1,109 @@
+"""Serving of a channel's release by vector stores, after exports and roll-backs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pbg_tasks.errors import PbgError, StorageError
+from pbg_tasks.progress import say
+from pbg_tasks.publish import Channel
+from pbg_tasks.publish.sinks import open_sink, sink_options
+from pbg_tasks.storage import open_store
+from pbg_tasks.tasks.exchange.fill import complete_tables, serve, slug
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pbg_tasks.config import GraphSpec
+    from pbg_tasks.config.exports import Export
+    from pbg_tasks.publish import Release
+    from pbg_tasks.publish.sinks import TableRecord, Tables
+    from pbg_tasks.tasks.exchange.fill import Serving
+
+
+def collection_of(graph: GraphSpec) -> str:
+    """Return the collection of a channel, where options name none."""
+    return slug(f"{graph.graph}_{graph.channel}")
+
+
+def follow(graph: GraphSpec, export: Export) -> Release | None:
+    """Point a sink's aliases to the release that the channel serves.
+
+    The channel is read again after the switch: of two processes that switch at once, the later one sees the channel's
+    last move.
+
+    Args:
+        graph: spec of the graph.
+        export: one of its exports, to a sink.
+
+    Returns:
+        The release that aliases point to; None where the store has no tables of it, and aliases stay where they were.
+
+    Raises:
+        StorageError: the store failed.
+    """
+    own = sink_options(export.format, export.options)
+    collection = own.collection or collection_of(graph)
+    with open_sink(export.format, export.place(graph.store), own) as tables:
+        return _follow(tables, collection, Channel(open_store(graph.store), graph.channel))
+
+
+def following(graph: GraphSpec, run: str) -> Serving:
+    """Return a function that makes aliases follow the channel.
+
+    Its result is whether that is the release of ``run``.
+    """
+
+    def serving(tables: Tables, collection: str, filled: Mapping[str, TableRecord]) -> bool:
+        del filled
+        release = _follow(tables, collection, Channel(open_store(graph.store), graph.channel))
+        return release is not None and release.run == run
+
+    return serving
+
+
+def _follow(tables: Tables, collection: str, channel: Channel) -> Release | None:
+    while (release := channel.current().release) is not None:
+        filled = complete_tables(tables, collection, release.manifest_sha256)
+        if not filled:
+            return None
+        serve(tables, collection, filled)
+        if channel.current().release == release:
+            return release
+    return None
+
+
+def follow_all(graph: GraphSpec, release: Release) -> dict[str, bool]:
+    """Let all sinks of a graph's exports follow its channel.
+
+    Args:
+        graph: spec of the graph.
+        release: to which the channel was moved, for messages.
+
+    Returns:
+        For each sink by the export's name, whether its aliases point to that release.
+
+    Raises:
+        StorageError: a store failed; the others were done.
+    """
+    done, failed = dict[str, bool](), list[str]()
+    for export in (each for each in graph.exports if each.is_sink):
+        try:
+            there = follow(graph, export)
+        except PbgError as error:
+            failed.append(f"{export.name}: {error}")
+            continue
+        done[export.name] = there == release
+        if there is None:
+            source, place = f"{graph.store.rstrip('/')}/{release.directory}", export.place(graph.store)
+            collection = export.options.get("collection") or collection_of(graph)
+            say(
+                f"warning: sink {export.name} has no tables of release {release.seq} any more, so its aliases stay; "
+                f"`pbg export {export.format} {source} {place} --option collection={collection}` fills and serves them"
+            )
+    if failed:
+        raise StorageError(
+            f"the channel points to release {release.seq}, but not every sink does ({'; '.join(failed)}): run "
+            f"`pbg rollback SPEC --to {release.seq}` again"
+        )
+    return done
