@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from pbg_tasks.train.data.newcomers import Newcomers
     from pbg_tasks.train.data.partitions import PartitionKey, partition_keys
     from pbg_tasks.train.engine.on_torch import TorchEngine
-    from pbg_tasks.train.loop import Trainer
     from pbg_tasks.train.starting_point import StartingPoint
 
 __all__ = [
@@ -22,7 +21,6 @@ __all__ = [
     "PartitionKey",
     "StartingPoint",
     "TorchEngine",
-    "Trainer",
     "open_initial",
     "partition_keys",
 ]
@@ -33,7 +31,6 @@ _MODULES = {
     "PartitionKey": "data.partitions",
     "StartingPoint": "starting_point",
     "TorchEngine": "engine.on_torch",
-    "Trainer": "loop",
     "open_initial": "data.initial",
     "partition_keys": "data.partitions",
 }

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from pbg_tasks.checkpoint import EdgeChunkRecord
 from pbg_tasks.formats.directory import BucketStats, EvalStats
-from pbg_tasks.train.edge_chunks import EdgeChunkResult
 
 if TYPE_CHECKING:
+    from pbg_tasks.train.edge_chunks import EdgeChunkResult
     from pbg_tasks.train.schedule import Bucket
 
 
@@ -28,13 +28,6 @@ def edge_chunk_record(bucket: Bucket, result: EdgeChunkResult, *, rank: int, lea
         before=_figures(result.before),
         after=_figures(result.after),
         seconds=stats.seconds,
-    )
-
-
-def result_of(edge_chunk: EdgeChunkRecord) -> EdgeChunkResult:
-    """Return the result of a finished edge chunk from its record."""
-    return EdgeChunkResult(
-        bucket_stats(edge_chunk), eval_stats(edge_chunk.before), eval_stats(edge_chunk.after), edge_chunk.held_out
     )
 
 

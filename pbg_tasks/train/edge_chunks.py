@@ -48,11 +48,6 @@ class EdgeChunkResult(NamedTuple):
     held_out: int
     stopped: Position | None = None
 
-    @property
-    def accounted(self) -> int:
-        """Number of edges that were trained or held out."""
-        return self.stats.count + (0 if self.stopped else self.held_out)
-
 
 @dataclass(frozen=True, slots=True)
 class EdgeChunkTrainer:

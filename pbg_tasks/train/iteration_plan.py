@@ -59,15 +59,6 @@ class IterationPlan:
         # PBG's version has no manifest; its number tells the iteration
         return next((step for step in self.plan if step.number == writer.version), None)
 
-    def left(self, version: int, manifest: Manifest | None) -> list[Iteration]:
-        """Return the iterations after a version; none after an early stop.
-
-        Args:
-            version: iterations that are committed.
-            manifest: of the newest; None where PBG made it, or nothing is committed.
-        """
-        return [] if self.stops(manifest) else self.plan[version:]
-
     def stops(self, manifest: Manifest | None) -> bool:
         """Return whether a version ends the training before its last epoch."""
         return self.early_stopping is not None and self.early_stopping.stops(manifest)

@@ -16,7 +16,6 @@ from pbg_tasks.storage import FinalFile
 from pbg_tasks.storage.parallel import in_parallel
 from pbg_tasks.train.data.partitions import Layout
 from pbg_tasks.train.data.tables import Table
-from pbg_tasks.train.edge_chunk_records import continued
 from pbg_tasks.train.schedule import Bucket
 
 if TYPE_CHECKING:
@@ -189,10 +188,6 @@ class Remnant:
                 order=order,
             )
         )
-
-    def together(self, rest: EdgeChunkRecord) -> EdgeChunkRecord:
-        """Return the record of the edge chunk that was begun, once more of it is trained."""
-        return rest if self.begun is None else continued(self.begun, rest)
 
     def committed(self) -> None:
         """Forget the iteration; what is final of it is where its version has it."""

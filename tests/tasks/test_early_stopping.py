@@ -19,9 +19,10 @@ from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.nightly.chain import run_task
 from pbg_tasks.tasks.nightly.plan import plan
 from pbg_tasks.tasks.view.verify import verify
-from pbg_tasks.train import loop
+from pbg_tasks.train.commits import Commits
 from pbg_tasks.train.edge_chunks import EdgeChunkTrainer
 from pbg_tasks.train.engine.base import Engine
+from pbg_tasks.train.local_work import LocalWork
 from tests.tasks.conftest import ring, workplace
 
 EPOCHS = 8
@@ -160,14 +161,15 @@ def test_killed_training_releases_same_bytes(graph, stopped, monkeypatch, where)
 
         monkeypatch.setattr(EdgeChunkTrainer, "train", dying)
     else:
-        report = loop.Trainer._report
+        commit = Commits.commit
 
-        def late(self, figures, total):
-            report(self, figures, total)
-            if len(figures) == found["epochs"]:
+        def late(self, *args, **kwargs):
+            over = commit(self, *args, **kwargs)
+            if over:
                 raise KilledError
+            return over
 
-        monkeypatch.setattr(loop.Trainer, "_report", late)
+        monkeypatch.setattr(Commits, "commit", late)
     with pytest.raises(KilledError):
         run_task("train", again)
     monkeypatch.undo()
@@ -188,14 +190,9 @@ def test_training_evicted_while_it_ranks_goes_on_alike(graph, stopped, monkeypat
         check()
         raise AssertionError("the check has to end the ranking")
 
-    init = loop.Trainer.__init__
-
-    def watched(self, *args, **kwargs):
-        init(self, *args, **kwargs | {"stopping": lambda: bool(told)})
-
     with monkeypatch.context() as patch:
         patch.setattr(Engine, "evaluate", ranking)
-        patch.setattr(loop.Trainer, "__init__", watched)
+        patch.setattr(LocalWork, "stopping", lambda _: bool(told))
         with pytest.raises(EvictedError):
             run_task("train", again)
     assert told == [True]

@@ -16,7 +16,7 @@ from pbg_tasks.tasks.nightly.chain import run_chain, run_task
 from pbg_tasks.tasks.nightly.plan import plan
 from pbg_tasks.tasks.training.train import job_of
 from pbg_tasks.train import PartitionKey
-from pbg_tasks.train.loop import Trainer
+from pbg_tasks.train.commits import Commits
 from tests.tasks.conftest import ring
 
 STILL = {"lr": 1e-30, "num_epochs": 2}
@@ -90,15 +90,16 @@ def test_new_rows_shrink_with_their_neighbours(place):
 def test_interrupted_training_shrinks_once(place, monkeypatch):
     before = stored(first_night(place))
     run = planned(place, **SHRINK)
-    commit, commits = Trainer._commit, []
+    commit, commits = Commits.commit, []
 
     def dies_after_the_first(self, *args, **kwargs):
-        commit(self, *args, **kwargs)
+        over = commit(self, *args, **kwargs)
         commits.append(1)
         if len(commits) == 1:
             raise OSError("the machine went away")
+        return over
 
-    monkeypatch.setattr(Trainer, "_commit", dies_after_the_first)
+    monkeypatch.setattr(Commits, "commit", dies_after_the_first)
     with pytest.raises(OSError, match="went away"):
         run_task("train", run)
     assert run_task("train", run)["resumed_from"] == 1

@@ -11,8 +11,11 @@ from pbg_tasks.config import ConfigSchema
 from pbg_tasks.formats.edges import EdgeList, edge_file_name, write_edges
 from pbg_tasks.train.data.edge_files import FiledEdges
 from pbg_tasks.train.data.partitions import partition_keys
+from pbg_tasks.train.edge_chunks import EdgeChunkTrainer
 from pbg_tasks.train.engine.on_torch import TorchEngine
-from pbg_tasks.train.loop import Trainer
+from pbg_tasks.train.iteration_plan import IterationPlan
+from pbg_tasks.train.local_work import LocalWork
+from pbg_tasks.train.loop import train_iterations
 from pbg_tasks.train.starting_point import StartingPoint
 
 PARTITIONS, ROWS = 4, 25
@@ -62,18 +65,33 @@ def train(config, buckets, store, scratch, *, engine=None, edges=None, anchor=No
     with claim(store, "", SPEC) as writer:
         counts = dict.fromkeys(partition_keys(config), ROWS)
         files = writer.files if writer.files.names else None
-        trainer = Trainer(
+        return train_alone(
             config,
-            engine=engine or TorchEngine(config, 1),
-            edges=edges or FiledEdges(buckets),
-            start=StartingPoint(config, counts, files, grows=False, seed=7, scratch=scratch),
-            writer=writer,
-            seed=7,
-            scratch=scratch,
+            writer,
+            edges or FiledEdges(buckets),
+            StartingPoint(config, counts, files, grows=False, seed=7, scratch=scratch),
+            scratch,
+            engine=engine,
             anchor=anchor,
             stopping=stopping,
         )
-        return trainer.run()
+
+
+def train_alone(config, writer, edges, start, scratch, *, engine=None, **options):
+    """Train what is not committed in one process; return the figures."""
+    plan, engine = IterationPlan(config, edges, seed=7), engine or TorchEngine(config, 1)
+    work = LocalWork(
+        config,
+        engine=engine,
+        edges=edges,
+        start=start,
+        writer=writer,
+        iteration_plan=plan,
+        scratch=scratch,
+        **options,
+    )
+    train_iterations(plan.plan[writer.version :], work, EdgeChunkTrainer(config, engine, 7))
+    return work.commits.figures
 
 
 def objects(store, config):

@@ -20,9 +20,7 @@ from pbg_tasks.train.data.edge_files import FiledEdges
 from pbg_tasks.train.data.partitions import partition_keys
 from pbg_tasks.train.data.tables import Table
 from pbg_tasks.train.engine.anchor import Anchor
-from pbg_tasks.train.engine.on_torch import TorchEngine
-from pbg_tasks.train.loop import Trainer
-from tests.train.buckets import PARTITIONS, ROWS, SPEC, Buckets, make_config, objects
+from tests.train.buckets import PARTITIONS, ROWS, SPEC, Buckets, make_config, objects, train_alone
 from tests.train.checkpoints import rows
 from tests.train.ranks import gangs
 from tests.train.releases import KNOWN, release
@@ -42,11 +40,11 @@ def train(config, buckets, root, *, weight=0.0, engine=None):
     before, store = release(root / "release", config), LocalStore(root / "store")
     with claim(store, "", SPEC) as writer:
         files = writer.files if writer.files.names else None
-        Trainer(
+        train_alone(
             config,
-            engine=engine or TorchEngine(config, 1),
-            edges=FiledEdges(buckets),
-            start=StartingPoint(
+            writer,
+            FiledEdges(buckets),
+            StartingPoint(
                 config,
                 dict.fromkeys(partition_keys(config), ROWS),
                 files or before,
@@ -54,11 +52,10 @@ def train(config, buckets, root, *, weight=0.0, engine=None):
                 seed=7,
                 scratch=root,
             ),
-            writer=writer,
-            seed=7,
-            scratch=root,
+            root,
+            engine=engine,
             anchor=Anchor(before, weight, root) if weight else None,
-        ).run()
+        )
     return store
 
 

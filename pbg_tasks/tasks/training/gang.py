@@ -18,6 +18,7 @@ from pbg_tasks.formats.model import ModelState
 from pbg_tasks.progress import say
 from pbg_tasks.tasks.training.eviction import Notice, end_at_once, evictable, on_sigterm
 from pbg_tasks.train.data.partition_files import Stamp
+from pbg_tasks.train.loop import train_iterations
 from pbg_tasks.train.partial_iteration import continues
 from pbg_tasks.train.ranks.coordinator import Coordinator
 from pbg_tasks.train.ranks.coordinator_client import CoordinatorClient
@@ -31,7 +32,7 @@ from pbg_tasks.train.ranks.parameters.exchange import ParameterExchange
 from pbg_tasks.train.ranks.parameters.server import ParameterServer
 from pbg_tasks.train.ranks.parameters.step_lock import StepLock
 from pbg_tasks.train.ranks.partitions.partition_store import PartitionStore
-from pbg_tasks.train.ranks.rank import Links, RankTrainer, depart, keep, withdraw
+from pbg_tasks.train.ranks.rank import Links, RankWork, depart, keep, withdraw
 from pbg_tasks.train.ranks.services import JOIN_SECONDS, LEASES, RECORDS, Services
 from pbg_tasks.train.ranks.shared import SharedState
 
@@ -193,10 +194,9 @@ def _led(
     job.say_config(writer)
     writer.sweep()
     coordinator.over = resources.iteration_plan.stops(writer.manifest)
-    trainer = resources.trainer(links, leader)
-    trainer.run(resources.iteration_plan.plan[writer.version :])
-    found = job.findings(writer, resources.engine, resources.forecast, leader.figures, leader.stats)
-    return found.model_copy(update={"ranks": world, "rank_0": trainer.work.to_json()})
+    work = resources.train(links, leader, writer.version)
+    found = job.findings(writer, resources.engine, resources.forecast, leader.commits)
+    return found.model_copy(update={"ranks": world, "rank_0": work.figures.to_json()})
 
 
 def _follow(gang: Gang, env: RankEnv, target: TrainingTarget, scratch: Path) -> RankFindings:
@@ -217,9 +217,8 @@ def _follow(gang: Gang, env: RankEnv, target: TrainingTarget, scratch: Path) -> 
         resources = _Resources(job, files, objects, scratch, rank=env.rank, part=_part(env, job.config))
         here.serve(resources.partition_store, stack)
         here.find()
-        trainer = resources.trainer(here.links(partial(resources.exchange, member=member), stack), None)
-        trainer.run(resources.iteration_plan.plan[version:])
-        return RankFindings.model_validate({"rank": env.rank, **trainer.work.to_json()})
+        work = resources.train(here.links(partial(resources.exchange, member=member), stack), None, version)
+        return RankFindings.model_validate({"rank": env.rank, **work.figures.to_json()})
 
 
 def _keep(
@@ -308,10 +307,10 @@ class _Resources:
             on_error=member.fail,
         )
 
-    def trainer(self, links: Links, leader: Leader | None) -> RankTrainer:
-        return RankTrainer(
+    def train(self, links: Links, leader: Leader | None, version: int) -> RankWork:
+        """Train the iterations after a version as a rank of the gang."""
+        work = RankWork(
             self.job.config,
-            engine=self.engine,
             iteration_plan=self.iteration_plan,
             edges=self.job.edges,
             start=self.start,
@@ -319,6 +318,7 @@ class _Resources:
             links=links,
             leader=leader,
             rank=self.rank,
-            seed=self.job.seed,
             anchor=self.job.anchor,
         )
+        train_iterations(self.iteration_plan.plan[version:], work, self.job.trainer(self.engine))
+        return work

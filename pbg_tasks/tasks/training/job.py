@@ -21,30 +21,33 @@ from pbg_tasks.model.families import Families
 from pbg_tasks.progress import say
 from pbg_tasks.storage import is_remote
 from pbg_tasks.storage.names import join
-from pbg_tasks.train import PartitionKey, StartingPoint, Trainer, open_initial
+from pbg_tasks.train import PartitionKey, StartingPoint, open_initial
 from pbg_tasks.train.data.partitions import Layout
+from pbg_tasks.train.edge_chunks import EdgeChunkTrainer
 from pbg_tasks.train.engine.choice import engine_name, make_engine, on_gpu
 from pbg_tasks.train.engine.self_negatives import relations_with_loops
 from pbg_tasks.train.environment import number_of
 from pbg_tasks.train.iteration_plan import IterationPlan
 from pbg_tasks.train.iterations import chunk_count
+from pbg_tasks.train.local_work import LocalWork
+from pbg_tasks.train.loop import train_iterations
 from pbg_tasks.train.schedule import grid
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from pbg_tasks.checkpoint import CheckpointFiles, CheckpointWriter, StatsMirror, VerifiedFiles
+    from pbg_tasks.checkpoint import CheckpointFiles, CheckpointWriter, VerifiedFiles
     from pbg_tasks.config import ConfigSchema
     from pbg_tasks.config.graph import DeviceName, EngineName, Shrink
     from pbg_tasks.memory import Forecast, GangPart
     from pbg_tasks.storage import Store
     from pbg_tasks.tasks.training.eviction import Notice
+    from pbg_tasks.train.commits import Commits
     from pbg_tasks.train.data.edge_files import EdgeFiles
     from pbg_tasks.train.early_stopping import EarlyStopping
     from pbg_tasks.train.engine.anchor import Anchor
     from pbg_tasks.train.engine.base import Engine
-    from pbg_tasks.train.loop import EpochFigures
 
 
 _LOCAL_PROCESSES = "LOCAL_WORLD_SIZE"  # of a gang on this machine: our launcher and torchrun set it
@@ -103,22 +106,26 @@ class Job:
             EvictedError: SIGTERM came.
         """
         forecast, engine = self.prepare(writer.store)
-        trainer = Trainer(
+        iteration_plan = self.iteration_plan()
+        work = LocalWork(
             self.config,
             engine=engine,
             edges=self.edges,
             start=self.start(writer.files, scratch),
             writer=writer,
-            seed=self.seed,
+            iteration_plan=iteration_plan,
             scratch=scratch,
             anchor=self.anchor,
             stopping=notice.member.stopping,
-            early_stopping=self.early_stopping,
         )
         self.say_config(writer)
         with notice.gently():
-            figures = trainer.run()
-        return self.findings(writer, engine, forecast, figures, trainer.stats)
+            train_iterations(iteration_plan.plan[writer.version :], work, self.trainer(engine))
+        return self.findings(writer, engine, forecast, work.commits)
+
+    def trainer(self, engine: Engine) -> EdgeChunkTrainer:
+        """Return the trainer of an edge chunk."""
+        return EdgeChunkTrainer(self.config, engine, self.seed, self.early_stopping)
 
     def iteration_plan(self) -> IterationPlan:
         """Return the iterations of the training."""
@@ -176,25 +183,17 @@ class Job:
         """Write PBG's ``config.json`` into the checkpoint directory."""
         writer.store.put(join(writer.prefix, "config.json"), config_bytes(self.config))
 
-    def findings(
-        self,
-        writer: CheckpointWriter,
-        engine: Engine,
-        forecast: Forecast,
-        figures: Sequence[EpochFigures],
-        stats: StatsMirror,
-    ) -> TrainFindings:
+    def findings(self, writer: CheckpointWriter, engine: Engine, forecast: Forecast, commits: Commits) -> TrainFindings:
         """Return the figures of a training that has come to its end.
 
         Args:
             writer: of its checkpoint.
             engine: that computed.
             forecast: of its memory.
-            figures: of the iterations trained now.
-            stats: lines of all iterations.
+            commits: of the training.
         """
+        figures, curve = commits.figures, commits.stats.losses()
         seconds = sum(figure.seconds for figure in figures)
-        curve = stats.losses()
         found = TrainFindings(
             version=writer.version,
             resumed_from=writer.resumed_from,

@@ -129,6 +129,11 @@ class EdgesAhead:
         self._edges = edges
         self._coming: dict[EdgeChunk, Future[EdgeList]] = {}
 
+    def ask(self, edge_chunk: EdgeChunk) -> None:
+        """Begin to read an edge chunk's edges, which the caller takes next."""
+        if edge_chunk not in self._coming:
+            self._coming[edge_chunk] = self.io.submit(self._edges.read, *edge_chunk)
+
     def take(
         self, edge_chunk: EdgeChunk, upcoming: Iterable[EdgeChunk], check: Callable[[], None] | None = None
     ) -> EdgeList:
@@ -142,8 +147,7 @@ class EdgesAhead:
         """
         near = list(_near(upcoming))
         for each in (edge_chunk, *near):
-            if each not in self._coming:
-                self._coming[each] = self.io.submit(self._edges.read, *each)
+            self.ask(each)
         follows_itself = near[:1] == [edge_chunk]
         return self.io.wait(self._coming[edge_chunk] if follows_itself else self._coming.pop(edge_chunk), check)
 

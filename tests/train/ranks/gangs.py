@@ -15,8 +15,10 @@ from pbg_tasks.formats.embeddings import embeddings_file_name
 from pbg_tasks.train.data.edge_files import FiledEdges
 from pbg_tasks.train.data.partition_files import Stamp
 from pbg_tasks.train.data.partitions import partition_keys
+from pbg_tasks.train.edge_chunks import EdgeChunkTrainer
 from pbg_tasks.train.engine.on_torch import TorchEngine
 from pbg_tasks.train.iteration_plan import IterationPlan
+from pbg_tasks.train.loop import train_iterations
 from pbg_tasks.train.ranks.coordinator import Coordinator
 from pbg_tasks.train.ranks.coordinator_client import CoordinatorClient
 from pbg_tasks.train.ranks.group.member import Member
@@ -27,7 +29,7 @@ from pbg_tasks.train.ranks.parameters.step_lock import StepLock
 from pbg_tasks.train.ranks.partitions.client import PartitionClient
 from pbg_tasks.train.ranks.partitions.partition_store import PartitionStore
 from pbg_tasks.train.ranks.partitions.server import PartitionServer
-from pbg_tasks.train.ranks.rank import Links, RankTrainer
+from pbg_tasks.train.ranks.rank import Links, RankWork
 from pbg_tasks.train.ranks.shared import SharedState
 from pbg_tasks.train.starting_point import StartingPoint
 from tests.train.buckets import ROWS, SPEC
@@ -69,10 +71,9 @@ class Rank:
         self.shared = SharedState(config, self.engine, self.start)
         self.member = self.engine.member = ToldMember()
 
-    def trainer(self, client, leader=None, anchor=None, **links):
-        return RankTrainer(
+    def prepare(self, client, leader=None, anchor=None, **links):
+        self.work = RankWork(
             self.config,
-            engine=self.engine,
             iteration_plan=self.iteration_plan,
             edges=self.edges,
             start=self.start,
@@ -80,9 +81,11 @@ class Rank:
             links=Links(client, self.member, self.partition_store, **links),
             leader=leader,
             rank=self.number,
-            seed=SEED,
             anchor=anchor and anchor(self.scratch),
         )
+
+    def run(self, left):
+        train_iterations(left, self.work, EdgeChunkTrainer(self.config, self.engine, SEED))
 
 
 def train(
@@ -98,7 +101,7 @@ def train(
     counts=None,
     share_every=0.0,
 ):
-    """Train with ``world`` ranks; return their trainers.
+    """Train with ``world`` ranks; return their figures.
 
     Raises the first error of any rank. With ``crash`` a rank that fails leaves nothing behind, and the others learn of
     it.
@@ -139,13 +142,11 @@ def train(
             keepers = [stack.enter_context(keeper(rank, coordinator)) for rank in ranks]
             for server, link in zip(keepers, links, strict=True):
                 link["partitions"], link["server"] = PartitionClient(keepers), server
-        trainers = [
-            rank.trainer(client(coordinator, rank), leader if rank is first else None, anchor, **link)
-            for rank, link in zip(ranks, links, strict=True)
-        ]
+        for rank, link in zip(ranks, links, strict=True):
+            rank.prepare(client(coordinator, rank), leader if rank is first else None, anchor, **link)
         left = first.iteration_plan.plan[writer.version :]
-        run(trainers, left, crash=crash)
-        return trainers
+        run(ranks, left, crash=crash)
+        return [rank.work.figures for rank in ranks]
 
 
 def client(coordinator, rank):
@@ -160,20 +161,20 @@ def keeper(rank, coordinator):
     return PartitionServer(store, interval=rank.config.store_interval, on_error=rank.member.fail)
 
 
-def run(trainers, left, *, crash):
+def run(ranks, left, *, crash):
     errors = []
 
-    def work(trainer):
+    def train_rank(rank):
         try:
-            trainer.run(left)
+            rank.run(left)
         except BaseException as error:  # noqa: BLE001 - raised again below
             errors.append(error)
-            trainer._links.member.fail(error)
+            rank.member.fail(error)
 
     if crash:
-        for trainer in trainers:
-            trainer._withdraw = partial(withdraw, trainer)
-    threads = [threading.Thread(target=work, args=(trainer,), daemon=True) for trainer in trainers]
+        for rank in ranks:
+            rank.work._withdraw = partial(withdraw, rank.work)
+    threads = [threading.Thread(target=train_rank, args=(rank,), daemon=True) for rank in ranks]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -183,10 +184,10 @@ def run(trainers, left, *, crash):
         raise min(errors, key=lambda error: isinstance(error, EvictedError))
 
 
-def withdraw(trainer, error):
+def withdraw(work, error):
     """Leave as a killed process does.
 
     A rank that only learns of another's end leaves as usual.
     """
     if isinstance(error, Exception):
-        RankTrainer._withdraw(trainer, error)
+        RankWork._withdraw(work, error)

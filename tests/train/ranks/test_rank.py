@@ -96,10 +96,10 @@ def test_every_edge_is_trained_once_by_any_rank(buckets, tmp_path, world, server
         make_config(num_partition_servers=servers, eval_fraction=0.0, num_epochs=2),
         LocalStore(tmp_path / "s"),
     )
-    trainers = train(config, buckets, store, tmp_path / "scratch", world=world)
+    gang = train(config, buckets, store, tmp_path / "scratch", world=world)
     assert ledger(store) == ((EDGES, EDGES), ())
-    assert sum(trainer.work.edges for trainer in trainers) == 2 * EDGES
-    assert sum(trainer.work.buckets for trainer in trainers) == 2 * PARTITIONS**2
+    assert sum(figures.edges for figures in gang) == 2 * EDGES
+    assert sum(figures.buckets for figures in gang) == 2 * PARTITIONS**2
     expected = [f"embeddings_n_{p}.v2.h5" for p in range(PARTITIONS)] + ["manifest.v2.json", "model.v2.h5"]
     statistics = ["training_io.json", "training_stats.json"]
     assert names(store) == ["HEAD.json", "checkpoint_version.txt", *expected, *statistics]
@@ -154,8 +154,8 @@ def test_gang_stopped_after_last_bucket_gives_equal_bits(buckets, tmp_path, monk
         patch.setattr(ParameterExchange, "flush", told)
         with pytest.raises(EvictedError):
             train(config, buckets, store, tmp_path / "a", engines=[engine], share_every=1000.0)
-    (trainer,) = train(config, buckets, store, tmp_path / "b")
-    assert trainer.work.buckets == 0
+    (figures,) = train(config, buckets, store, tmp_path / "b")
+    assert figures.buckets == 0
     assert objects(store, config) == objects(whole, config)
 
 
@@ -189,8 +189,8 @@ def test_stopped_gang_continues_with_the_next_batch(buckets, tmp_path):
         )  # a bucket has three batches; the eleventh batch was being trained
         assert [edge_chunk.edges for edge_chunk in writer.progress.done if edge_chunk.edges] == [60] * 3
     engine = TorchEngine(config, 1)
-    trainers = train(config, buckets, store, tmp_path / "b", engines=[engine])
-    assert trainers[0].work.edges == EDGES - 3 * 60 - 40
+    gang = train(config, buckets, store, tmp_path / "b", engines=[engine])
+    assert gang[0].edges == EDGES - 3 * 60 - 40
     assert ledger(store) == ((EDGES,), ())
 
 
@@ -205,10 +205,10 @@ def test_crashed_rank_loses_unstored_edges_by_ledger(buckets, tmp_path, servers)
     with claim(store, "", SPEC, patience=0.1) as writer:
         stored = sum(edge_chunk.edges for edge_chunk in (*writer.progress.done, *writer.progress.begun))
     assert stored >= 2 * 60 if servers == 0 else stored >= 0
-    trainers = train(config, buckets, store, tmp_path / "b", world=3)  # another number of ranks may continue
+    gang = train(config, buckets, store, tmp_path / "b", world=3)  # another number of ranks may continue
     (edges,), retrained = ledger(store)
     assert edges == EDGES
-    assert sum(trainer.work.edges for trainer in trainers) == EDGES - stored
+    assert sum(figures.edges for figures in gang) == EDGES - stored
     assert 0 < sum(retrained) <= EDGES - stored
 
 
