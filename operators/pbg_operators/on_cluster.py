@@ -103,7 +103,8 @@ class OnCluster(BaseOperator):
         earlier: Any = state.get(STATE)
         values = with_store({}, self.store_conn_id)
         handle = submit(cluster, gang, Handle(**earlier) if earlier else None, values, record)
-        self.log.info("Job %s (uid %s) in namespace %s: %d pods", handle.name, handle.uid, launch.namespace, gang.size)
+        where = f"namespace {launch.namespace}"
+        self.log.info("%s %s (uid %s) in %s: %d pods", handle.kind, handle.name, handle.uid, where, gang.size)
         if self.deferrable:
             trigger = TrainJobTrigger(
                 conn_id=conn_id,
@@ -132,9 +133,9 @@ class OnCluster(BaseOperator):
         if self._killable is not None:
             cluster, handle = self._killable
             try:
-                cluster.again().delete_job(handle.name, handle.uid)
+                cluster.again().delete_job(handle.name, handle.uid, handle.kind)
             except PbgError as error:
-                self.log.warning("Job %s goes on, it could not be deleted: %s", handle.name, error)
+                self.log.warning("%s %s goes on, it could not be deleted: %s", handle.kind, handle.name, error)
 
     def _say(self, line: str) -> None:
         self.log.info("%s", line)

@@ -27,14 +27,15 @@ class PBGTrainJobOperator(PbgOperator):
 
     ``launcher="local"`` runs it on the worker, several ranks as several processes. ``launcher="kubernetes"`` makes one
     Indexed Job, a pod a rank, and waits for its status, as every task with ``kubernetes`` does. A Job that follows a
-    failed one continues from the last stored progress. Results come from the store.
+    failed one continues from the last stored progress. ``launcher="jobset"`` makes a JobSet instead, in which the
+    cluster restarts a broken gang without a further try of the task. Results come from the store.
 
     Args:
         launcher: where the ranks run.
         ranks: number of ranks that train together; templated, so that the trigger form can set it.
         partition_servers: number of dedicated ones, pods of their own after the ranks.
-        max_restarts: ``local``: how often a broken gang is started anew within one try.
-        kubernetes: the Job, for launcher ``kubernetes``.
+        max_restarts: ``local``, ``jobset``: how often a broken gang is started anew within one try.
+        kubernetes: the Job, for launcher ``kubernetes`` and ``jobset``.
         deferrable: wait in the triggerer, which holds no worker's slot.
     """
 
@@ -44,7 +45,7 @@ class PBGTrainJobOperator(PbgOperator):
     def __init__(
         self,
         *,
-        launcher: Literal["local", "kubernetes"] = "local",
+        launcher: Literal["local", "kubernetes", "jobset"] = "local",
         ranks: int | str = 1,
         partition_servers: int = 0,
         max_restarts: int = 2,
@@ -95,4 +96,6 @@ class PBGTrainJobOperator(PbgOperator):
             owner=owner_of(context),
             launch=launch,
             command=self._pod_command(),
+            kind="JobSet" if self.launcher == "jobset" else "Job",
+            restarts=self.max_restarts,
         )

@@ -187,15 +187,16 @@ class Launch(Frozen):
     """Place of the task ``train``, its ranks, and tasks that are pods.
 
     Attributes:
-        launcher: ``local``, processes of the worker; ``kubernetes``, pods of one Indexed Job.
+        launcher: ``local``, processes of the worker; ``kubernetes``, pods of one Indexed Job; ``jobset``, the
+            same within a JobSet, which restarts a broken gang.
         ranks: number of ranks that train together; the trigger form may set another number.
-        max_restarts: ``local``: how often a broken gang is started anew before the task fails.
-        kubernetes: the Job, for launcher ``kubernetes``.
+        max_restarts: ``local``, ``jobset``: how often a broken gang is started anew before the task fails.
+        kubernetes: the Job, for launcher ``kubernetes`` and ``jobset``.
         tasks: the Jobs of other tasks, by task, with the keys of ``kubernetes``. Keys that a task leaves out are those
             of ``kubernetes``, where that is given.
     """
 
-    launcher: Literal["local", "kubernetes"] = "local"
+    launcher: Literal["local", "kubernetes", "jobset"] = "local"
     ranks: Annotated[int, Field(ge=1, le=MAX_RANKS)] = 1
     max_restarts: NonNegativeInt = 2
     kubernetes: KubernetesLaunch | None = None

@@ -11,12 +11,12 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
-from pbg_operators.kubernetes.manifest import JOB_UID, Manifest
+from pbg_operators.kubernetes.manifest import API_VERSIONS, JOB_UID, Manifest
 from pbg_tasks.config.pods import CONTAINER
 from pbg_tasks.errors import AccessError, ConfigError, ConflictError, NotFoundError, ResourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from kubernetes.client import ApiClient, ApiException
 
@@ -26,6 +26,7 @@ MERGE = "application/merge-patch+json"
 CORE, BATCH, NETWORKING = "/api/v1", "/apis/batch/v1", "/apis/networking.k8s.io/v1"
 PLACES = {
     "Job": (BATCH, "jobs"),
+    "JobSet": (f"/apis/{API_VERSIONS['JobSet']}", "jobsets"),
     "Pod": (CORE, "pods"),
     "Service": (CORE, "services"),
     "Secret": (CORE, "secrets"),
@@ -101,32 +102,35 @@ class Cluster:
         """
         return self._json("GET", f"{self._place(kind)}/{name}")
 
-    def change_job(self, name: str, uid: str, change: Manifest) -> Manifest:
-        """Merge a change into the Job of that name and uid.
+    def change_job(self, name: str, uid: str, change: Manifest, kind: str = "Job") -> Manifest:
+        """Merge a change into a Job or JobSet by name and uid.
 
         Raises:
-            ConflictError: the Job of that name has another uid.
+            ConflictError: the one of that name has another uid.
             NotFoundError: there is none.
         """
         fenced = {**change, "metadata": {**change.get("metadata", {}), "uid": uid}}
-        return self._json("PATCH", f"{self._place('Job')}/{name}", body=fenced)
+        return self._json("PATCH", f"{self._place(kind)}/{name}", body=fenced)
 
-    def delete_job(self, name: str, uid: str) -> None:
-        """Delete a Job by name and uid, with its pods and objects.
+    def delete_job(self, name: str, uid: str, kind: str = "Job") -> None:
+        """Delete a Job or JobSet by name and uid, with its pods.
 
-        A Job that is missing or has another uid is left as it is.
+        One that is missing or has another uid is left as it is.
         """
         body = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
         try:
-            self._json("DELETE", f"{self._place('Job')}/{name}", body=body)
+            self._json("DELETE", f"{self._place(kind)}/{name}", body=body)
         except (NotFoundError, ConflictError):
             return
 
     def pods(self, uid: str) -> list[Manifest]:
         """Return the known pods of a Job by uid, also ended ones."""
-        found: list[Manifest] = self._json("GET", self._place("Pod"), query={"labelSelector": f"{JOB_UID}={uid}"})[
-            "items"
-        ]
+        return self.labelled({JOB_UID: uid})
+
+    def labelled(self, labels: Mapping[str, str]) -> list[Manifest]:
+        """Return the known pods that have all labels, also ended ones."""
+        selector = ",".join(f"{name}={value}" for name, value in labels.items())
+        found: list[Manifest] = self._json("GET", self._place("Pod"), query={"labelSelector": selector})["items"]
         return found
 
     def log(self, pod: str, since: str | None) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Phase of a Job, by the conditions that its controller has set."""
+"""Phase of a Job or JobSet, by its conditions."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Phase(Enum):
 
 
 def phase(job: Manifest) -> Phase:
-    """Return the phase of a Job.
+    """Return the phase of a Job or JobSet.
 
     A Job whose pods are still ending has not ended.
     """
-    if condition(job, "Complete"):
+    if condition(job, "Complete") or condition(job, "Completed"):  # of a Job, of a JobSet
         return Phase.SUCCEEDED
     return Phase.FAILED if condition(job, "Failed") else Phase.UNDER_WAY
 

@@ -36,6 +36,11 @@ LOGGED = "pbg-tasks/logged"
 """Annotation of a Job: positions up to which each pod's log has been copied into the task's."""
 JOB_UID = "batch.kubernetes.io/controller-uid"
 """Label that the Job controller gives each pod; a later Job of the same name has another value."""
+JOBSET_NAME = "jobset.sigs.k8s.io/jobset-name"
+"""Label that the JobSet controller gives each pod."""
+RANKS = "ranks"
+"""Name of the replicated Job in a JobSet; the pods of one are called ``{JobSet}-ranks-0-{index}``."""
+API_VERSIONS = {"Job": "batch/v1", "JobSet": "jobset.x-k8s.io/v1alpha2"}
 INDEX = "batch.kubernetes.io/job-completion-index"
 LABELS = {"app.kubernetes.io/name": "pbg-train", "app.kubernetes.io/managed-by": "airflow"}
 USER = 65532
@@ -59,6 +64,8 @@ class Gang:
         launch: settings of each pod.
         command: of each pod; the rank's role follows from its index.
         task: that the pods do.
+        kind: ``Job``, or ``JobSet`` for one that restarts the gang.
+        restarts: how often a JobSet does that.
     """
 
     run: str
@@ -68,6 +75,8 @@ class Gang:
     launch: KubernetesLaunch
     command: tuple[str, ...]
     task: str = TRAIN
+    kind: str = "Job"
+    restarts: int = 0
 
     @property
     def size(self) -> int:
@@ -99,7 +108,8 @@ def job_name(gang: Gang, attempt: int) -> str:
         prefix = f"pbg-{gang.task}"
         digest = hashlib.sha256(f"{gang.run}\n{gang.task}\n{gang.owner}".encode()).hexdigest()
     tail = f"-{digest[:HASH_LENGTH]}-{attempt}"
-    room = LONGEST_NAME - len(f"-{gang.size - 1}") - len(tail)
+    within = "" if gang.kind == "Job" else f"-{RANKS}-0"
+    room = LONGEST_NAME - len(f"{within}-{gang.size - 1}") - len(tail)
     readable = re.sub(r"[^a-z0-9]+", "-", f"{prefix}-{snapshot}".lower())[:room].rstrip("-")
     return readable + tail
 
@@ -125,7 +135,7 @@ def job(gang: Gang, attempt: int) -> Manifest:
             "parallelism": gang.size,
             "backoffLimit": 0,
             "podReplacementPolicy": "Failed",
-            "podFailurePolicy": {"rules": _failure_rules()},
+            "podFailurePolicy": {"rules": _failure_rules(gang)},
             "activeDeadlineSeconds": launch.deadline_seconds,
             "ttlSecondsAfterFinished": launch.ttl_seconds,
             "template": _template(gang, name),
@@ -142,20 +152,22 @@ def _kueue(launch: KubernetesLaunch) -> Manifest:
     return {name: value for name, value in labels.items() if value is not None}
 
 
-def _failure_rules() -> list[Manifest]:
+def _failure_rules(gang: Gang) -> list[Manifest]:
     """Return the rules for failures with a reason in the Job's condition.
 
     Other failures end the Job by ``backoffLimit``. A Job that is suspended, as Kueue does to preempt one, ends its pods
     by SIGTERM, and no condition of theirs distinguishes that from a failure. So such an end does not count, unless the
-    pod was disrupted: the Job waits, and has new pods when it is resumed.
+    pod was disrupted: the Job waits, and has new pods when it is resumed. A JobSet takes the first rule's failures as
+    final and restarts a disrupted gang, so that its Job has no rule for that.
     """
     for_good = sorted(status for status, category in BY_EXIT_CODE.items() if not category.retryable)
+    disrupted = {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
     return [
         {
             "action": "FailJob",
             "onExitCodes": {"containerName": CONTAINER, "operator": "In", "values": for_good},
         },
-        {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+        *([disrupted] if gang.kind == "Job" else []),
         {
             "action": "Ignore",
             "onExitCodes": {"containerName": CONTAINER, "operator": "In", "values": [EvictedError.exit_code, ENDED]},
@@ -178,7 +190,7 @@ def _template(gang: Gang, name: str) -> Manifest:
 def _pod(gang: Gang, name: str) -> Manifest:
     launch = gang.launch
     optional = {
-        "subdomain": name if gang.meets else None,
+        "subdomain": name if gang.meets and gang.kind == "Job" else None,  # JobSet has its own
         "serviceAccountName": launch.service_account,
         "priorityClassName": launch.priority_class,
         "nodeSelector": dict(launch.node_selector),
@@ -215,7 +227,7 @@ def _container(gang: Gang, name: str) -> Manifest:
     launch = gang.launch
     meeting = {
         "WORLD_SIZE": str(gang.size),
-        "MASTER_ADDR": f"{name}-0.{name}",
+        "MASTER_ADDR": f"{name}-0.{name}" if gang.kind == "Job" else f"{name}-{RANKS}-0-0.{name}",
         "MASTER_PORT": str(launch.port),
     }
     environment = {
@@ -302,30 +314,30 @@ def service(name: str, uid: str) -> Manifest:
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": _owned(name, uid),
+        "metadata": _owned(name, uid, "Job"),
         "spec": {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {JOB_UID: uid}},
     }
 
 
-def secret(name: str, uid: str, values: Mapping[str, str]) -> Manifest:
+def secret(name: str, uid: str, values: Mapping[str, str], kind: str = "Job") -> Manifest:
     """Return the Secret whose keys are environment variables of a Job's pods."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": _owned(name, uid),
+        "metadata": _owned(name, uid, kind),
         "type": "Opaque",
         "immutable": True,
         "stringData": dict(values),
     }
 
 
-def network_policy(name: str, uid: str) -> Manifest:
+def network_policy(name: str, uid: str, kind: str = "Job") -> Manifest:
     """Return the policy that allows connections between a Job's pods only."""
-    pods = {"matchLabels": {JOB_UID: uid}}
+    pods = {"matchLabels": pod_labels(name, uid, kind)}
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
-        "metadata": _owned(name, uid),
+        "metadata": _owned(name, uid, kind),
         "spec": {
             "podSelector": pods,
             "policyTypes": ["Ingress"],
@@ -334,13 +346,26 @@ def network_policy(name: str, uid: str) -> Manifest:
     }
 
 
-def _owned(name: str, uid: str) -> Manifest:
-    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid}
+def pod_labels(name: str, uid: str, kind: str) -> dict[str, str]:
+    """Return the labels that select the pods of a Job or JobSet."""
+    return {JOB_UID: uid} if kind == "Job" else {JOBSET_NAME: name}
+
+
+def pods_of(workload: Manifest) -> int:
+    """Return the number of pods of a Job or JobSet."""
+    spec: Manifest = workload["spec"]
+    if "replicatedJobs" in spec:
+        spec = spec["replicatedJobs"][0]["template"]["spec"]
+    return int(spec["completions"])
+
+
+def _owned(name: str, uid: str, kind: str) -> Manifest:
+    owner = {"apiVersion": API_VERSIONS[kind], "kind": kind, "name": name, "uid": uid}
     return {"name": name, "labels": dict(LABELS), "ownerReferences": [owner]}
 
 
 def resumed() -> Manifest:
-    """Return the change that lets a Job's pods start."""
+    """Return the change that resumes a Job or JobSet."""
     return {"spec": {"suspend": False}}
 
 

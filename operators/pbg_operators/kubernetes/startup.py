@@ -5,7 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from pbg_operators.kubernetes.verdict import name_of
+from pbg_operators.kubernetes.jobset import restarts_of
+from pbg_operators.kubernetes.manifest import pods_of
+from pbg_operators.kubernetes.verdict import name_of, title_of
 from pbg_tasks.config.pods import CONTAINER
 from pbg_tasks.errors import ConfigError, ResourceError
 
@@ -33,21 +35,38 @@ def overdue(job: Manifest, pods: Sequence[Manifest], seconds: int, now: datetime
 
     None is returned while it may still start. A Job that waits for Kueue has not begun: its time does not count.
     """
-    began = job.get("status", {}).get("startTime")
+    began = _began(job, pods)
     if job["spec"].get("suspend") or began is None or now - moment(began) < timedelta(seconds=seconds):
         return None
-    name = job["metadata"]["name"]
-    missing = job["spec"]["completions"] - len(pods)
+    name = title_of(job)
+    missing = 0 if restarts_of(job) else pods_of(job) - len(pods)
     waiting = [pod for pod in pods if pod.get("status", {}).get("phase", "Pending") == "Pending"]
     for pod in waiting:
         if (reason := _container_waits_for(pod)) is not None:
-            return ConfigError(f"Job {name}: {name_of(pod)} did not start within {seconds} s: {reason}")
+            return ConfigError(f"{name}: {name_of(pod)} did not start within {seconds} s: {reason}")
     if waiting:
         reason = _pod_waits_for(waiting[0])
-        return ResourceError(f"Job {name}: {name_of(waiting[0])} got no node within {seconds} s: {reason}")
+        return ResourceError(f"{name}: {name_of(waiting[0])} got no node within {seconds} s: {reason}")
     if missing > 0 and not job.get("status", {}).get("succeeded"):
-        return ResourceError(f"Job {name}: {missing} pods were not made within {seconds} s; is a quota used up?")
+        return ResourceError(f"{name}: {missing} pods were not made within {seconds} s; is a quota used up?")
     return None
+
+
+def _began(job: Manifest, pods: Sequence[Manifest]) -> str | None:
+    """Return the time from which the start of pods counts.
+
+    A JobSet has no time of start: it is the one when it was resumed, or its gang restarted.
+    """
+    status = job.get("status", {})
+    if "replicatedJobs" not in job["spec"]:
+        started: str | None = status.get("startTime")
+        return started
+    resumed = [
+        found["lastTransitionTime"]
+        for found in status.get("conditions") or []
+        if found["type"] == "Suspended" and found["status"] == "False"
+    ]
+    return max([*resumed, *(pod["metadata"]["creationTimestamp"] for pod in pods)], default=None)
 
 
 def _container_waits_for(pod: Manifest) -> str | None:

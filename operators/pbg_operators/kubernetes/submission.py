@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pbg_operators.kubernetes import manifest
 from pbg_operators.kubernetes.conditions import Phase, phase
+from pbg_operators.kubernetes.jobset import jobset
 from pbg_tasks.errors import ConfigError, ConflictError, NotFoundError, ResourceError
 
 if TYPE_CHECKING:
@@ -30,15 +31,20 @@ class Handle:
         name: of the Job.
         uid: of the Job.
         attempt: the gang's number among those of one run.
+        kind: ``Job`` or ``JobSet``.
     """
 
     name: str
     uid: str
     attempt: int
+    kind: str = "Job"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the form of the handle for the task state."""
-        return asdict(self)
+        """Return the form of the handle for the task state.
+
+        That of a Job lacks the kind, as it did before there were JobSets.
+        """
+        return {name: value for name, value in asdict(self).items() if (name, value) != ("kind", "Job")}
 
 
 def submit(
@@ -65,11 +71,13 @@ def submit(
         ConfigError: the Job of that name trains another run.
         ConflictError: it is another task's and under way.
     """
+    if recorded is not None and recorded.kind != gang.kind:  # the spec has another launcher since
+        recorded = None
     job, attempt = _going_on(cluster, recorded), recorded.attempt if recorded else 0
     while job is None:
         attempt += 1
         job = _create_or_adopt(cluster, gang, attempt)
-    handle = Handle(job["metadata"]["name"], job["metadata"]["uid"], attempt)
+    handle = Handle(job["metadata"]["name"], job["metadata"]["uid"], attempt, gang.kind)
     record(handle)
     _complete(cluster, gang, handle, job, values)
     return handle
@@ -80,7 +88,7 @@ def _going_on(cluster: Cluster, recorded: Handle | None) -> Manifest | None:
     if recorded is None:
         return None
     try:
-        job = cluster.read("Job", recorded.name)
+        job = cluster.read(recorded.kind, recorded.name)
     except NotFoundError:
         return None
     return job if job["metadata"]["uid"] == recorded.uid and phase(job) is not Phase.FAILED else None
@@ -91,25 +99,28 @@ def _create_or_adopt(cluster: Cluster, gang: Gang, attempt: int) -> Manifest | N
 
     None is returned when it has failed or is being removed.
     """
-    wanted = manifest.job(gang, attempt)
+    wanted = manifest.job(gang, attempt) if gang.kind == "Job" else jobset(gang, attempt)
     name = wanted["metadata"]["name"]
     try:
         return cluster.create(wanted)
     except ConflictError:
         pass
+    except NotFoundError as error:
+        hint = "" if gang.kind == "Job" else "; install JobSet (https://jobset.sigs.k8s.io), or use launcher kubernetes"
+        raise ConfigError(f"{error}{hint}") from None
     try:
-        job = cluster.read("Job", name)
+        job = cluster.read(gang.kind, name)
     except NotFoundError:  # deleted in between: objects of it may still have its name
         return None
     said = job["metadata"].get("annotations", {})
     if said.get(manifest.RUN) != gang.run:
         what = "a training" if gang.task == manifest.TRAIN else f"task {gang.task}"
-        raise ConfigError(f"Job {name} in namespace {cluster.namespace} is not {what} of {gang.run}; delete it")
+        raise ConfigError(f"{gang.kind} {name} in namespace {cluster.namespace} is not {what} of {gang.run}; delete it")
     if phase(job) is Phase.FAILED or "deletionTimestamp" in job["metadata"]:
         return None
     if said.get(manifest.OWNER) != gang.owner and phase(job) is Phase.UNDER_WAY:
         raise ConflictError(
-            f"Job {name} in namespace {cluster.namespace} trains {gang.run} for {said.get(manifest.OWNER)}"
+            f"{gang.kind} {name} in namespace {cluster.namespace} trains {gang.run} for {said.get(manifest.OWNER)}"
         )
     return job
 
@@ -120,16 +131,16 @@ def _complete(cluster: Cluster, gang: Gang, handle: Handle, job: Manifest, value
     if phase(job) is not Phase.UNDER_WAY or not job["spec"].get("suspend"):
         return
     token = {"PBG_RUN_TOKEN": secrets.token_hex(32)} if gang.meets else {}
-    _ensure(cluster, manifest.secret(name, uid, {**values, **token}), uid)
-    if gang.meets:
+    _ensure(cluster, manifest.secret(name, uid, {**values, **token}, gang.kind), uid)
+    if gang.meets and gang.kind == "Job":
         _ensure(cluster, manifest.service(name, uid), uid)
     if gang.launch.network_policy:
-        _ensure(cluster, manifest.network_policy(name, uid), uid)
+        _ensure(cluster, manifest.network_policy(name, uid, gang.kind), uid)
     if gang.launch.kueue_queue is None:  # else Kueue resumes the Job when there is room for all of its pods
         try:
-            cluster.change_job(name, uid, manifest.resumed())
+            cluster.change_job(name, uid, manifest.resumed(), gang.kind)
         except ConflictError as error:  # not by another training: a Job of this name is being removed and made again
-            raise ResourceError(f"Job {name} could not be resumed: {error}") from None
+            raise ResourceError(f"{gang.kind} {name} could not be resumed: {error}") from None
 
 
 def _ensure(cluster: Cluster, wanted: Manifest, uid: str) -> None:

@@ -62,8 +62,8 @@ class TrainJobTrigger(BaseTrigger):
 
     async def on_kill(self) -> None:
         """Delete the Job; the ranks store their progress while their pods end."""
-        cluster = await self._cluster()
-        await asyncio.to_thread(cluster.delete_job, self.handle["name"], self.handle["uid"])
+        cluster, handle = await self._cluster(), Handle(**self.handle)
+        await asyncio.to_thread(cluster.delete_job, handle.name, handle.uid, handle.kind)
 
     async def cleanup(self) -> None:
         """Record the positions in the logs, for the triggerer that continues."""

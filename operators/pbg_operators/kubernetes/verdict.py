@@ -67,12 +67,12 @@ class Ending:
 
 
 def failure(job: Manifest, pods: Sequence[Manifest]) -> PbgError:
-    """Return the reason why a Job has failed."""
-    name = job["metadata"]["name"]
+    """Return the reason why a Job or JobSet has failed."""
+    name = title_of(job)
     failed = condition(job, "Failed") or {}
     if failed.get("reason") == "DeadlineExceeded":
         seconds = job["spec"].get("activeDeadlineSeconds")
-        return ResourceError(f"Job {name} ran longer than its deadline of {seconds} s; what it stored stays")
+        return ResourceError(f"{name} ran longer than its deadline of {seconds} s; what it stored stays")
     return _cause(name, [*_endings(pods), _said_of(failed)])
 
 
@@ -91,7 +91,7 @@ def _endings(pods: Sequence[Manifest]) -> list[Ending]:
 
 def _cause(name: str, endings: Sequence[Ending]) -> PbgError:
     cause = min(endings, key=lambda ending: (ending.weight, ending.when))
-    return type(cause.error)(f"Job {name}: {cause.error}")
+    return type(cause.error)(f"{name}: {cause.error}")
 
 
 def _said_of(failed: Manifest) -> Ending:
@@ -193,6 +193,11 @@ def _last_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     said = [line for line in lines if line.startswith("error: ")]
     return (said or lines or [""])[-1]
+
+
+def title_of(job: Manifest) -> str:
+    """Return kind and name of a Job or JobSet."""
+    return f"{job.get('kind', 'Job')} {job['metadata']['name']}"
 
 
 def name_of(pod: Manifest) -> str:

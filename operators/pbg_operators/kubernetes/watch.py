@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pbg_operators.kubernetes import manifest
 from pbg_operators.kubernetes.conditions import Phase, phase
+from pbg_operators.kubernetes.jobset import child_name, of_last_restart, restarts_of
 from pbg_operators.kubernetes.logs import RankLogs, recorded
 from pbg_operators.kubernetes.sidecars import outlived
 from pbg_operators.kubernetes.startup import overdue
@@ -65,6 +66,7 @@ class Watch:
         self._recorded_at = time.monotonic()
         self._recorded: dict[str, str] = {}
         self._waits = False
+        self._restarts = 0
 
     def look(self) -> Verdict | None:
         """Look once; return None while the Job goes on.
@@ -92,7 +94,7 @@ class Watch:
             return
         cursors = self._logs.cursors
         try:
-            self._cluster.change_job(self._handle.name, self._handle.uid, manifest.logged(cursors))
+            self._cluster.change_job(self._handle.name, self._handle.uid, manifest.logged(cursors), self._handle.kind)
         except PbgError:
             return
         self._recorded, self._recorded_at = cursors, time.monotonic()
@@ -101,30 +103,56 @@ class Watch:
         job = self._job()
         if job is None:
             name, uid = self._handle.name, self._handle.uid
-            return Verdict(EvictedError(f"Job {name} (uid {uid}) was deleted; what it stored stays"))
-        pods = self._cluster.pods(self._handle.uid)
+            return Verdict(EvictedError(f"{self._handle.kind} {name} (uid {uid}) was deleted; what it stored stays"))
+        everything = self._cluster.labelled(manifest.pod_labels(self._handle.name, self._handle.uid, self._handle.kind))
+        self._follow_restarts(job)
+        pods = of_last_restart(job, everything)
         self._seen |= {pod["metadata"]["uid"]: pod for pod in pods}
         reached = phase(job)
-        self._copy_logs(job, pods, last=reached is not Phase.UNDER_WAY)
+        self._copy_logs(job, everything, last=reached is not Phase.UNDER_WAY)
         match reached:
             case Phase.SUCCEEDED:
                 return Verdict()
             case Phase.FAILED:
-                return Verdict(failure(job, list(self._seen.values())))
+                return Verdict(failure(self._failed_job(job), list(self._seen.values())))
         return None if self._suspended(job) else self._stuck(job, pods)
 
     def _stuck(self, job: Manifest, pods: list[Manifest]) -> Verdict | None:
         """Delete a Job that would not end, or not start."""
         name, uid = self._handle.name, self._handle.uid
-        if outlived(pods, job["spec"]["completions"], self._cluster.now):
-            self._say(f"Job {name}: its commands have ended, other containers have not; it is deleted")
-            verdict = Verdict(failure_of_commands(name, pods))
+        if outlived(pods, manifest.pods_of(job), self._cluster.now):
+            self._say(f"{self._handle.kind} {name}: its commands have ended, other containers have not; it is deleted")
+            verdict = Verdict(failure_of_commands(f"{self._handle.kind} {name}", pods))
         elif (late := overdue(job, pods, self._startup_seconds, self._cluster.now)) is not None:
             verdict = Verdict(late)
         else:
             return None
-        self._cluster.delete_job(name, uid)
+        self._cluster.delete_job(name, uid, self._handle.kind)
         return verdict
+
+    def _follow_restarts(self, job: Manifest) -> None:
+        """Report restarts of a JobSet's gang.
+
+        Ends of pods before them are no reason of a later failure.
+        """
+        restarts = restarts_of(job)
+        if restarts > self._restarts:
+            self._say(f"JobSet {self._handle.name}: the gang failed and is restarted, for the {restarts}. time")
+            self._restarts = restarts
+            self._seen.clear()
+
+    def _failed_job(self, job: Manifest) -> Manifest:
+        """Return the Job whose condition has the reason of a failure.
+
+        For a JobSet that is the Job within, where it still exists.
+        """
+        if self._handle.kind == "Job":
+            return job
+        try:
+            child = self._cluster.read("Job", child_name(self._handle.name))
+        except NotFoundError:
+            return job
+        return child if phase(child) is Phase.FAILED else job
 
     def _suspended(self, job: Manifest) -> bool:
         """Return whether a Job waits to be resumed.
@@ -133,7 +161,7 @@ class Watch:
         """
         waits = bool(job["spec"].get("suspend"))
         if waits and not self._waits:
-            self._say(f"Job {self._handle.name} is suspended; its pods start when it is resumed")
+            self._say(f"{self._handle.kind} {self._handle.name} is suspended; its pods start when it is resumed")
         if waits:
             self._seen.clear()
         self._waits = waits
@@ -142,7 +170,7 @@ class Watch:
     def _job(self) -> Manifest | None:
         """Return the Job; None without one of that name and uid."""
         try:
-            job = self._cluster.read("Job", self._handle.name)
+            job = self._cluster.read(self._handle.kind, self._handle.name)
         except NotFoundError:
             return None
         return job if job["metadata"]["uid"] == self._handle.uid else None

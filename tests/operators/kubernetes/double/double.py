@@ -13,6 +13,7 @@ import time
 from typing import TYPE_CHECKING, Self
 
 from tests.operators.kubernetes.double.controller import JobController, phase
+from tests.operators.kubernetes.double.jobset import JobSetController
 from tests.operators.kubernetes.double.node import Node, disrupt
 from tests.operators.kubernetes.double.objects import Objects, public
 from tests.operators.kubernetes.double.problems import RefusedError
@@ -36,6 +37,7 @@ class KubernetesDouble:
     def __init__(self, variables: dict[str, str], rules: list[dict] | None = None) -> None:
         self.objects = Objects()
         self.controller = JobController(self.objects)
+        self.jobsets = JobSetController(self.objects)
         self.node = Node(self.objects, variables)
         self.token: str | None = secrets.token_hex(8)  # None: every client is let in
         self.rules = rules
@@ -92,6 +94,9 @@ class KubernetesDouble:
 
     def jobs(self) -> list[dict]:
         return [public(job) for job in self.objects.everything("jobs")]
+
+    def sets(self) -> list[dict]:
+        return [public(jobset) for jobset in self.objects.everything("jobsets")]
 
     def pods(self) -> list[dict]:
         return [public(pod) for pod in self.objects.everything("pods")]
@@ -161,12 +166,12 @@ class KubernetesDouble:
             pod["double"]["grace"] = 0
             self.controller.delete(pod)
 
-    def suspend(self, name: str, namespace: str = "default") -> None:
-        """Suspend a Job as Kueue does when it preempts one."""
-        self.objects.patch("jobs", namespace, name, {"spec": {"suspend": True}})
+    def suspend(self, name: str, namespace: str = "default", plural: str = "jobs") -> None:
+        """Suspend a Job or JobSet as Kueue does when it preempts one."""
+        self.objects.patch(plural, namespace, name, {"spec": {"suspend": True}})
 
-    def resume(self, name: str, namespace: str = "default") -> None:
-        self.objects.patch("jobs", namespace, name, {"spec": {"suspend": False}})
+    def resume(self, name: str, namespace: str = "default", plural: str = "jobs") -> None:
+        self.objects.patch(plural, namespace, name, {"spec": {"suspend": False}})
 
     def outage(self, code: int, times: int, matching: str = "") -> None:
         """Answer the next requests for a path with an error."""
@@ -182,6 +187,7 @@ class KubernetesDouble:
     def _run(self) -> None:
         while not self.stopping:
             with self.objects.changed:
+                self.jobsets.step()
                 self.controller.step()
                 self.node.step()
                 self.objects.changed.wait(STEP_SECONDS)

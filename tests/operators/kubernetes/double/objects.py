@@ -15,6 +15,7 @@ from tests.operators.kubernetes.double.problems import RefusedError, conflict, n
 
 PLURALS = {
     "jobs": "Job",
+    "jobsets": "JobSet",
     "pods": "Pod",
     "services": "Service",
     "secrets": "Secret",
@@ -47,7 +48,7 @@ class Objects:
             if key in self._stored:
                 raise RefusedError(409, "AlreadyExists", f'{plural} "{name}" already exists')
             stored = copy.deepcopy(body)
-            if plural == "jobs":
+            if plural in {"jobs", "jobsets"}:
                 stored.pop("status", None)  # the controller's alone
             stored["metadata"] |= {"namespace": namespace, "uid": str(uuid.uuid4()), "creationTimestamp": now()}
             for name_, text in stored.pop("stringData", {}).items():
@@ -96,7 +97,7 @@ class Objects:
                 if asked is not None and asked != stored["metadata"][field]:
                     raise conflict(f"Precondition failed: {field}: {asked}, in object: {stored['metadata'][field]}")
             merged = _merged(stored, change)
-            if plural == "jobs" and _fixed(merged) != _fixed(stored):
+            if plural in {"jobs", "jobsets"} and _fixed(merged) != _fixed(stored):
                 raise RefusedError(422, "Invalid", "spec.template: Invalid value: field is immutable")
             stored.clear()
             stored.update(merged)
@@ -156,6 +157,8 @@ def _merged(target: dict, change: dict) -> dict:
 
 def _fixed(job: dict) -> dict:
     changeable = {"suspend", "parallelism", "activeDeadlineSeconds", "ttlSecondsAfterFinished", "backoffLimit"}
+    if job["kind"] == "JobSet":
+        changeable = {"suspend", "ttlSecondsAfterFinished"}
     return {key: value for key, value in job["spec"].items() if key not in changeable}
 
 

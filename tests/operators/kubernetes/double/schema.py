@@ -10,6 +10,7 @@ from datetime import datetime
 
 from kubernetes.client import models
 
+from tests.operators.kubernetes.double.jobset import check_jobset
 from tests.operators.kubernetes.double.problems import invalid
 
 KINDS = {
@@ -38,7 +39,10 @@ def check(body: dict) -> None:
 
     Unknown fields, wrong types, missing ones, unknown words, and broken rules between fields.
     """
-    _check(body, KINDS[body["kind"]], body["kind"])
+    if body["kind"] == "JobSet":
+        check_jobset(body, _check)
+    else:
+        _check(body, KINDS[body["kind"]], body["kind"])
     _names(body)
     if body["kind"] == "Job":
         _job(body)

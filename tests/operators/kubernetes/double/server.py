@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 GROUPS = {
     "": ("v1", {"pods", "services", "secrets", "events"}),
     "batch": ("v1", {"jobs"}),
+    "jobset.x-k8s.io": ("v1alpha2", {"jobsets"}),
     "networking.k8s.io": ("v1", {"networkpolicies"}),
 }
 PATH = re.compile(
@@ -69,7 +70,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def _answer(self, path: str, query: dict, body: dict | None) -> None:
         route = PATH.match(path)
-        if route is None or route["plural"] not in GROUPS.get(route["group"] or "", ("", ()))[1]:
+        version, plurals = GROUPS.get(route["group"] or "", ("", ())) if route else ("", ())
+        if route is None or route["plural"] not in plurals or route["version"] != version:
             raise RefusedError(404, "NotFound", "the server could not find the requested resource")
         self._allow(route, query)
         plural, namespace, name = route["plural"], route["namespace"], route["name"]
@@ -138,7 +140,7 @@ class Handler(BaseHTTPRequestHandler):
             version = objects.version
         return {
             "kind": f"{PLURALS[plural]}List",
-            "apiVersion": f"{group}/v1" if group else "v1",
+            "apiVersion": f"{group}/{GROUPS[group][0]}" if group else "v1",
             "metadata": {"resourceVersion": str(version)},
             "items": items,
         }

@@ -1,0 +1,212 @@
+"""Launcher jobset.
+
+The JobSet, restarts of the gang by the cluster, and the class of its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+import yaml
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
+from structlog.testing import capture_logs
+
+from pbg_operators.kubernetes.jobset import jobset
+from pbg_operators.task import RetryableError
+from pbg_operators.train_job import PBGTrainJobOperator
+from pbg_tasks.config import GraphSpec
+from pbg_tasks.config.base import parse
+from pbg_tasks.errors import ConfigError
+from tests.operators.kubernetes.conftest import JOB, RUN, launch
+from tests.operators.kubernetes.double import schema
+from tests.operators.kubernetes.double.problems import RefusedError
+from tests.operators.kubernetes.double.server import GROUPS
+from tests.operators.kubernetes.gangs import TEMPLATES, gang, golden_jobset
+from tests.operators.kubernetes.jobs import RANKS, RESULT, TRAIN, logged_lines
+from tests.operators.kubernetes.test_manifest import EVERYTHING
+from tests.operators.kubernetes.test_train_job import Try
+from tests.operators.specs import small_spec
+
+COUNTED = (
+    RANKS
+    + """
+    tries = os.path.join(os.path.dirname(__file__), f"rank-{rank}")
+    before = len(open(tries).read()) if os.path.exists(tries) else 0
+    open(tries, "a").write("x")
+"""
+)
+"""Ranks that know how often they were started before."""
+
+
+def operator(ranks=2, **changes):
+    given = {"kubernetes": launch(), "store_conn_id": None, "interval": 0.05, "max_restarts": 2} | changes
+    return PBGTrainJobOperator(task_id="t", launcher="jobset", arguments=[RUN], ranks=ranks, **given)
+
+
+@pytest.fixture
+def train(context):
+    def run(ranks=2, **changes):
+        try:
+            return operator(ranks, **changes).execute(context)
+        except AirflowException as error:
+            return error
+
+    return run
+
+
+# The object
+
+
+def test_jobset_equals_the_readable_template():
+    assert (TEMPLATES / "jobset.yaml").read_text() == golden_jobset(), (
+        "run: python -m tests.operators.kubernetes.golden"
+    )
+
+
+@pytest.mark.parametrize("changes", [{}, EVERYTHING])
+def test_schema_of_jobset_knows_every_field(changes):
+    made = jobset(gang(servers=2, kind="JobSet", restarts=3, **changes), 1)
+    schema.check(made)
+    assert len(f"{made['metadata']['name']}-ranks-0-5") <= 63
+
+
+@pytest.mark.parametrize(
+    ("spoil", "sentence"),
+    [
+        (lambda spec: spec.update(suspnd=True), 'unknown field "spec.suspnd"'),
+        (lambda spec: spec["failurePolicy"]["rules"][0].update(action="Retry"), "action: Unsupported value"),
+        (lambda spec: spec["failurePolicy"]["rules"][0].update(name="for-good"), "name: Invalid value"),
+        (lambda spec: spec["failurePolicy"].update(maxRestarts="3"), "maxRestarts: must be of type int"),
+        (lambda spec: spec["replicatedJobs"][0].pop("template"), "template: Required value"),
+        (lambda spec: spec["replicatedJobs"][0]["template"]["spec"].update(paralelism=1), "paralelism"),
+    ],
+)
+def test_schema_would_find_a_mistake(spoil, sentence):
+    wrong = jobset(gang(kind="JobSet"), 1)
+    spoil(wrong["spec"])
+    with pytest.raises(RefusedError, match=sentence):
+        schema.check(wrong)
+
+
+def test_spec_takes_the_launcher():
+    section = {"launcher": "jobset", "kubernetes": {"image": "i", "allow_tag": True, "resources": {}}}
+    document = small_spec("/srv", "g") | {"launch": section}
+    with pytest.raises(ConfigError, match=r"launch.kubernetes: .*cpu is missing"):
+        parse(GraphSpec, document, source="g.yaml")
+    section["kubernetes"]["resources"] = {"cpu": "1", "memory": "1Gi"}
+    with pytest.raises(ConfigError, match=r"launch\.launcher is jobset, yet pods cannot reach store"):
+        parse(GraphSpec, document, source="g.yaml")
+    assert parse(GraphSpec, document | {"store": "s3://b/g"}, source="g.yaml").launch.in_pods == ("train",)
+    with pytest.raises(ConfigError, match="launcher jobset needs the section kubernetes"):
+        parse(GraphSpec, document | {"launch": {"launcher": "jobset"}}, source="g.yaml")
+
+
+# The end
+
+
+def test_cluster_restarts_the_gang_within_one_try(double, fake_pbg, train, context):
+    documents = yaml.safe_load_all((TEMPLATES / "role.yaml").read_text())
+    double.rules = next(document for document in documents if document["kind"] == "Role")["rules"]
+    fake_pbg(
+        COUNTED + "    if not before and rank: end('error: rank_lost: rank 0', 12)\n    print('trained', flush=True)"
+    )
+    with capture_logs() as logged:
+        assert train() == RESULT
+    lines = logged_lines(logged)
+    assert f"JobSet {JOB}-1: the gang failed and is restarted, for the 1. time" in lines
+    assert {"[rank 0] trained", "[rank 1] trained", "[rank 1] error: rank_lost: rank 0"} <= set(lines)
+    (made,) = double.sets()
+    assert (made["status"]["restarts"], made["status"]["terminalState"]) == (1, "Completed")
+    assert context["task_state_store"].kept["gang"]["kind"] == "JobSet"
+    assert train() == RESULT  # the JobSet that succeeded is found
+    assert len(double.sets()) == 1
+
+
+def test_mistake_ends_the_jobset_without_restart(double, fake_pbg, train):
+    fake_pbg(COUNTED + "    if rank: end('error: config: lr is negative', 2)\n    ready_to_store(); time.sleep(60)")
+    ended = train()
+    assert isinstance(ended, AirflowFailException)
+    assert str(ended) == f"config: Job {JOB}-1-ranks-0: rank 1: lr is negative"
+    (made,) = double.sets()
+    assert made["status"]["restarts"] == 0
+
+
+def test_failures_beyond_max_restarts_fail_the_try(double, fake_pbg, train):
+    fake_pbg(COUNTED + "    end(f'error: storage: no answer, {before}', 6)")
+    ended = train(ranks=1, max_restarts=1)
+    assert isinstance(ended, RetryableError)
+    assert str(ended) == f"storage: Job {JOB}-1-ranks-0: rank 0: no answer, 1"  # the last gang's, not the first's
+    assert isinstance(train(ranks=1, max_restarts=0), RetryableError)
+    assert len(double.sets()) == 2  # the next try makes a JobSet of its own
+
+
+def test_killed_rank_restarts_the_gang(double, fake_pbg, train):
+    fake_pbg(COUNTED + "    if not before: ready_to_store(); time.sleep(60)")
+    task = Try(train)
+    for rank in range(2):
+        double.printed(rank, "training")
+    double.starve(1)
+    assert task.end() == RESULT
+    assert double.sets()[0]["status"]["restarts"] == 1
+
+
+def test_kueue_preempts_jobset_and_it_waits(double, fake_pbg, train):
+    fake_pbg(TRAIN)
+    task = Try(train, kubernetes=launch(kueue_queue="night"))
+    (made,) = double.wait(double.sets)
+    assert made["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "night"
+    assert not double.pods()
+    double.resume(f"{JOB}-1", plural="jobsets")
+    for rank in range(2):
+        double.printed(rank, "training")
+    double.suspend(f"{JOB}-1", plural="jobsets")
+    double.wait(lambda: not double.pods())
+    assert double.sets()[0]["status"]["restarts"] == 0
+    fake_pbg(RANKS + "    print('trained', flush=True)")
+    double.resume(f"{JOB}-1", plural="jobsets")
+    assert task.end() == RESULT
+    assert double.sets()[0]["status"]["restarts"] == 0
+
+
+def test_triggerer_follows_and_deletes_the_jobset(double, fake_pbg, context):
+    fake_pbg(TRAIN)
+    with pytest.raises(TaskDeferred) as caught:
+        operator(deferrable=True).execute(context)
+    trigger = caught.value.trigger
+    _, arguments = trigger.serialize()
+    again = type(trigger)(**json.loads(json.dumps(arguments)))
+
+    async def killed():
+        running = asyncio.create_task(anext(again.run()))
+        await asyncio.to_thread(double.printed, 0, "training")
+        running.cancel()
+        await again.on_kill()
+
+    asyncio.run(killed())
+    double.wait(lambda: not double.sets() and not double.jobs() and not double.pods())
+
+
+@pytest.mark.parametrize(
+    ("trouble", "sentence"),
+    [
+        (lambda node: node.unpullable.add(launch().image), "ImagePullBackOff: Back-off pulling"),
+        (lambda node: setattr(node, "places", 1), "rank 1 got no node within 1 s"),
+    ],
+)
+def test_pods_that_never_start_end_the_jobset(double, fake_pbg, train, trouble, sentence):
+    fake_pbg(TRAIN)
+    trouble(double.node)
+    ended = train(kubernetes=launch(startup_seconds=1))
+    assert f"JobSet {JOB}-1: rank" in str(ended)
+    assert sentence in str(ended)
+    double.wait(lambda: not double.sets() and not double.pods())
+
+
+def test_cluster_without_jobset_is_named(double, fake_pbg, train, monkeypatch):
+    fake_pbg(TRAIN)
+    monkeypatch.delitem(GROUPS, "jobset.x-k8s.io")
+    ended = train()
+    assert isinstance(ended, AirflowFailException)
+    assert "install JobSet (https://jobset.sigs.k8s.io), or use launcher kubernetes" in str(ended)
