@@ -1,4 +1,4 @@
-"""What a training goes through: its iterations, and the edge chunks of edges that each of them trains."""
+"""Plan of a training: its iterations, and the edge chunks of each."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class IterationPlan:
         config: PBG's config, paths included.
         edges: the edges.
         seed: decides orders.
-        early_stopping: ends the training before its last epoch; None: nothing does.
+        early_stopping: ends the training before its last epoch; None: all epochs are trained.
 
     Attributes:
-        chunks: into how many every bucket is cut.
+        chunks: number of edge chunks of every bucket.
         plan: the iterations, in order.
-        order: hash of what decides the order in which an edge chunk's edges are trained.
+        order: hash of the keys that decide the order of edges within an edge chunk.
     """
 
     def __init__(
@@ -53,10 +53,10 @@ class IterationPlan:
         self.order = digest([seed, config.batch_size, config.eval_fraction, alike, counts])
 
     def done(self, writer: CheckpointWriter) -> Iteration | None:
-        """Return the iteration that the newest version stands for; None: nothing is trained."""
+        """Return the iteration of the newest version; None: nothing is trained."""
         if writer.manifest is not None:
             return writer.manifest.iteration
-        # PBG's version has no manifest; its number tells the iteration
+        # PBG's version has no manifest; its number is that of the iteration
         return next((step for step in self.plan if step.number == writer.version), None)
 
     def stops(self, manifest: Manifest | None) -> bool:
@@ -75,13 +75,17 @@ class IterationPlan:
         return stats.mrr
 
     def check_resumable(self, writer: CheckpointWriter, start: StartingPoint) -> None:
-        """Refuse to go on from a version that counts other iterations; ``start`` has given its model before.
+        """Refuse to continue a version that counts other iterations.
+
+        Args:
+            writer: of the version.
+            start: has returned the version's model before.
 
         Raises:
-            ConfigError: it was trained with another number of edge paths or chunks.
+            ConfigError: the version was trained with another number of edge paths or chunks.
         """
         done: Iteration | IterationInfo | None = self.done(writer)
-        if writer.manifest is None:  # PBG's version says in its files what it was trained on
+        if writer.manifest is None:  # PBG's version has the iteration in its files
             done = start.iteration if writer.version else None
         if done is None or not self.plan:
             return
@@ -93,12 +97,12 @@ class IterationPlan:
             )
 
     def edge_chunks(self, iteration: Iteration, *, scattered: bool = False) -> list[EdgeChunk]:
-        """Return what an iteration trains, in its order: a chunk of each bucket.
+        """Return an iteration's edge chunks in order, one of each bucket.
 
         Args:
             iteration: that is trained.
-            scattered: in random order, whatever the config's, as is best for several ranks: the other orders leave
-                them to compete for the same partitions.
+            scattered: in random order instead of the config's, which is best for several ranks: with the other orders
+                they compete for the same partitions.
         """
         path, chunk, chunks = iteration.edge_path_idx, iteration.edge_chunk_idx, iteration.num_edge_chunks
         config = self._config.model_copy(update={"bucket_order": "random"}) if scattered else self._config
@@ -108,12 +112,14 @@ class IterationPlan:
         ]
 
     def reach(self, iteration: Iteration, seen: int, edge_chunk: EdgeChunk, total: int) -> tuple[float, float]:
-        """Return from where to where in the whole training, 0 to 1, an edge chunk takes it.
+        """Return the reach of an edge chunk.
+
+        That is its begin and end in the whole training, from 0 to 1.
 
         Args:
             iteration: under way.
             seen: edges of it that were trained before.
-            edge_chunk: that comes next.
+            edge_chunk: the next one.
             total: edges of the iteration.
         """
         begin, end = (
@@ -122,7 +128,7 @@ class IterationPlan:
         return begin, end
 
     def info(self, iteration: Iteration | None) -> IterationInfo:
-        """Return what the files of an iteration say about it; None: nothing is trained."""
+        """Return the metadata of an iteration's files; None: nothing is trained."""
         if iteration is None:
             path = (*self._config.edge_paths, "")[0]
             return IterationInfo(0, 0, len(self._config.edge_paths), 0, path, self.chunks, 0)
@@ -137,15 +143,19 @@ class IterationPlan:
         )
 
     def preserve(self, writer: CheckpointWriter, iteration: Iteration, manifest: Manifest) -> None:
-        """Keep a copy of the version that was just committed, where ``checkpoint_preservation_interval`` says so."""
+        """Keep a copy of a committed version, as the config asks.
+
+        Its key is ``checkpoint_preservation_interval``.
+        """
         epoch = self._preserved_epoch(iteration)
         if epoch is not None:
             preserve(writer.store, writer.prefix, manifest, preserved_prefix(writer.prefix, epoch), epochs=epoch)
 
     def catch_up(self, writer: CheckpointWriter) -> None:
-        """Keep the copy that whoever committed the newest version may not have lived to finish.
+        """Keep the newest version's copy, where its writer ended too early.
 
-        Where something else lies in its place, training goes on without it: that was said when the version was made.
+        Where another object has the copy's name, training continues without the copy: the conflict was reported when
+        the version was made.
         """
         if writer.manifest is None or writer.manifest.iteration is None:
             return
@@ -157,13 +167,13 @@ class IterationPlan:
                 say(f"warning: no copy of version {writer.version} is kept: {error}")
 
     def _preserved_epoch(self, iteration: Iteration) -> int | None:
-        """Return how many epochs have ended with an iteration of which a copy is kept; None of any other."""
+        """Return the epochs up to an iteration; None: no copy is kept."""
         interval = self._config.checkpoint_preservation_interval
         epoch = iteration.epoch_idx + 1
         return epoch if interval is not None and ends_epoch(iteration) and epoch % interval == 0 else None
 
 
 def _likeness(relation: RelationSchema) -> list[float]:
-    """Return what decides which relations share a batch."""
+    """Return the keys by which relations share a batch."""
     sides = [] if relation.lhs_weight == relation.rhs_weight == 1 else [relation.lhs_weight, relation.rhs_weight]
     return [relation.weight, relation.all_negs, *sides]

@@ -1,4 +1,7 @@
-"""What a training is made of: iterations, each one (epoch, edge path, edge chunk) and one checkpoint version."""
+"""Iterations of a training, and the edge chunks of a bucket.
+
+An iteration is one (epoch, edge path, edge chunk) and makes one checkpoint version.
+"""
 
 from __future__ import annotations
 
@@ -32,10 +35,18 @@ def iterations(config: ConfigSchema, chunks: int) -> Iterator[Iteration]:
 
 
 def chunk_count(config: ModelConfig, largest_bucket: int) -> int:
-    """Return ``num_edge_chunks``, or what keeps the largest bucket's chunk within ``max_edges_per_chunk``."""
+    """Return ``num_edge_chunks``, or as many chunks as ``max_edges_per_chunk`` requires.
+
+    Args:
+        config: has one or the other.
+        largest_bucket: number of its edges.
+    """
     return config.num_edge_chunks or max(1, -(-largest_bucket // config.max_edges_per_chunk))
 
 
 def chunk_bounds(edges: int, chunk: int, chunks: int) -> tuple[int, int]:
-    """Return the slice of a bucket that is chunk ``chunk``; chunks differ by one edge at most, some may be empty."""
+    """Return the slice of a bucket that is chunk ``chunk``.
+
+    Chunks differ by one edge at most, and some may be empty.
+    """
     return edges * chunk // chunks, edges * (chunk + 1) // chunks

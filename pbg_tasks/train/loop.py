@@ -1,4 +1,4 @@
-"""The loop of a training: iterations of buckets, and a commit after each.
+"""Loop of a training: iterations of buckets, and a commit after each.
 
 An iteration is one (epoch, edge path, edge chunk); its number is the checkpoint version that it commits (as in PBG's
 train_cpu). The loop is the same for every process. A process that trains alone takes buckets in an order that it knows
@@ -45,7 +45,7 @@ class Assignment:
 
 
 class Work(Protocol):
-    """The part of a training that one process has, and the partitions for it.
+    """Part of a training that one process has, with its partitions.
 
     Attributes:
         edges: reader of the edges.

@@ -1,8 +1,8 @@
-"""An iteration that one process trains alone, as far as it is stored before it is committed.
+"""Stored part of an iteration that one process trains alone.
 
-Such a process stores its progress only when it is told to end: then what it has trained of the iteration becomes a
-record (``checkpoint.progress``), as a gang makes them all the time. The next start goes on after the batch that was the
-last, in the order that it would have had anyway, so that nothing is lost and, with one worker, no bit is another.
+Such a process stores its progress only at SIGTERM: then the trained part of the iteration becomes a record
+(``checkpoint.partial_record``), like those that a gang stores all the time. The next start continues after the last
+batch, in the order that it would have had anyway. So nothing is lost, and with one worker all bits are the same.
 """
 
 from __future__ import annotations
@@ -33,12 +33,14 @@ _AT_ONCE = 4  # files that are stored side by side
 
 
 def continues(progress: PartialRecord, edge_chunks: Sequence[EdgeChunk], order: str) -> bool:
-    """Tell whether a record is of the first edge chunks of an iteration, in this order, so that the rest can follow.
+    """Return whether the rest of an iteration can follow a record.
+
+    It can where the record has the first edge chunks of the iteration, in this order.
 
     Args:
-        progress: what is stored.
+        progress: the record.
         edge_chunks: of the iteration, in the order of one process.
-        order: hash of what decides the order of edges within an edge chunk.
+        order: hash of the keys that decide the order of edges within an edge chunk.
     """
     begun = len(progress.begun)
     if progress.active or progress.order != order or begun > 1 or len(progress.done) + begun > len(edge_chunks):
@@ -53,7 +55,7 @@ def continues(progress: PartialRecord, edge_chunks: Sequence[EdgeChunk], order: 
 
 
 class Remnant:
-    """What is stored of the iteration under way, and where partitions of it come from.
+    """Stored part of the iteration under way, and source of its partitions.
 
     Args:
         config: of the model.
@@ -65,7 +67,7 @@ class Remnant:
         done: edge chunks trained to their end, the first of the iteration.
         begun: the one after them, where it was stopped before its end.
         final: objects of the version to come, by name, that no edge chunk changes any more.
-        keys: of the partitions they are.
+        keys: of the partitions in these objects.
         retrained: edges of the iteration that were trained more than once.
     """
 
@@ -80,17 +82,17 @@ class Remnant:
         self._stored: dict[PartitionKey, StoredObject] = {}
 
     def resume(self, iteration: Iteration, edge_chunks: Sequence[EdgeChunk]) -> ModelState | None:
-        """Take over what is stored of the iteration that comes next, and return its parameters.
+        """Take over the next iteration's stored part, and return its parameters.
 
         Args:
-            iteration: that comes next.
-            edge_chunks: of it, in order; ``continues`` holds of them.
+            iteration: the next one.
+            edge_chunks: of it, in order; ``continues`` holds for them.
 
         Returns:
             None where nothing is stored.
 
         Raises:
-            FormatError: what is stored is damaged.
+            FormatError: a stored object is damaged.
         """
         progress = self._writer.progress
         if progress is None:
@@ -111,7 +113,7 @@ class Remnant:
         return None if model is None else self._fetch_model(model)
 
     def table(self, key: PartitionKey) -> Table:
-        """Return a partition as it is stored, or as it was before the iteration."""
+        """Return a partition as stored, or as it was before the iteration."""
         stored = self._stored.get(key)
         if stored is None:
             return self._start.table(key)
@@ -135,18 +137,18 @@ class Remnant:
         files: Mapping[PartitionKey, Path],
         model: Path,
     ) -> None:
-        """Store what was trained of an iteration, and make it count with one record.
+        """Store the trained part of an iteration; one record makes it count.
 
         Args:
             iteration: under way.
-            order: hash of what decides the order of edges within an edge chunk.
-            done: edge chunks trained to their end by this process, in order; their leases are given here.
-            begun: the one after them, as far as it is trained in all.
-            files: the partitions they have changed.
+            order: hash of the keys that decide the order of edges within an edge chunk.
+            done: edge chunks trained to their end by this process, in order; they get their leases here.
+            begun: the part of the next one that is trained in all.
+            files: the partitions that these edge chunks have changed.
             model: file of the parameters.
 
         Raises:
-            ConflictError: another writer claimed the run since; nothing of this counts.
+            ConflictError: another writer has claimed the run since; nothing of this counts.
             StorageError: the store failed.
         """
         earlier, writer = self._writer.progress, self._writer
@@ -190,7 +192,7 @@ class Remnant:
         )
 
     def committed(self) -> None:
-        """Forget the iteration; what is final of it is where its version has it."""
+        """Forget the iteration: its version has its files."""
         self.done, self.begun, self.final, self.keys, self.retrained = (), None, {}, set(), 0
 
     def _fetch_model(self, stored: StoredObject) -> ModelState:

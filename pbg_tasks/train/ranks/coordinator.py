@@ -1,9 +1,9 @@
-"""Rank 0's service to the gang: who trains which bucket, what is stored of it, and when an iteration is whole.
+"""Rank 0's service to the gang: leases and records of buckets.
 
-It is PBG's lock server, and the one writer of the checkpoint directory: every report of a bucket becomes a progress
-record before its rank goes on. Requests of all ranks come in threads of their own; one lock guards the state, another
-lets one thread at a time write a record, which then stands for all that waited. What all ranks share may take minutes
-to store: a record names what was stored of it last, and nobody waits for the next.
+It is PBG's lock server, and the one writer of the checkpoint directory: every report on a bucket becomes a progress
+record before its rank continues. Each rank's requests come in a thread of their own; one lock guards the state, another
+lets one thread at a time write a record, which then covers all threads that waited. The shared state may take minutes
+to store: a record names the last objects of it, and no rank waits for the next.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ if TYPE_CHECKING:
     from pbg_tasks.train.ranks.transport.wire import Connection
 
 POLL_SECONDS = 1.0
-"""How long a question waits for its answer before it is to be asked again."""
+"""Time that a question waits for its answer before the rank asks again."""
 
 Answer = tuple[str, dict[str, Any]]
 
 
 class Coordinator:
-    """Leases buckets, and records what is stored.
+    """Leases of buckets, and records of what is stored.
 
     Args:
         config: of the model.
         counts: entities of every partition.
         writer: the claimed checkpoint directory.
         members: ranks that meet at the end of an iteration, partition servers included.
-        share: stores the shared parameters, called with a number that rises, and returns them by PBG's file name.
-        share_every: seconds between two stores of them, at least; what is trained of them in between can be lost.
-            0: each record stores them first.
+        share: stores the shared state, called with a number that rises, and returns the objects by PBG's file name.
+        share_every: least seconds between two stores of it; its training in between can be lost. 0: each record stores
+            it first.
         cold: whether all vectors start at random.
 
     Attributes:
@@ -76,18 +76,18 @@ class Coordinator:
         self._changes = self._recorded = 0
         self._records = 0
         self._shared: dict[str, StoredObject] = {}
-        self._settled = True  # between two iterations, when what all share is not stored for a record
+        self._settled = True  # between two iterations, when no record stores the shared state
         self._stores = SharedStores(share, self._take_shared, every=share_every)
 
     def begin(self, iteration: Iteration, edge_chunks: Sequence[EdgeChunk], order: str) -> None:
-        """Begin an iteration, or go on with it where the directory has a record of it.
+        """Begin an iteration, or continue one with a record.
 
-        From now on what all share is stored for whoever resumes, so it has to be here as that record has it.
+        From now on the shared state is stored for the next gang, so it has to be here as in that record.
 
         Args:
-            iteration: that comes next.
-            edge_chunks: it trains, the preferred ones first.
-            order: hash of what decides the order in which an edge chunk's edges are trained.
+            iteration: the next one.
+            edge_chunks: of it, the preferred ones first.
+            order: hash of the keys that decide the order of edges within an edge chunk.
 
         Raises:
             ConfigError: the record is of an iteration with other edges.
@@ -106,7 +106,7 @@ class Coordinator:
                 order=order,
                 earlier=earlier,
             )
-            # Until it is stored again, it is what whoever resumes begins with: of the record, or else of the version.
+            # Until it is stored again, the next gang begins with that of the record, or else of the version.
             self._shared = dict(earlier.shared) if earlier else {}
             self._settled = False
             self._stores.begin()
@@ -120,16 +120,16 @@ class Coordinator:
         return self._state
 
     def serve(self, connection: Connection) -> None:
-        """Answer a rank until it goes."""
+        """Answer a rank until it leaves."""
         try:
             self._answer_all(connection)
         finally:
-            with self._changed:  # the membership says whether it was allowed to
+            with self._changed:  # the membership decides whether it was allowed to leave
                 self._gone.add(connection.peer.rank)
                 self._changed.notify_all()
 
     def serve_records(self, connection: Connection) -> None:
-        """Hear from a rank what it stores, behind its training."""
+        """Take a rank's reports on what it stores behind its training."""
         self._answer_all(connection)
 
     def _answer_all(self, connection: Connection) -> None:
@@ -164,9 +164,9 @@ class Coordinator:
         raise ConflictError(f"rank {rank} asks {kind!r}, which no version of this package does")
 
     def _next(self, rank: int, fields: Mapping[str, Any]) -> Answer:
-        """Take a report and grant the next bucket, which is recorded before the rank begins it.
+        """Take a report and grant the next bucket, recorded before it begins.
 
-        Whoever learns that what all share cannot be stored gets none: its report counts, and it leaves.
+        Where the shared state cannot be stored, the rank gets no bucket and leaves; its report counts.
         """
         number = int(fields["iteration"])
         grant: Grant | None = None
@@ -196,7 +196,10 @@ class Coordinator:
             self._change()
 
     def _stop(self, rank: int, fields: Mapping[str, Any]) -> None:
-        """Take a rank's last report; from now on nobody gets a bucket, and what all share is stored once more."""
+        """Take a rank's last report.
+
+        From now on no rank gets a bucket, and the shared state is stored once more.
+        """
         with self._changed:
             if not self._stopping and not self._settled:
                 self._change()
@@ -219,7 +222,13 @@ class Coordinator:
         self._changed.notify_all()
 
     def _meet(self, rank: int, place: str, *, left: bool) -> bool:
-        """Tell whether all have come to a place, or all who are ``left``; wait a little for them."""
+        """Return, after a short wait, whether all have come to a place.
+
+        Args:
+            rank: has come.
+            place: its name.
+            left: count ranks that have left as well.
+        """
         with self._changed:
             met = self._met.setdefault(place, set())
             met.add(rank)
@@ -240,14 +249,14 @@ class Coordinator:
                 self._write()
 
     def _take_shared(self, stored: dict[str, StoredObject]) -> None:
-        """Record what was stored of what all share."""
+        """Record the objects of the shared state."""
         with self._changed:
             self._shared = stored
             self._change()
         self._record()
 
     def wait_shared(self, seconds: float) -> None:
-        """Wait for what is being stored of what all share, so many seconds at most."""
+        """Wait so many seconds for the shared state to be stored."""
         if not self._stores.wait(seconds):
             say(f"what all ranks share is not stored after {seconds:g} s: whoever resumes has it as of before")
 
@@ -264,11 +273,14 @@ class Coordinator:
         return self.state.progress(self._records, spec=self._writer.spec, writer_epoch=epoch, shared=self._shared)
 
     def settle(self, draw: Callable[[], None] | None = None) -> dict[str, ObjectRecord]:
-        """Make the objects of a version of all that was stored of the iteration, and return their records.
+        """Make the objects of a version from the iteration's stored objects.
 
         Args:
-            draw: changes what all share for the version. A record never has it changed: after a crash before the
-                commit it is drawn again, from what it was.
+            draw: changes the shared state for the version. A record never has the changed state: after a crash before
+                the commit it is drawn again, from the state before.
+
+        Returns:
+            The records of the objects by name.
 
         Raises:
             ConflictError: another gang has claimed the directory.
@@ -288,15 +300,15 @@ class Coordinator:
             return records
 
     def _record_last(self) -> PartialRecord:
-        """Store what all share, and record it, for the last time in this iteration."""
+        """Store and record the shared state for the iteration's last time."""
         try:
-            shared = self._stores.now()  # not while records wait: one of what was stored before may be among them
+            shared = self._stores.now()  # not while records wait: among them may be one with the state before
             with self._recording:
                 with self._changed:
                     self._shared, self._settled = shared, True
                 return self._write()
         except BaseException:
-            with self._changed:  # so that it is tried once more when the first rank leaves, or now where one has left
+            with self._changed:  # so that it is tried again when the first rank leaves, or now where one has left
                 self._settled = False
                 self._stores.begin()
                 if self._stopping:
@@ -305,7 +317,7 @@ class Coordinator:
             raise
 
     def _move(self, progress: PartialRecord) -> None:
-        """Look for stored partitions under the names of the version from now on."""
+        """Give stored partitions the names of the version."""
         names = {stored.name: name for name, stored in progress.partitions.items()}
         for key, place in self._places.items():
             if place.stored is not None and place.stored.name in names:

@@ -1,4 +1,7 @@
-"""A rank's side of the coordinator: questions that wait until they have an answer, or the gang is broken."""
+"""Client of the coordinator: a question waits for its answer.
+
+The wait ends also when the gang is broken.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ ANSWER_SECONDS = 90.0
 
 
 class CoordinatorClient:
-    """Asks the coordinator.
+    """A rank's questions to the coordinator.
 
     Args:
         ask: sends a question and returns the answer.
@@ -49,12 +52,12 @@ class CoordinatorClient:
         return cls(ask, check)
 
     def next(self, iteration: int, report: Report | None, *, give: bool = True) -> Grant | None:
-        """Hand in a report, if any, and return the next bucket to train; None: the iteration is trained.
+        """Hand in a report; return the next bucket, None after the last.
 
         Args:
             iteration: number of the one under way.
-            report: on the bucket before.
-            give: False for one that trains no bucket, and waits for the end.
+            report: on the bucket before, if there is one.
+            give: False for a process that trains no bucket and waits for the end.
 
         Raises:
             RankLostError: the gang is broken.
@@ -70,12 +73,12 @@ class CoordinatorClient:
             fields["report"] = None
 
     def meet(self, place: str, *, seconds: float | None = None) -> bool:
-        """Wait until everyone has come to a place.
+        """Wait until every rank has come to a place.
 
         Args:
-            place: its name; everyone comes there once.
-            seconds: then go on without the others, and whatever has become of the gang, nor wait for those who have
-                gone; None waits for all.
+            place: its name; every rank comes there once.
+            seconds: limit of the wait, which then also ignores a broken gang and ranks that have left; None waits for
+                all.
 
         Returns:
             Whether early stopping has ended the training by now; False where not all have come in time.
@@ -93,7 +96,7 @@ class CoordinatorClient:
         return False
 
     def stored(self, name: str, stored: StoredObject) -> None:
-        """Tell that a partition was stored.
+        """Report that a partition was stored.
 
         Raises:
             ConflictError: it is older than what is stored.
@@ -101,5 +104,5 @@ class CoordinatorClient:
         self._ask("stored", {"name": name, "object": stored.model_dump(mode="json")})
 
     def leave(self, report: Report | None) -> None:
-        """Hand in the last report, on a bucket that was stopped or just finished."""
+        """Hand in the last report, on a stopped or finished bucket."""
         self._ask("leave", {"report": report.model_dump(mode="json") if report else None})

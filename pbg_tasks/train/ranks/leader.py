@@ -77,7 +77,7 @@ class Leader:
             )
 
     def wait_shared(self, seconds: float) -> None:
-        """Wait until the shared state is stored for the next gang, so many seconds at most."""
+        """Wait so many seconds for the shared state to be stored."""
         self._coordinator.wait_shared(seconds)
 
     def commit(self, iteration: Iteration, draw: Callable[[], None] | None = None) -> None:
@@ -100,7 +100,10 @@ class Leader:
         self._coordinator.over = over
 
     def _unneeded(self, iteration: Iteration) -> dict[str, ObjectRecord]:
-        """Store the partitions of types without a relation: a version has files of every type."""
+        """Store the partitions of types without a relation.
+
+        A version has files of every type.
+        """
         used = {key.entity for key in Layout(self._config).needs(Bucket(0, 0))}
         keys = [key for key in partition_keys(self._config) if key.entity not in used]
         return dict(

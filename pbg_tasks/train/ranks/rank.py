@@ -206,7 +206,7 @@ class RankWork:
         return self._links.member.stopping()
 
     def report(self, result: EdgeChunkResult) -> None:
-        """Put the partitions of a bucket away, and prepare the report on it.
+        """Put a bucket's partitions away, and prepare the report.
 
         ``next`` hands the report in.
         """
@@ -298,7 +298,7 @@ class RankWork:
 
 
 def depart(client: CoordinatorClient, *, leader: bool) -> None:
-    """Leave at the end of a training; rank 0 last, for it answers the others."""
+    """Leave after a training; rank 0 last, because it answers the others."""
     with suppress(RankLostError):  # everything is committed
         client.leave(None)
         if leader:

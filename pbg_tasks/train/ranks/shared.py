@@ -1,4 +1,7 @@
-"""What every rank has a copy of: relation parameters, global embeddings, and entity types with one partition."""
+"""State that every rank has a copy of.
+
+It consists of relation parameters, global embeddings, and entity types with one partition.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,7 @@ class SharedState:
         self.tables: dict[str, Table] = {name: start.table(PartitionKey(name, 0)) for name in single}
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return everything by name, with its optimizer's sums, as ranks exchange it."""
+        """Return all tensors that ranks exchange, by name, with the optimizer's sums."""
         shared = self._engine.shared
         found = {f"{_VALUES}{path}": value for path, value in shared.values.items()}
         found |= {f"{_SUMS}{path}": value for path, value in shared.sums.items()}
@@ -53,10 +56,10 @@ class SharedState:
         return found
 
     def load(self, stored: Mapping[str, StoredObject], partition_store: PartitionStore) -> None:
-        """Take over what a record of the iteration under way has.
+        """Take over the state in a record of the iteration under way.
 
         Raises:
-            FormatError: it is damaged, or of another model.
+            FormatError: an object is damaged, or of another model.
         """
         model = model_file_name(partition_store.stamp.version)
         for name, each in stored.items():
@@ -73,7 +76,7 @@ class SharedState:
                 table.row_sums.copy_(there.row_sums)
 
     def store(self, number: int, partition_store: PartitionStore, step_lock: StepLock) -> dict[str, StoredObject]:
-        """Store all of it between two steps, and return it by PBG's file name.
+        """Store the state between two steps; return PBG's files.
 
         Args:
             number: that no other store of this gang has.
@@ -81,7 +84,7 @@ class SharedState:
             step_lock: that every step goes through.
 
         Raises:
-            TrainingDivergedError: some of it is not finite, and whoever went on from there would diverge at once.
+            TrainingDivergedError: a value is not finite, and a training that started from it would diverge at once.
         """
         folder = f"shared.{number}"
         directory = partition_store.scratch / folder
