@@ -74,6 +74,12 @@ def redo_form(spec: GraphSpec) -> dict[str, Param]:
     }
 
 
+def tune_form(spec: GraphSpec) -> dict[str, Param]:
+    """Return the fields of the DAG that searches hyper-parameters."""
+    fields = trigger_form(spec)
+    return {name: fields[name] for name in ("snapshot", "accept_data")}
+
+
 def _number(title: str, maximum: int, usual: str, section: str) -> Param:
     return Param(
         None,

@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from airflow.sdk import DAG, conf, get_parsing_context, task
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk import conf, get_parsing_context
 
+from pbg_operators.broken import broken_dag
 from pbg_operators.internals import warn_of_untested_release
 from pbg_operators.reembed import build_dags_of
 from pbg_tasks.config import load_graph_spec
@@ -16,6 +16,8 @@ from pbg_tasks.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    from airflow.sdk import DAG
 
 SUFFIX = ".yaml"
 
@@ -100,21 +102,3 @@ def _contains(path: Path, text: bytes) -> bool:
         return text in path.read_bytes()
     except OSError:  # the DAG of that spec reports the error
         return True
-
-
-def broken_dag(path: Path, message: str) -> DAG:
-    """Make the DAG of a spec that cannot be run."""
-    with DAG(
-        dag_id=f"broken_{''.join(letter if letter.isalnum() or letter in '_.-' else '_' for letter in path.stem)}",
-        description=message,
-        doc_md=f"**{path.name} is not a graph spec that can be run.**\n\n```\n{message}\n```\n",
-        schedule=None,
-        tags=["reembed", "broken"],
-    ) as dag:
-
-        @task(retries=0)
-        def read_spec() -> None:
-            raise AirflowFailException(message)
-
-        read_spec()
-    return dag

@@ -77,6 +77,22 @@ class PlanOperator(PbgOperator):
             raise AirflowRescheduleException(now + WAIT) from None  # type: ignore[no-untyped-call]
 
 
+def snapshot_of(context: Context) -> str:
+    """Return the snapshot of a partition key or form.
+
+    Raises:
+        AirflowFailException: there is neither.
+    """
+    return _snapshot(context["dag_run"].partition_key, context["params"])
+
+
+def _snapshot(partition_key: str | None, params: Mapping[str, Any]) -> str:
+    snapshot = partition_key or params["snapshot"]
+    if not snapshot:
+        raise AirflowFailException("no snapshot: trigger the DAG with a partition key, or fill in snapshot in the form")
+    return str(snapshot)
+
+
 def plan_arguments(spec: str, partition_key: str | None, params: Mapping[str, Any]) -> list[str]:
     """Return the arguments of ``pbg plan``.
 
@@ -85,9 +101,7 @@ def plan_arguments(spec: str, partition_key: str | None, params: Mapping[str, An
     Raises:
         AirflowFailException: there is neither.
     """
-    snapshot = partition_key or params["snapshot"]
-    if not snapshot:
-        raise AirflowFailException("no snapshot: trigger the DAG with a partition key, or fill in snapshot in the form")
+    snapshot = _snapshot(partition_key, params)
     chosen = [(name, params[name]) for name in ADJUSTABLE if params[name] is not None]
     options = [f"--{name.replace('_', '-')}={value}" for name, value in chosen]
     return [spec, f"--snapshot={snapshot}", *options, *([] if params["publish"] else ["--no-publish"])]

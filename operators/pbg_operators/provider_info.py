@@ -33,6 +33,7 @@ def get_provider_info() -> dict[str, Any]:
                     "pbg_operators.train_job",
                     "pbg_operators.watch",
                     "pbg_operators.redo",
+                    "pbg_operators.tune",
                 ],
             }
         ],

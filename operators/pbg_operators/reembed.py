@@ -10,6 +10,7 @@ from airflow.sdk.exceptions import AirflowTimetableInvalid
 
 from pbg_operators.alerts import Alert, check_notifiers, deadline, on_failure
 from pbg_operators.assets import channel_asset, edges_asset, export_asset
+from pbg_operators.broken import broken_dag
 from pbg_operators.export import ExportOperator
 from pbg_operators.form import trigger_form
 from pbg_operators.gate import ApprovalGateOperator
@@ -20,6 +21,7 @@ from pbg_operators.scratch import SCRATCH, make_scratch, remove_scratch
 from pbg_operators.settings import DEFAULTS, apply
 from pbg_operators.task import PbgOperator
 from pbg_operators.train_job import PBGTrainJobOperator
+from pbg_operators.tune import tune_dag
 from pbg_operators.upkeep import upkeep_dags
 from pbg_operators.xcom import pulled, pulled_if_any, template
 from pbg_tasks.config import load_graph_spec
@@ -77,7 +79,20 @@ def build_dags_of(spec_path: Path) -> list[DAG]:
     dags = [_reembed(spec, spec_path, f"reembed_{spec.graph}", timetable, paused=False)]
     if spec.nights.calendar is not None:
         dags.append(_reembed(spec, spec_path, f"nightly_{spec.graph}", _timetable(spec.nights.calendar, spec_path)))
-    return [apply(spec, dag, spec_path) for dag in (*dags, *upkeep_dags(spec, spec_path))]
+    return [apply(spec, dag, spec_path) for dag in (*dags, *upkeep_dags(spec, spec_path), *_search(spec, spec_path))]
+
+
+def _search(spec: GraphSpec, spec_path: Path) -> list[DAG]:
+    """Make the DAG of the spec's search, if it has one.
+
+    The nights do not need it, so a wrong space breaks this DAG alone.
+    """
+    if spec.tune is None:
+        return []
+    try:
+        return [tune_dag(spec, spec_path)]
+    except ConfigError as error:
+        return [broken_dag(spec_path, str(error), f"tune_{spec.graph}")]
 
 
 def _timetable(calendar: Calendar, spec_path: Path) -> CronPartitionTimetable:

@@ -44,17 +44,25 @@ def apply(spec: GraphSpec, dag: DAG, spec_path: Path) -> DAG:
             executor, for which it would drop all DAGs of the file.
     """
     for task in dag.tasks:
+        if hasattr(task, "partial_kwargs"):  # a mapped task gets its settings when it is made
+            continue
         name = EXPORTS if task.task_id.startswith(f"{EXPORTS}.") else task.task_id.rpartition(".")[2]
-        settings = spec.airflow.of(name)
+        settings = settings_of(spec, name, spec_path)
         if name in LIGHT and not _waits(task, name):
             settings = {"execution_timeout": LIGHT_TIMEOUT} | settings
-        if executor := settings.get("executor"):
-            _check_executor(executor, spec_path)
-        if pod := settings.get("executor_config", {}).get("pod_override"):
-            settings["executor_config"] = settings["executor_config"] | {"pod_override": _pod(pod, spec_path)}
         for key, value in settings.items():
             setattr(task, key, value)
     return dag
+
+
+def settings_of(spec: GraphSpec, name: str, spec_path: Path) -> dict[str, Any]:
+    """Return a task's settings by the spec; raises as ``apply`` does."""
+    settings = spec.airflow.of(name)
+    if executor := settings.get("executor"):
+        _check_executor(executor, spec_path)
+    if pod := settings.get("executor_config", {}).get("pod_override"):
+        settings["executor_config"] = settings["executor_config"] | {"pod_override": _pod(pod, spec_path)}
+    return settings
 
 
 def _waits(task: object, name: str) -> bool:

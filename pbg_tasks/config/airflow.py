@@ -20,11 +20,15 @@ TOGETHER = {
     "finish": ("preserve", "eval", "drift", "gate", "publish"),
 }
 """Commands that do several tasks in one process, and these tasks."""
-HEAVY = ("plan", "validate", "partition", "bucket", "train", "eval", *TOGETHER, "redo_from_a_day", EXPORTS)
+HEAVY = (
+    *("plan", "validate", "partition", "bucket", "train", "eval", *TOGETHER, "redo_from_a_day", EXPORTS),
+    *("tune_start", "tune_prepare", "tune_trial"),
+)
 """Tasks whose time and memory grow with the graph."""
 LIGHT = (
     *("make_scratch", "preserve", "drift", "gate", "publish", "summary", "report", "remove_scratch"),
     *("wait_for_snapshots", "remember", "roll_back_and_forward", "remove_what_nothing_needs"),
+    *("tune_select", "tune_finish"),
 )
 
 Text = Annotated[str, Field(min_length=1)]

@@ -217,6 +217,16 @@ class RefusedSnapshot(TypedDict):
     reason: str
 
 
+class SearchRow(TypedDict):
+    """Search of hyper-parameters on a snapshot."""
+
+    snapshot: str
+    run: str
+    search: str
+    begun: float | None
+    finished: bool
+
+
 class HistoryDocument(TypedDict):
     """Page of a channel."""
 
@@ -228,6 +238,7 @@ class HistoryDocument(TypedDict):
     nights: list[Night]
     refused: list[RefusedSnapshot]
     left_out: int
+    searches: list[SearchRow]
 
 
 Verdict = Literal["same", "better", "worse"]

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pbg_tasks.config import RunSpec
     from pbg_tasks.config.night_results import NightResults
     from pbg_tasks.publish import Release
-    from pbg_tasks.report.documents import Decided
+    from pbg_tasks.report.documents import Decided, SearchRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,7 @@ class GraphFacts:
         refused: reasons why snapshots were refused or skipped, by snapshot.
         reported: ids of the runs that have a page.
         left_out: number of older runs that are not among ``runs``.
+        searches: of hyper-parameters, the newest first; their runs are not among ``runs``.
     """
 
     graph: str
@@ -80,3 +81,4 @@ class GraphFacts:
     refused: Mapping[str, str]
     reported: frozenset[str] = frozenset()
     left_out: int = 0
+    searches: Sequence[SearchRow] = ()

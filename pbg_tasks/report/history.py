@@ -34,6 +34,7 @@ def history_document(graph: GraphFacts) -> HistoryDocument:
         "nights": sorted(nights, key=lambda night: (snapshot_order(night["snapshot"]), night["planned"] or 0.0)),
         "refused": [{"snapshot": key, "reason": graph.refused[key]} for key in sorted(without, key=snapshot_order)],
         "left_out": graph.left_out,
+        "searches": [*graph.searches],
     }
 
 

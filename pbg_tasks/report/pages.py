@@ -50,6 +50,7 @@ class Links:
         compare: address of the form that compares any two runs.
         lookup: address of the neighbour look-up.
         live: address from which a page loads updates.
+        search: page of a search, whose id ``{search}`` stands for.
     """
 
     assets: str
@@ -59,10 +60,17 @@ class Links:
     compare: str | None = None
     lookup: str | None = None
     live: str | None = None
+    search: str | None = None
 
     def of_run(self, run: str) -> str | None:
         """Return the address of a run's page."""
         return self.run.replace("{run}", quote(run, safe="")) if self.run is not None else None
+
+    def of_search(self, run: str, search: str) -> str | None:
+        """Return the address of a search's page."""
+        if self.search is None:
+            return None
+        return self.search.replace("{run}", quote(run, safe="")).replace("{search}", quote(search, safe=""))
 
 
 def render(document: Mapping[str, object], links: Links) -> str:

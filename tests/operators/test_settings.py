@@ -22,6 +22,7 @@ NIGHTS = {
     "collect": {},
     "watch": {"complete": "settled"},
 }
+TUNE = {"space": {"model.lr": [0.1, 0.2]}}
 
 
 @pytest.fixture
@@ -31,9 +32,8 @@ def tasks(tmp_path):
     def build(airflow, **keys):
         path = tmp_path / "graph.yaml"
         exports = {"exports": [{"format": "npy"}, {"format": "tsv", "name": "text"}]}
-        path.write_text(
-            yaml.safe_dump(small_spec(tmp_path, "g") | {"nights": NIGHTS, "airflow": airflow} | exports | keys)
-        )
+        spec = small_spec(tmp_path, "g") | {"nights": NIGHTS, "tune": TUNE, "airflow": airflow}
+        path.write_text(yaml.safe_dump(spec | exports | keys))
         return {f"{dag.dag_id}.{task.task_id}": task for dag in build_dags_of(path) for task in dag.tasks}
 
     return build

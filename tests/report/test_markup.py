@@ -47,7 +47,7 @@ FOUND = """() => ({
     .map((link) => link.getAttribute("href") ?? link.getAttribute("xlink:href") ?? "")
     .map((address) => new URL(address, location)).filter((address) => address.origin !== location.origin).map(String),
 })"""
-LEAST = {"run": 40, "history": 9, "comparison": 15, "lookup": 5, "message": 2, "graphs": 1}
+LEAST = {"run": 40, "history": 9, "comparison": 15, "lookup": 5, "message": 2, "graphs": 1, "tune": 10}
 """Lower bound on the kinds of texts with markup on each page, so that the pages stay tested."""
 
 
@@ -57,12 +57,25 @@ def documents(nights):
     first, second = (run_document(read_run(nights.run(day))) for day in DAYS[:2])
     lookup = {"graph": "toy", "entity": "e1", "types": ["n", "m"], "type": "n", "releases": [1], "release": 1, "k": 3}
     lookup |= {"comparator": "l2", "answers": [{"name": "e2", "score": 0.5}], "problem": "none"}
+    row = {"rank": 1, "trial": "t", "changes": {"n": "dot"}, "mrr": 0.5, "low": 0.4, "high": 0.6, "metric": 0.5}
+    row |= {"epochs": 4, "rung": 0, "seconds": 1.5, "continued": 0, "state": "best", "reason": "because"}
+    searched = {
+        "kind": "tune",
+        "graph": "toy",
+        "snapshot": "d1",
+        "store": "s",
+        "run": "r",
+        "search": "s",
+        "metric": "m",
+    }
+    searched |= {"keys": ["n"], "epochs": [1, 4], "decided": 2, "rows": [row], "best": "t", "alike": 1, "patch": "a: 1"}
     return {
         "run": second,
         "history": history_document(read_graph("toy", Channel(nights.store, "production"))),
         "comparison": comparison_document(first, second),
         "lookup": lookup | {"kind": "lookup"},
         "message": {"kind": "message", "graph": "", "title": "title", "text": "text"},
+        "tune": searched,
         "graphs": {"kind": "graphs", "graph": "", "dags": [{"name": "reembed_toy", "href": "dags/reembed_toy"}]},
     }
 

@@ -16,8 +16,8 @@ from pbg_tasks.config.tune_space import read_patch
 from pbg_tasks.errors import ConfigError, QualityGateError
 from pbg_tasks.report.tune import table
 from pbg_tasks.tasks.nightly.chain import run_together
+from pbg_tasks.tasks.search import SearchContext, searches
 from pbg_tasks.tasks.tuning import trial as trial_module
-from pbg_tasks.tasks.tuning.search import SearchContext, searches
 from pbg_tasks.tasks.tuning.steps import finish, select, start
 from pbg_tasks.tasks.tuning.tune import trial, tune
 from tests.tasks.conftest import ring, workplace

@@ -24,13 +24,14 @@ from pbg_tasks.report.documents import RunDocument
 from pbg_tasks.report.neighbours import Neighbourhood
 from pbg_tasks.storage import LocalStore, open_store
 from pbg_tasks.tasks.context import RunContext
+from pbg_tasks.tasks.search import SearchContext, read_search
 from pbg_tasks.tasks.view.report import read_graph, read_run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pbg_operators.plugin.database import Planned
-    from pbg_tasks.report.documents import ComparisonDocument, HistoryDocument
+    from pbg_tasks.report.documents import ComparisonDocument, HistoryDocument, TuneDocument
     from pbg_tasks.storage import Store
 
 CONN_ID = "pbg_s3"
@@ -82,6 +83,7 @@ class Pages:
         self._stores: Recent[Store] = Recent(16)
         self._runs: Recent[VersionedRun] = Recent(128)
         self._histories: Recent[HistoryDocument] = Recent(128)
+        self._searches: Recent[TuneDocument] = Recent(32)
         self._neighbourhoods: Recent[Neighbourhood] = Recent(2)
 
     def own(self, planned: Sequence[Planned]) -> str:
@@ -147,6 +149,19 @@ class Pages:
             (run.store.url, graph.channel, graph.graph),
             lambda: history_document(read_graph(graph.graph, Channel(run.store, graph.channel), reported=True)),
             lambda _: HISTORY_SECONDS,
+        )
+
+    def search(self, url: str, run_id: str, search: str) -> TuneDocument:
+        """Return the document of a search of the same graph.
+
+        Raises:
+            PbgError: there is no such run or search, or it is another graph's.
+        """
+        graph, run = self._opened(url).spec.graph.graph, self._opened(beside(url, run_id))
+        if run.spec.graph.graph != graph:
+            raise ConfigError(f"{run_id!r} is not a run of graph {graph!r}")
+        return self._searches.get(
+            (run.url, search), lambda: read_search(SearchContext.within(run, search)), lambda _: HISTORY_SECONDS
         )
 
     def comparison(self, url: str, left: str, right: str) -> ComparisonDocument:

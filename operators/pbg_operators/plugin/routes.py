@@ -37,6 +37,7 @@ Answer = TypeVar("Answer")
 DagId = Annotated[str, Path(max_length=250, pattern=r"^[\w.\-]+$")]
 DagRunId = Annotated[str, Path(max_length=250, pattern=r"^[\w.~:+\-]+$")]
 RunId = Annotated[str, Path(pattern=RUN_ID)]
+SearchId = Annotated[str, Path(pattern=r"^[0-9a-f]{12}$")]
 OtherRunId = Annotated[str, Query(pattern=RUN_ID)]
 
 
@@ -126,6 +127,13 @@ async def live(
     return JSONResponse({"version": version, "finished": document["state"] != "running", "sections": sections})
 
 
+@of_dag.get("/nights/{run}/searches/{search}")
+async def search(request: Request, dag_id: DagId, run: RunId, search: SearchId, reader: ReaderDep) -> Response:
+    """Show a search of hyper-parameters on a run of the graph."""
+    document = await reader.read(lambda: reader.pages.search(_last(reader, dag_id), run, search))
+    return page(document, _links(request, dag_id))
+
+
 @of_dag.get("/compare")
 async def compare(request: Request, dag_id: DagId, left: OtherRunId, right: OtherRunId, reader: ReaderDep) -> Response:
     """Show two runs side by side."""
@@ -187,4 +195,5 @@ def _links(request: Request, dag_id: str, run: VersionedRun | None = None) -> Li
         compare=f"{dag}/compare",
         lookup=f"{dag}/neighbours",
         live=news,
+        search=f"{dag}/nights/{{run}}/searches/{{search}}",
     )

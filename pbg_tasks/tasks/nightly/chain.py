@@ -71,7 +71,7 @@ def run_chain(spec: Path, snapshot: str, **options: Any) -> Summary:  # noqa: AN
             run_task(name, url)
         _export(url)
     finally:
-        _report(url)
+        write_pages(url)
     return show(url)
 
 
@@ -84,7 +84,7 @@ def _export(url: str) -> None:
             export_release(url, export.name)
 
 
-def _report(url: str) -> None:
+def write_pages(url: str) -> None:
     """Write the pages of a run, however it ended.
 
     A failure to write them is reported and does not make the run fail.

@@ -9,19 +9,14 @@ from pbg_tasks.config.results import PlanResult
 from pbg_tasks.config.tune_space import BASE, require_tunable
 from pbg_tasks.errors import ConfigError
 from pbg_tasks.progress import say
-from pbg_tasks.report.tune import tune_document
-from pbg_tasks.storage.parallel import in_parallel
 from pbg_tasks.tasks.context import RunContext
-from pbg_tasks.tasks.tuning.search import PATCH, SearchContext, described
+from pbg_tasks.tasks.search import PATCH, SearchContext, described, read_search
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from pbg_tasks.config.tune_results import Outcome
     from pbg_tasks.report.documents import TuneDocument
-
-_THREADS = 8
 
 
 class Started(TypedDict):
@@ -86,39 +81,6 @@ def finish(url: str, search_id: str) -> TuneDocument:
         raise ConfigError(f"{context.url}: an earlier rung is not decided; run `pbg tune` again")
     context.run.store.put(context.key(PATCH), document["patch"].encode())
     return document
-
-
-def read_search(context: SearchContext) -> TuneDocument:
-    """Read everything that the page of a search shows."""
-    rungs = []
-    for number in range(len(context.search.epochs)):
-        if (decision := context.decision(number)) is None:
-            break
-        rungs.append(decision)
-
-    def outcomes(name: str) -> list[Outcome]:
-        found = []
-        for number in range(len(context.search.epochs)):
-            if number and (len(rungs) < number or name not in rungs[number - 1].kept):
-                break
-            if (outcome := context.outcome(name, number)) is None:
-                break
-            found.append(outcome)
-            if outcome.status != "finished":
-                break
-        return found
-
-    names = [each.trial for each in context.search.candidates]
-    return tune_document(
-        {
-            "run": context.run.run_id,
-            "store": context.run.store.url,
-            "search_id": context.id,
-            "search": context.search,
-            "rungs": rungs,
-            "outcomes": dict(zip(names, in_parallel(outcomes, names, _THREADS), strict=True)),
-        }
-    )
 
 
 def decide(context: SearchContext, rung: int, lost: Mapping[str, str]) -> None:

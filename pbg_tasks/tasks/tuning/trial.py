@@ -30,9 +30,9 @@ from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.files import open_directory
 from pbg_tasks.tasks.nightly.edge_buckets import EdgeBuckets
 from pbg_tasks.tasks.nightly.evaluate import hidden_entities
+from pbg_tasks.tasks.search import described
 from pbg_tasks.tasks.training.gang import TrainingTarget, train_here
 from pbg_tasks.tasks.training.train import job_of
-from pbg_tasks.tasks.tuning.search import described
 from pbg_tasks.train import partition_keys
 from pbg_tasks.train.engine.device import find_place
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pbg_tasks.config import ConfigSchema
     from pbg_tasks.evaluate.report import EvaluationReport
     from pbg_tasks.tasks.context import RunContext
-    from pbg_tasks.tasks.tuning.search import SearchContext
+    from pbg_tasks.tasks.search import SearchContext
 
 _FAULTS = (ConfigError, QualityGateError)
 """Errors that are a candidate's own: a contradiction of its values, or a training that diverged."""

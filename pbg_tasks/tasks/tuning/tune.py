@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, TypedDict
 
 from pbg_tasks.errors import ConflictError, ResourceError
 from pbg_tasks.progress import human_seconds, say
-from pbg_tasks.tasks.nightly.chain import run_together
-from pbg_tasks.tasks.tuning.search import SearchContext
+from pbg_tasks.tasks.nightly.chain import run_together, write_pages
+from pbg_tasks.tasks.search import SearchContext
 from pbg_tasks.tasks.tuning.steps import decide, finish, start
 from pbg_tasks.tasks.tuning.trial import try_candidate
 
@@ -63,9 +63,12 @@ def tune(
     run_together("prepare", begun["run"])
     context = SearchContext.open(begun["run"], begun["search"])
     pace = _Pace(context)
-    for rung in range(begun["rungs"]):
-        _climb(context, rung, pace)
-    document = finish(begun["run"], begun["search"])
+    try:
+        for rung in range(begun["rungs"]):
+            _climb(context, rung, pace)
+        document = finish(begun["run"], begun["search"])
+    finally:
+        write_pages(begun["run"])
     if out is not None and document["patch"] is not None:
         out.write_text(document["patch"], encoding="utf-8")
         say(f"tune: the best values are in {out}; `pbg run {spec} --patch {out}` uses them")

@@ -25,6 +25,7 @@ from pbg_tasks.storage import open_store
 from pbg_tasks.storage.parallel import in_parallel
 from pbg_tasks.tasks.approval import decisions
 from pbg_tasks.tasks.context import CHAIN, RunContext
+from pbg_tasks.tasks.search import FOLDER, PATCH, SEARCH, SearchContext, read_search, searches
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from pbg_tasks.checkpoint import ObjectRecord
     from pbg_tasks.config.graph import GraphSpec
     from pbg_tasks.config.results import PreserveResult
-    from pbg_tasks.report.documents import Decided
+    from pbg_tasks.report.documents import Decided, SearchRow
     from pbg_tasks.storage import ObjectInfo, Store
 
 STATS_BYTES = 32 << 20
@@ -43,6 +44,7 @@ THREADS = 16
 ASSETS = "report/_assets"
 PAGE = "report/index.html"
 COMPARISON = "report/comparison.html"
+SEARCH_PAGE = "report/search-{search}.html"
 
 
 class Reported(TypedDict):
@@ -71,7 +73,7 @@ def report(url: str) -> Reported:
     """
     run = RunContext.open(url)
     _write_assets(run.store)
-    pages = _write_run(run)
+    pages = [*_write_run(run), *_write_searches(run)]
     channel = Channel(run.store, run.spec.graph.channel)
     pages.append(_write_history(run.spec.graph, channel))
     say(f"report: {run.url}/{PAGE}")
@@ -92,7 +94,7 @@ def report_graph(spec: Path) -> ReportedGraph:
     pages = []
     for run in runs:
         try:
-            pages += _write_run(run)
+            pages += [*_write_run(run), *_write_searches(run)]
         except FormatError as error:  # the page of the channel shows it too
             say(f"warning: the pages of this run were not written: {error}")
     pages.append(_write_history(graph, channel))
@@ -134,6 +136,9 @@ def read_graph(graph: str, channel: Channel, *, reported: bool = False) -> Graph
     store = channel.store
     objects = list(store.list("runs/"))
     runs = _runs(channel, graph, objects)
+    listed_searches = _searches({run.run_id: run.spec.snapshot for run in runs}, objects)
+    searched = {search["run"] for search in listed_searches}
+    runs = [run for run in runs if run.run_id not in searched]
     planned = {info.key: info.modified for info in objects}
     refused = skipped(channel)
 
@@ -166,12 +171,37 @@ def read_graph(graph: str, channel: Channel, *, reported: bool = False) -> Graph
             info.key.split("/")[1] for info in objects if info.key.endswith(f"/{RunLayout.spec if reported else PAGE}")
         ),
         left_out=len(runs[SHOWN_RUNS:]),
+        searches=listed_searches,
     )
 
 
 def read_results(run: RunContext, *, threads: int = len(CHAIN)) -> NightResults:
     """Read the results of finished tasks, several at a time."""
     return NightResults.of(in_parallel(run.find, SHAPES.values(), threads))
+
+
+def _searches(snapshots: Mapping[str, str], objects: Iterable[ObjectInfo]) -> list[SearchRow]:
+    """List the searches of some runs, the newest first.
+
+    Args:
+        snapshots: of the runs, by id.
+        objects: of all runs.
+    """
+    infos = {info.key: info for info in objects if info.key.split("/")[2:3] == [FOLDER]}
+    found: list[SearchRow] = []
+    for key, info in infos.items():
+        _, run, _, search, name, *_ = [*key.split("/"), ""]
+        if key.count("/") == 4 and name == SEARCH and run in snapshots:  # noqa: PLR2004 - runs/{run}/tune/{search}/
+            found.append(
+                {
+                    "snapshot": snapshots[run],
+                    "run": run,
+                    "search": search,
+                    "begun": info.modified,
+                    "finished": f"runs/{run}/{FOLDER}/{search}/{PATCH}" in infos,
+                }
+            )
+    return sorted(found, key=lambda each: -(each["begun"] or 0.0))
 
 
 def _runs(channel: Channel, graph: str, objects: Iterable[ObjectInfo]) -> list[RunContext]:
@@ -247,6 +277,16 @@ def _write_run(run: RunContext) -> list[str]:
     return [f"{run.url}/{name}" for name in pages]
 
 
+def _write_searches(run: RunContext) -> list[str]:
+    """Write the pages of the searches on a run."""
+    names = {each.id: SEARCH_PAGE.format(search=each.id) for each in searches(run)}
+    links = Links(assets=f"../../../{ASSETS}", history=f"../../../report/{run.spec.graph.channel}/index.html")
+    for search, name in names.items():
+        page = render(read_search(SearchContext.within(run, search)), links)
+        run.store.put(run.key(name), page.encode())
+    return [f"{run.url}/{name}" for name in names.values()]
+
+
 def before_it(run: RunContext) -> RunContext | None:
     """Open the run that made the release a run continues.
 
@@ -264,7 +304,12 @@ def before_it(run: RunContext) -> RunContext | None:
 def _write_history(graph: GraphSpec, channel: Channel) -> str:
     facts = read_graph(graph.graph, channel)
     key = f"report/{channel.name}/index.html"
-    links = Links(assets="../_assets", history="index.html", run="../../runs/{run}/report/index.html")
+    links = Links(
+        assets="../_assets",
+        history="index.html",
+        run="../../runs/{run}/report/index.html",
+        search=f"../../runs/{{run}}/{SEARCH_PAGE}",
+    )
     channel.store.put(key, render(history_document(facts), links).encode())
     return f"{channel.store.url}/{key}"
 

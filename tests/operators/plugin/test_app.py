@@ -32,6 +32,7 @@ PATHS = (
     "/dags/reembed_x/runs/manual__1",
     f"/dags/reembed_x/nights/{RUN}",
     f"/dags/reembed_x/nights/{RUN}/live",
+    f"/dags/reembed_x/nights/{RUN}/searches/0123456789ab",
     f"/dags/reembed_x/compare?left={RUN}&right={RUN}",
     "/dags/reembed_x/neighbours?entity=a",
 )
@@ -53,6 +54,7 @@ def test_every_address_is_tested(client):
     routes = {route.path for route in client.app.routes}
     shown = {path.partition("?")[0].replace(RUN, "{run}") for path in PATHS}
     shown = {path.replace("reembed_x", "{dag_id}").replace("manual__1", "{run_id}") for path in shown}
+    shown = {path.replace("0123456789ab", "{search}") for path in shown}
     assert routes == {path.replace("report.css", "{name}") for path in shown}
     assert {method for route in client.app.routes for method in route.methods} == {"GET"}
 

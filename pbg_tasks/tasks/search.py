@@ -15,6 +15,8 @@ from pbg_tasks.config.base import Frozen, digest
 from pbg_tasks.config.tune_results import Outcome, Rung, Search, TriedCandidate
 from pbg_tasks.config.tune_space import candidates, rung_epochs
 from pbg_tasks.errors import ConfigError, ConflictError, NotFoundError, QualityGateError
+from pbg_tasks.report.tune import tune_document
+from pbg_tasks.storage.parallel import in_parallel
 from pbg_tasks.tasks.context import RunContext
 
 if TYPE_CHECKING:
@@ -22,12 +24,14 @@ if TYPE_CHECKING:
 
     from pbg_tasks.config import GraphSpec
     from pbg_tasks.config.tune import Tune
+    from pbg_tasks.report.documents import TuneDocument
 
 Document = TypeVar("Document", bound=Frozen)
 FOLDER = "tune"
 """Folder of the searches below a run."""
 SEARCH = "search.json"
 PATCH = "best.yaml"
+_THREADS = 8
 _ID = re.compile(r"[0-9a-f]{12}")
 
 
@@ -183,6 +187,39 @@ def searches(run: RunContext) -> list[SearchContext]:
     begun = [info for info in run.store.list(f"{run.key(FOLDER)}/") if pattern.fullmatch(info.key)]
     begun.sort(key=lambda info: -(info.modified or 0.0))
     return [SearchContext.within(run, info.key.split("/")[3]) for info in begun]
+
+
+def read_search(context: SearchContext) -> TuneDocument:
+    """Read everything that the page of a search shows."""
+    rungs = []
+    for number in range(len(context.search.epochs)):
+        if (decision := context.decision(number)) is None:
+            break
+        rungs.append(decision)
+
+    def outcomes(name: str) -> list[Outcome]:
+        found = []
+        for number in range(len(context.search.epochs)):
+            if number and (len(rungs) < number or name not in rungs[number - 1].kept):
+                break
+            if (outcome := context.outcome(name, number)) is None:
+                break
+            found.append(outcome)
+            if outcome.status != "finished":
+                break
+        return found
+
+    names = [each.trial for each in context.search.candidates]
+    return tune_document(
+        {
+            "run": context.run.run_id,
+            "store": context.run.store.url,
+            "search_id": context.id,
+            "search": context.search,
+            "rungs": rungs,
+            "outcomes": dict(zip(names, in_parallel(outcomes, names, _THREADS), strict=True)),
+        }
+    )
 
 
 def described(changes: Mapping[str, object]) -> str:

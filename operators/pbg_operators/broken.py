@@ -1,0 +1,36 @@
+"""DAG that shows the error of a graph spec."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow.sdk import DAG, task
+from airflow.sdk.exceptions import AirflowFailException
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def broken_dag(path: Path, message: str, dag_id: str | None = None) -> DAG:
+    """Make the DAG of a spec that cannot be run.
+
+    Args:
+        path: of the spec.
+        message: of its error.
+        dag_id: of a DAG beside the nights that the spec cannot have; None: it has no DAG at all.
+    """
+    stem = "".join(letter if letter.isalnum() or letter in "_.-" else "_" for letter in path.stem)
+    with DAG(
+        dag_id=dag_id or f"broken_{stem}",
+        description=message,
+        doc_md=f"**{path.name} is not a graph spec that can be run.**\n\n```\n{message}\n```\n",
+        schedule=None,
+        tags=[*([] if dag_id else ["reembed"]), "broken"],
+    ) as dag:
+
+        @task(retries=0)
+        def read_spec() -> None:
+            raise AirflowFailException(message)
+
+        read_spec()
+    return dag

@@ -1,0 +1,135 @@
+"""DAG ``tune_{graph}``, with a mapped task for each candidate."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import DAG, TaskGroup, TriggerRule, chain, task
+
+from pbg_operators.alerts import on_failure
+from pbg_operators.form import tune_form
+from pbg_operators.plan import snapshot_of
+from pbg_operators.report import ReportOperator
+from pbg_operators.scratch import SCRATCH, make_scratch, remove_scratch
+from pbg_operators.settings import DEFAULTS, settings_of
+from pbg_operators.task import GraphOperator, PbgOperator, check_arguments
+from pbg_operators.xcom import template
+from pbg_tasks.config.tune_space import require_tunable, rung_epochs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from airflow.sdk import Context
+
+    from pbg_tasks.config import GraphSpec
+
+START, PREPARE, SELECT, TRIAL, FINISH = "tune_start", "tune_prepare", "tune_select", "tune_trial", "tune_finish"
+RUN, SEARCH = (template(f"ti.xcom_pull(task_ids='{START}')[{key!r}]") for key in ("run", "search"))
+
+
+class TuneStartOperator(GraphOperator):
+    """Run ``pbg tune-start`` for the snapshot of the partition key or form.
+
+    Args:
+        spec: path of the graph spec.
+    """
+
+    overwrite_rtif_after_execution = True  # the task's page then shows the arguments, which are known only after it
+
+    def __init__(self, *, spec: str, **kwargs: Any) -> None:  # noqa: ANN401 - PbgOperator's own arguments
+        super().__init__(command="tune-start", **kwargs)
+        self.spec = spec
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Plan the shared run, and store the search.
+
+        Raises:
+            AirflowFailException: there is no snapshot, the space is wrong, or a field of the form holds credentials.
+        """
+        accepted = context["params"]["accept_data"]
+        self.arguments = [self.spec, f"--snapshot={snapshot_of(context)}"]
+        self.arguments += [f"--accept-data={accepted}"] if accepted else []
+        check_arguments(self.arguments)
+        return super().execute(context)
+
+
+class TuneOperator(PbgOperator):
+    """Run a step of a search; the first argument is a run."""
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Run the step; fails as ``PbgOperator`` does."""
+        environment = self._environment()
+        self._show_link(context, self.arguments[0], environment)
+        return self._run(environment, self.command, self.arguments)
+
+
+class TuneSelectOperator(TuneOperator):
+    """Run ``pbg tune-select``; return the arguments of each candidate's task."""
+
+    def execute(self, context: Context) -> list[list[str]]:  # type: ignore[override]
+        """Decide the rung before, and list the candidates of this one.
+
+        Raises:
+            AirflowFailException: no candidate of the rung before has a result.
+        """
+        found = super().execute(context)
+        return [[found["run"], found["search"], trial, str(found["rung"])] for trial in found["trials"]]
+
+
+def tune_dag(spec: GraphSpec, spec_path: Path) -> DAG:
+    """Make the DAG of a spec's search.
+
+    A candidate whose task fails for good loses; the search goes on without it.
+
+    Raises:
+        ConfigError: keys of the space are wrong.
+    """
+    search = require_tunable(spec, source=str(spec_path))
+    with DAG(
+        dag_id=f"tune_{spec.graph}",
+        description=f"Search hyper-parameters of graph {spec.graph} on one snapshot",
+        schedule=None,
+        catchup=False,
+        default_args=DEFAULTS,
+        max_active_runs=1,
+        params=tune_form(spec),
+        tags=["tune", spec.graph],
+        **on_failure(spec),
+    ) as dag:
+        start = TuneStartOperator(task_id=START, spec=str(spec_path.resolve()), scratch=SCRATCH)
+        prepare = PbgOperator(task_id=PREPARE, command="prepare", arguments=[RUN], scratch=SCRATCH)
+        begin, end = task(make_scratch)().as_setup(), task(remove_scratch)().as_teardown()
+        before: Any = prepare
+        for rung in range(len(rung_epochs(spec, search))):
+            with TaskGroup(f"rung_{rung}", tooltip="Candidates that train the same number of epochs"):
+                select = TuneSelectOperator(
+                    task_id=SELECT,
+                    command="tune-select",
+                    arguments=[RUN, SEARCH, str(rung)],
+                    scratch=SCRATCH,
+                    trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS if rung else TriggerRule.ALL_SUCCESS,
+                )
+                trial = TuneOperator.partial(
+                    task_id=TRIAL,
+                    command="tune-trial",
+                    scratch=SCRATCH,
+                    max_active_tis_per_dagrun=search.parallel,
+                    map_index_template="{{ task.arguments[2] }}",
+                    **settings_of(spec, TRIAL, spec_path),
+                ).expand(arguments=select.output)
+            chain(before, select, trial)
+            before = trial
+        finish = TuneOperator(
+            task_id=FINISH,
+            command="tune-finish",
+            arguments=[RUN, SEARCH],
+            scratch=SCRATCH,
+            trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS,
+        )
+        chain(begin, start, prepare)
+        report = ReportOperator(task_id="report", arguments=[RUN], scratch=SCRATCH)
+        report.trigger_rule = TriggerRule.ALL_SUCCESS  # else its success would hide a search that failed
+        chain(before, finish, report, end)
+        begin >> end  # makes them a pair: the teardown follows this setup
+        dag.add_result(finish.output)
+    return dag

@@ -1,0 +1,91 @@
+"""The DAG of a search, parsed and run by Airflow."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import pytest
+import yaml
+from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
+from airflow.serialization.serialized_objects import DagSerialization
+
+from pbg_operators.reembed import build_dags_of
+from tests.dags.parsed import DAGS
+from tests.operators.specs import small_spec
+from tests.tasks.conftest import ring
+
+TUNE = {"space": {"model.lr": [0.1, 1e30]}, "halving": {"eta": 2, "rungs": 2}}
+
+
+def dags_of(tmp_path, tune, **keys):
+    path = tmp_path / "graph.yaml"
+    path.write_text(yaml.safe_dump(small_spec(tmp_path, "g") | {"tune": tune} | keys))
+    return {dag.dag_id: dag for dag in build_dags_of(path)}
+
+
+def test_only_graph_with_search_has_dag(tmp_path):
+    assert "tune_g" not in dags_of(tmp_path, None)
+    dag = dags_of(tmp_path, TUNE)["tune_g"]
+    assert dag.schedule is None
+    order = [task.task_id for task in dag.topological_sort()]
+    rungs = [f"rung_{rung}.{name}" for rung in (0, 1) for name in ("tune_select", "tune_trial")]
+    assert order == ["make_scratch", "tune_start", "tune_prepare", *rungs, "tune_finish", "report", "remove_scratch"]
+    again = DagSerialization.from_dict(json.loads(json.dumps(DagSerialization.to_dict(dag))))
+    assert set(again.task_ids) == set(order)
+
+
+def test_mapped_tasks_have_settings_of_spec(tmp_path):
+    airflow = {"heavy": {"execution_timeout": "02:00:00"}, "tasks": {"tune_trial": {"retries": 7, "pool": "gpu"}}}
+    dag = dags_of(tmp_path, TUNE | {"parallel": 3}, airflow=airflow)["tune_g"]
+    trial = dag.get_task("rung_1.tune_trial")
+    assert (trial.retries, trial.pool, trial.max_active_tis_per_dagrun) == (7, "gpu", 3)
+    assert trial.execution_timeout == timedelta(hours=2)
+    assert dag.get_task("rung_0.tune_select").execution_timeout == timedelta(hours=1)
+    assert dag.get_task("tune_start").retries == 2
+
+
+def test_wrong_space_breaks_search_only(tmp_path):
+    dags = dags_of(tmp_path, {"space": {"model.lrr": [1, 2]}})
+    assert set(dags) == {"reembed_g", "drill_g", "tune_g"}
+    assert "tune.space.model.lrr: 1: unknown key" in dags["tune_g"].description
+    assert [task.task_id for task in dags["tune_g"].tasks] == ["read_spec"]
+
+
+@pytest.fixture
+def searching(tmp_path, monkeypatch):
+    """The DAG in Airflow's database, of a graph with a snapshot."""
+    from airflow.models.dagbundle import DagBundleModel
+    from airflow.utils.db import initdb
+    from airflow.utils.session import create_session
+
+    (tmp_path / "graphs").mkdir()
+    monkeypatch.setenv("PBG_GRAPHS", str(tmp_path / "graphs"))
+    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))
+    rows = ["lhs\trel\trhs", *(f"{lhs}\tlikes\t{rhs}" for lhs, _, rhs in ring(60))]
+    (tmp_path / "d1.tsv").write_text("\n".join(rows) + "\n")
+    spec = small_spec(tmp_path, "searching") | {"tune": TUNE, "split": {"valid": 0.2, "test": 0.1}}
+    spec["snapshots"] = {"location": f"{tmp_path}/{{snapshot}}.tsv", "format": "tsv"}
+    (tmp_path / "graphs" / "searching.yaml").write_text(yaml.safe_dump(spec))
+    bag = DagBag(DAGS)
+    initdb()
+    with create_session() as session:
+        session.merge(DagBundleModel(name="tests"))
+    sync_bag_to_db(bag, bundle_name="tests", bundle_version="1")
+    return bag.dags["tune_searching"]
+
+
+def test_search_runs_in_airflow(searching, tmp_path):
+    """A diverged candidate loses, and the other one goes on."""
+    run = searching.test(run_conf={"snapshot": "d1"})
+    states = {(each.task_id, each.map_index): each.state for each in run.get_task_instances()}
+    assert {*states.values(), run.state} == {"success"}
+    assert {key for key in states if key[0].endswith("tune_trial")} == {
+        ("rung_0.tune_trial", 0),
+        ("rung_0.tune_trial", 1),
+        ("rung_1.tune_trial", 0),
+    }
+    (patch,) = tmp_path.glob("store/searching/runs/*/tune/*/best.yaml")
+    assert "model.lr: 0.1" in patch.read_text()
+    assert list(tmp_path.glob("store/searching/runs/*/report/search-*.html"))
+    assert not list((tmp_path / "scratch").rglob("*.h5"))
