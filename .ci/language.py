@@ -1,11 +1,9 @@
 """Language check of docstrings, comments, documents, tests and commits.
 
-    make lint                          # every file against the baseline, and the commits since the rule
+    make lint                          # every file, and the commits since the rule
     python .ci/language.py FILE ...    # these files alone
-    python .ci/language.py --update    # after an improvement: lower the counts of the baseline
 
-CONTRIBUTING.md has the rules with examples. Older prose breaks them thousands of times, so the check is a ratchet: the
-baseline has a count for each file and rule, and a count may fall but never rise. A file that is not listed has none.
+CONTRIBUTING.md has the rules with examples.
 """
 
 from __future__ import annotations
@@ -13,12 +11,10 @@ from __future__ import annotations
 import argparse
 import ast
 import io
-import json
 import re
 import subprocess
 import sys
 import tokenize
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -26,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-BASELINE = REPOSITORY / ".ci" / "language-baseline.json"
 ROOMS = ("pbg_tasks", "operators", "dags", "tests", "benchmarks", "examples", "docker", ".ci", "setup.py")
 DOCUMENTS = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/**/*.md")
 RULED_SINCE = "4c1a3809f4"
@@ -58,15 +53,13 @@ _PEOPLE = re.compile(r"who|whom", re.IGNORECASE)
 _PRAGMA = re.compile(r"#\s*(?:noqa|type:|pragma|ruff:|mypy:|fmt:|!)")
 _SUBJECT = re.compile(r"[a-z0-9][a-z0-9_./-]*(?:, [a-z0-9_./-]+)*: [a-z0-9`_]\S*(?: \S+)+")
 
-Counts = dict[str, dict[str, int]]
-
 
 class Finding(NamedTuple):
     """A place where a rule is broken.
 
     Attributes:
         line: of the file, from 1.
-        rule: its name, as in the baseline.
+        rule: its name.
         text: the fault and its repair.
     """
 
@@ -159,58 +152,9 @@ def check_subject(subject: str) -> str | None:
     return None
 
 
-def count(findings: Mapping[str, list[Finding]]) -> Counts:
-    """Return the numbers of findings by file and rule, without zeros."""
-    counts = {path: dict(Counter(each.rule for each in found)) for path, found in findings.items()}
-    return {path: dict(sorted(rules.items())) for path, rules in sorted(counts.items()) if rules}
-
-
-def worse(findings: Mapping[str, list[Finding]], baseline: Counts) -> list[str]:
-    """Return lines about the files with more findings than the baseline allows."""
-    lines = []
-    for path, rules in count(findings).items():
-        for rule, number in rules.items():
-            allowed = baseline.get(path, {}).get(rule, 0)
-            if number > allowed:
-                lines.append(f"{path}: {rule}: {number} found, {allowed} allowed")
-                lines += [f"  {path}:{each.line}: {each.text}" for each in findings[path] if each.rule == rule]
-    return lines
-
-
-def total(counts: Counts) -> Counter[str]:
-    """Return the numbers of findings by rule."""
-    return sum((Counter(rules) for rules in counts.values()), Counter())
-
-
-def lowered(findings: Mapping[str, list[Finding]], baseline: Counts) -> Counts:
-    """Return the baseline for the present findings.
-
-    A listed file may have fewer than before. Files that are new may have those of files that are gone, so that a
-    rename takes its counts along.
-
-    Raises:
-        ValueError: a count rises.
-    """
-    counts = count(findings)
-    risen = worse({path: each for path, each in findings.items() if path in baseline}, baseline)
-    gone = total({path: rules for path, rules in baseline.items() if path not in findings})
-    new = total({path: rules for path, rules in counts.items() if path not in baseline})
-    risen += [f"new files: {rule}: {new[rule]} found, {gone[rule]} in files that are gone" for rule in new - gone]
-    if risen:
-        raise ValueError("the baseline may only shrink:\n" + "\n".join(risen))
-    return counts
-
-
-def write_baseline(path: Path, counts: Counts) -> None:
-    """Write a baseline, a line for each file, so that branches merge."""
-    lines = (f"{json.dumps(file)}: {json.dumps(rules)}" for file, rules in counts.items())
-    path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
-
-
-def read_baseline(path: Path) -> Counts:
-    """Read a baseline; empty where there is none."""
-    counts: Counts = json.loads(path.read_text()) if path.exists() else {}
-    return counts
+def failures(findings: Mapping[str, list[Finding]]) -> list[str]:
+    """Return a line for each finding."""
+    return [f"{path}:{each.line}: {each.rule}: {each.text}" for path, found in findings.items() for each in found]
 
 
 def files() -> list[Path]:
@@ -264,32 +208,21 @@ def main() -> int:
     """Check what the arguments name and return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="*", type=Path, help="all files and the commits where none is given")
-    parser.add_argument("--baseline", type=Path, default=BASELINE)
     parser.add_argument("--since", default=RULED_SINCE, help="check the subjects of the commits after this one")
     parser.add_argument("--message", type=Path, help="check the first line of this file as a subject, nothing else")
-    parser.add_argument("--update", action="store_true", help="lower the baseline to what is found")
     given = parser.parse_args()
     if given.message:
         fault = check_subject((given.message.read_text().splitlines() or [""])[0])
         if fault:
             print(f"language: the commit's subject: {fault}")
         return 1 if fault else 0
-    baseline = read_baseline(given.baseline)
     findings = check_files(checked(given.files) if given.files else files())
-    if given.update:
-        try:
-            write_baseline(given.baseline, lowered(findings, baseline) if baseline else count(findings))
-        except ValueError as error:
-            print(f"language: {error}")
-            return 1
-        baseline = read_baseline(given.baseline)
-    failing = worse(findings, baseline)
+    failing = failures(findings)
     if not given.files:
         failing += check_commits(given.since)
     for line in failing:
         print(f"language: {line}")
-    left = sum(total(count(findings)).values())
-    print(f"language: {len(findings)} files, {left} findings, {sum(total(baseline).values())} allowed by the baseline")
+    print(f"language: {len(findings)} files, {sum(map(len, findings.values()))} findings")
     return 1 if failing else 0
 
 
