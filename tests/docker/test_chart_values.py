@@ -1,0 +1,123 @@
+"""docker/kubernetes/values.yaml against the keys of the official Airflow chart.
+
+helm and the chart are not there where tests run, so nothing is rendered. ``CHART`` has the keys and types of those
+parts of the chart's values that the file uses, as ``chart/values.yaml`` and ``chart/values.schema.json`` of
+apache/airflow have them at commit 002e5532d7d55a375bbf71bd4e72d7e008635073 (chart 1.19, by default Airflow 3.0.5).
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.airflow_home import use_private_airflow
+
+use_private_airflow()
+
+DOCKER = Path(__file__).resolve().parents[2] / "docker"
+KUBERNETES = DOCKER / "kubernetes"
+IMAGE = {"repository": str, "tag": str, "digest": str, "pullPolicy": str}
+ACCOUNT = {"automountServiceAccountToken": bool, "create": bool, "name": str, "annotations": dict}
+CHART = {
+    "airflowVersion": str,
+    "airflowHome": str,
+    "executor": str,
+    "uid": int,
+    "gid": int,
+    "images": {"airflow": IMAGE, "pod_template": {"repository": str, "tag": str, "pullPolicy": str}},
+    "workers": {"serviceAccount": ACCOUNT, "resources": dict, "extraVolumes": list, "extraVolumeMounts": list},
+    "triggerer": {"enabled": bool, "replicas": int, "serviceAccount": ACCOUNT},
+    "dagProcessor": {"enabled": bool, "replicas": int, "serviceAccount": ACCOUNT},
+    "secret": [{"envName": str, "secretName": str, "secretKey": str}],
+    "fernetKeySecretName": str,
+    "apiSecretKeySecretName": str,
+    "jwtSecretName": str,
+    "data": {"metadataSecretName": str},
+    "postgresql": {"enabled": bool},
+    "webserver": {"defaultUser": {"enabled": bool}},
+    "config": dict,
+}
+
+
+@pytest.fixture(scope="module")
+def values():
+    return yaml.safe_load((KUBERNETES / "values.yaml").read_text())
+
+
+def misfits(value, expected, where=""):
+    """Yield the places where a value is not of the chart's form."""
+    if isinstance(expected, dict):
+        for key, item in value.items():
+            place = f"{where}.{key}".strip(".")
+            if key not in expected:
+                yield f"{place}: unknown"
+            else:
+                yield from misfits(item, expected[key], place)
+    elif isinstance(expected, list):
+        for item in value:
+            yield from misfits(item, expected[0], where)
+    elif type(value) is not expected:
+        yield f"{where}: no {expected.__name__}"
+
+
+def test_every_key_is_one_of_the_chart(values):
+    assert list(misfits(values, CHART)) == []
+
+
+@pytest.mark.parametrize(
+    ("mistake", "found"),
+    [
+        ({"worker": {}}, "worker: unknown"),
+        ({"images": {"airflow": {"name": "a"}}}, "images.airflow.name: unknown"),
+        ({"airflowVersion": 3.3}, "airflowVersion: no str"),
+        ({"secret": [{"name": "s"}]}, "secret.name: unknown"),
+    ],
+)
+def test_a_mistake_in_keys_would_be_found(mistake, found):
+    assert list(misfits(mistake, CHART)) == [found]
+
+
+def test_settings_are_those_of_airflow(values):
+    from airflow.configuration import conf
+    from airflow.providers.cncf.kubernetes.get_provider_info import get_provider_info
+
+    known = conf.configuration_description | get_provider_info()["config"]
+    for section, options in values["config"].items():
+        assert set(options) <= set(known[section]["options"])
+    module, _, name = values["config"]["core"]["auth_manager"].rpartition(".")
+    assert hasattr(importlib.import_module(module), name)
+
+
+def test_templates_name_values_of_the_file(values):
+    paths = re.findall(r"\.Values\.([\w.]+)", yaml.safe_dump(values["config"]))
+    assert len(paths) == 2
+    for path in paths:
+        found = values
+        for key in path.split("."):
+            found = found[key]
+        assert isinstance(found, str)
+
+
+def test_service_accounts_are_those_of_the_role(values):
+    binding = next(
+        document
+        for document in yaml.safe_load_all((KUBERNETES / "role.yaml").read_text())
+        if document["kind"] == "RoleBinding"
+    )
+    bound = {subject["name"] for subject in binding["subjects"]}
+    assert bound == {values[part]["serviceAccount"]["name"] for part in ("workers", "triggerer")}
+
+
+def test_values_fit_the_images(values):
+    dockerfile = (DOCKER / "Dockerfile").read_text()
+    assert f"--uid {values['uid']} " in dockerfile
+    assert f"--gid {values['gid']} " in dockerfile
+    assert f"apache-airflow=={values['airflowVersion']}" in (DOCKER / "airflow.lock").read_text()
+    assert "AIRFLOW__CORE__DAGS_FOLDER=/opt/airflow/dags" in dockerfile  # airflowHome's default, with /dags
+    mounts = {mount["name"]: mount["mountPath"] for mount in values["workers"]["extraVolumeMounts"]}
+    assert mounts == {volume["name"]: "/scratch" for volume in values["workers"]["extraVolumes"]}
+    assert "fab" not in (DOCKER / "airflow.in").read_text()
