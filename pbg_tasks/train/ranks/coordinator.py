@@ -258,7 +258,7 @@ class Coordinator:
     def wait_shared(self, seconds: float) -> None:
         """Wait so many seconds for the shared state to be stored."""
         if not self._stores.wait(seconds):
-            say(f"what all ranks share is not stored after {seconds:g} s: whoever resumes has it as of before")
+            say(f"the shared parameters are not stored after {seconds:g} s: the next gang begins with older ones")
 
     def _write(self) -> PartialRecord:
         self._records += 1
