@@ -6,7 +6,7 @@ They begin nights, practise the roll-back, and remove what is old.
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG
 
@@ -17,12 +17,13 @@ from pbg_operators.redo import RedoOperator
 from pbg_operators.settings import DEFAULTS, WATCH_ALERT, WATCH_TRIES
 from pbg_operators.task import GraphOperator
 from pbg_operators.watch import WatchOperator, remember_task
+from pbg_tasks.config.registry import FILE_FORMATS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from pbg_tasks.config import GraphSpec
+    from pbg_tasks.config import GraphSpec, Snapshots
     from pbg_tasks.config.nights import Collection, Watch
 
 
@@ -66,11 +67,16 @@ def _watch(spec: GraphSpec, watch: Watch) -> DAG:
             begin=begin,
             chain=[spec.store, spec.channel] if spec.nights.walk == "chain" else None,
             asset=edges,
+            table=None if spec.snapshots.format in FILE_FORMATS else _table(spec.snapshots),
             **WATCH_TRIES,
             **on_lasting_failure(spec, WATCH_ALERT),
         )
         remember_task(edges, begin, arrived.output)
     return dag
+
+
+def _table(snapshots: Snapshots) -> dict[str, Any]:
+    return {"format": snapshots.format, "options": snapshots.options}
 
 
 def _drill(spec: GraphSpec, spec_path: Path) -> DAG:

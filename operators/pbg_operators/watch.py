@@ -42,6 +42,7 @@ class SnapshotTrigger(BaseTrigger):
         every_seconds: between looks.
         watermark: as ``Watermark.to_json`` wrote it; None when the watch begins.
         chain: as for ``WatchOperator``.
+        table: as for ``WatchOperator``.
     """
 
     def __init__(
@@ -54,15 +55,16 @@ class SnapshotTrigger(BaseTrigger):
         every_seconds: float,
         watermark: WatermarkDocument | None,
         chain: Sequence[str] | None = None,
+        table: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # Airflow's
         self.conn_id, self.location, self.complete = conn_id, location, complete
         self.quiet_seconds, self.every_seconds, self.watermark = quiet_seconds, every_seconds, watermark
-        self.chain = chain
+        self.chain, self.table = chain, table
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the data from which another process makes the same trigger."""
-        names = ("conn_id", "location", "complete", "quiet_seconds", "every_seconds", "watermark", "chain")
+        names = ("conn_id", "location", "complete", "quiet_seconds", "every_seconds", "watermark", "chain", "table")
         return f"{type(self).__module__}.{type(self).__qualname__}", {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
@@ -89,6 +91,12 @@ class SnapshotTrigger(BaseTrigger):
         if self.chain is not None:
             store, channel = self.chain
             arrivals.chain = Channel(open_store(store, environment=environment), channel)
+        if self.table is not None:
+            from pbg_tasks.config import Snapshots
+            from pbg_tasks.prepare.sources import lists_files, snapshot_source
+
+            snapshots = Snapshots.model_validate({"location": self.location, **self.table})
+            arrivals.table = None if lists_files(snapshot_source(snapshots)) else snapshots
         watermark = None if self.watermark is None else Watermark.from_json(self.watermark)
         while True:
             try:
@@ -116,6 +124,8 @@ class WatchOperator(BaseOperator):
         chain: store and channel, where each night continues the one before: snapshots are announced one at a time, the
             oldest first, and none before those it waits for. None: all at once.
         asset: the edges; its state holds the watermark.
+        table: keys ``format`` and ``options`` of the spec's snapshots, where these may be versions of a table; None:
+            they are files.
         store_conn_id: as for ``PbgOperator``.
     """
 
@@ -129,12 +139,13 @@ class WatchOperator(BaseOperator):
         begin: str | None,
         chain: Sequence[str] | None,
         asset: Asset,
+        table: Mapping[str, Any] | None = None,
         store_conn_id: str | None = "pbg_s3",
         **kwargs: Any,  # noqa: ANN401 - BaseOperator's own arguments
     ) -> None:
         super().__init__(outlets=[asset], **kwargs)
         self.location, self.watch, self.begin, self.chain = location, watch, begin, chain
-        self.asset, self.store_conn_id = asset, store_conn_id
+        self.asset, self.table, self.store_conn_id = asset, table, store_conn_id
 
     def execute(self, context: Context) -> NoReturn:
         """Hand over to the triggerer.
@@ -151,6 +162,7 @@ class WatchOperator(BaseOperator):
             every_seconds=self.watch.every_seconds,
             watermark=None if known is None else known.to_json(),
             chain=self.chain,
+            table=self.table,
         )
         self.defer(trigger=trigger, method_name="execute_complete")
 

@@ -17,6 +17,8 @@ from pbg_tasks.config.nights import Nights, snapshot_folder
 from pbg_tasks.config.registry import SOURCES
 from pbg_tasks.config.relations import relation_labels
 from pbg_tasks.config.schema import ModelConfig, NonNegativeFloat, NonNegativeInt, PositiveInt, named
+from pbg_tasks.config.sources import OPTIONS as TABLES
+from pbg_tasks.config.sources import check_table
 from pbg_tasks.config.tune import Tune
 
 # Defaults of a night that differ from PBG's: the spec's ``split`` holds edges out for good, and a run can be replayed.
@@ -31,8 +33,9 @@ Factor = Annotated[float, Field(gt=0, le=1)]
 class Snapshots(Growing):
     """Location and format of a day's edges.
 
-    ``location`` is a file, a folder or a glob, local or ``s3://``, with ``{snapshot}`` at the place of the key.
-    ``options`` are those of a package's format, which the package checks when a task reads the snapshot.
+    ``location`` is a file, a folder or a glob, local or ``s3://``, or a table, with ``{snapshot}`` at the place of the
+    key. ``options`` are those of a table, or of a package's format, which the package checks when a task reads the
+    snapshot.
     """
 
     later_keys: ClassVar[tuple[str, ...]] = ("options",)
@@ -59,7 +62,9 @@ class Snapshots(Growing):
             raise ValueError("location must contain {snapshot}, or every night would read the same edges")
         if self.format not in {"csv", "tsv"} and self.delimiter is not None:
             raise ValueError(f"delimiter has no meaning for format {self.format}")
-        if self.format in SOURCES.built_in and self.options:
+        if self.format in TABLES:
+            check_table(self.format, self.location, self.options)
+        elif self.format in SOURCES.built_in and self.options:
             raise ValueError(f"format {self.format} has no option {next(iter(self.options))!r}")
         return self
 

@@ -54,7 +54,8 @@ def s3_settings(environment: Mapping[str, str] = os.environ) -> S3Settings:
     with closing(connect(environment)) as client:
         endpoint, region = client.meta.endpoint_url, client.meta.region_name
         own = any(environment.get(name) for name in ENDPOINT_VARIABLES) or "amazonaws.com" not in endpoint
-        Endpoints(environment).check_addresses(endpoint)
+        if own:
+            Endpoints(environment).check_addresses(endpoint)
     key, secret = (environment.get(name) for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"))
     token = environment.get("AWS_SESSION_TOKEN")
     if not (key and secret):

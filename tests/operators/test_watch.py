@@ -129,6 +129,7 @@ def test_operator_defers_with_announced_snapshots():
         "every_seconds": 60.0,
         "watermark": known,
         "chain": CHAIN,
+        "table": None,
     }
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pbg_tasks.config import SnapshotFile
 from pbg_tasks.config.base import Options
 from pbg_tasks.errors import InputError
-from pbg_tasks.storage.columnar import list_files
+from pbg_tasks.storage.columnar import list_files, list_keys
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -67,6 +67,22 @@ class SnapshotSource:
         """
         found = list_files(location, environment)
         return [SnapshotFile(uri=uri, size=size, version=version) for uri, size, version in found]
+
+    def keys(self, template: str, environment: Mapping[str, str] = os.environ) -> list[str]:
+        """List the values of ``{snapshot}`` in a location.
+
+        A source that overrides ``parts`` overrides this too, if its snapshots can be listed. They are whole then, so
+        that ``nights.watch`` waits for no sign.
+
+        Args:
+            template: of the location.
+            environment: variables with the store's endpoint and credentials.
+
+        Raises:
+            AccessError: reading is not permitted.
+            StorageError: the store cannot be reached.
+        """
+        return list_keys(template, environment)
 
     def check(self, file: SnapshotFile) -> None:
         """Refuse a part that differs from the planned one.

@@ -16,6 +16,7 @@ from pbg_tasks.tasks.nightly.snapshot_completeness import lacks, snapshot_files
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from pbg_tasks.config import Snapshots
     from pbg_tasks.config.nights import Whole
     from pbg_tasks.publish import Channel
     from pbg_tasks.tasks.nightly.watermark import Watermark
@@ -35,6 +36,7 @@ class Arrivals:
             were, or have finished. Nights that cannot begin would take the places of those that can, and run out of
             patience. None: nights wait for nothing.
         ``say``: is called once with a line about the snapshot that the others wait for.
+        table: a table, whose versions are the snapshots, and whole when they are listed. None: files at ``location``.
     """
 
     location: str
@@ -44,6 +46,7 @@ class Arrivals:
     clock: Callable[[], float] = time.monotonic
     chain: Channel | None = None
     say: Callable[[str], None] = say
+    table: Snapshots | None = None
     _seen: dict[str, tuple[list[tuple[str, int, str]], float]] = field(default_factory=dict)
     _said: str | None = None
 
@@ -57,7 +60,7 @@ class Arrivals:
             AccessError: reading is not permitted.
             StorageError: the store cannot be reached.
         """
-        keys = sorted(list_keys(self.location, self.environment), key=snapshot_order)
+        keys = sorted(self._keys(), key=snapshot_order)
         if watermark is None:
             newest = next((key for key in reversed(keys) if self._is_whole(key)), None)
             return [] if newest is None else [newest]
@@ -83,7 +86,16 @@ class Arrivals:
                 self._said = awaited
                 self.say(f"{key} waits for {awaited}, which is not whole; `pbg skip SPEC {awaited}` goes on without it")
 
+    def _keys(self) -> list[str]:
+        if self.table is None:
+            return list_keys(self.location, self.environment)
+        from pbg_tasks.prepare.sources import snapshot_keys  # here, because a watch of files needs no DuckDB
+
+        return snapshot_keys(self.table, self.environment)
+
     def _is_whole(self, key: str) -> bool:
+        if self.table is not None:
+            return True
         if self.complete == "settled":
             return self._is_settled(key)
         return lacks(self.location, key, self.complete, self.environment) is None

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from pbg_tasks.config.nights import snapshot_order
 from pbg_tasks.errors import ConfigError, OutOfTurnError
+from pbg_tasks.prepare.sources import lists_keys, snapshot_keys, snapshot_source
 from pbg_tasks.publish.skips import when_skipped
-from pbg_tasks.storage.columnar import list_keys
 from pbg_tasks.tasks.approval import under_way
 
 if TYPE_CHECKING:
@@ -49,8 +49,13 @@ def release_to_continue(channel: Channel, nights: Nights, snapshots: Snapshots, 
 
 
 def snapshot_before(snapshots: Snapshots, snapshot: str) -> str | None:
-    """Return the newest older snapshot at the spec's location; None without one."""
-    older = [key for key in list_keys(snapshots.location) if snapshot_order(key) < snapshot_order(snapshot)]
+    """Return the newest older snapshot at the spec's location.
+
+    None is returned without one, and where snapshots of a package's format are not listed.
+    """
+    if not lists_keys(snapshot_source(snapshots)):
+        return None  # the channel alone has the order
+    older = [key for key in snapshot_keys(snapshots) if snapshot_order(key) < snapshot_order(snapshot)]
     return max(older, key=snapshot_order, default=None)
 
 

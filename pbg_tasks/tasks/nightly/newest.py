@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pbg_tasks.config.nights import snapshot_order
-from pbg_tasks.errors import ConfigError, InputError
-from pbg_tasks.prepare.sources import lists_files, snapshot_source
-from pbg_tasks.storage.columnar import list_keys
+from pbg_tasks.errors import InputError
+from pbg_tasks.prepare.sources import lists_files, snapshot_keys, snapshot_source
 from pbg_tasks.tasks.nightly.snapshot_completeness import lacks
 
 if TYPE_CHECKING:
@@ -26,10 +25,10 @@ def newest_snapshot(graph: GraphSpec) -> str:
         StorageError: the store cannot be reached.
     """
     location = graph.snapshots.location
-    if not lists_files(snapshot_source(graph.snapshots)):
-        raise ConfigError(f"{location}: snapshots of format {graph.snapshots.format} cannot be listed; name one")
     complete = graph.nights.watch.complete if graph.nights.watch is not None else "settled"
-    for key in sorted(list_keys(location), key=snapshot_order, reverse=True):
+    if not lists_files(snapshot_source(graph.snapshots)):
+        complete = "settled"  # a listed version of a table is whole
+    for key in sorted(snapshot_keys(graph.snapshots), key=snapshot_order, reverse=True):
         if complete == "settled" or lacks(location, key, complete) is None:
             return key
     raise InputError(f"{location}: no snapshot there yet; check the location, or name a snapshot")

@@ -16,7 +16,7 @@ from pbg_tasks.config.run import check_snapshot_key, id_layout, vector_space
 from pbg_tasks.config.support import check_nightly
 from pbg_tasks.errors import ConfigError, InputError, OutOfTurnError
 from pbg_tasks.prepare import connect, count_snapshot
-from pbg_tasks.prepare.sources import blamed, lists_files, snapshot_source
+from pbg_tasks.prepare.sources import blamed, lists_files, lists_keys, snapshot_source
 from pbg_tasks.progress import human_count, say
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.gc_holds import hold, run_with
@@ -163,8 +163,8 @@ def _files(graph: GraphSpec, snapshot: str, *, due: datetime | None) -> tuple[Sn
     watch, missing = graph.nights.watch, None
     form = graph.snapshots.format
     if not lists_files(source := snapshot_source(graph.snapshots)):
-        if watch is not None:
-            raise ConfigError(f"nights.watch looks at files, which format {form} has none of: use nights.calendar")
+        if watch is not None and not lists_keys(source):
+            raise ConfigError(f"nights.watch lists snapshots, which format {form} does not: use nights.calendar")
         with blamed(form):
             return tuple(source.parts(graph.snapshots.resolve(snapshot)))
     if watch is not None and watch.complete != "settled":

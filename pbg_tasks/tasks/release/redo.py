@@ -8,10 +8,10 @@ from pbg_tasks.config.loading import load_graph_spec
 from pbg_tasks.config.nights import snapshot_order
 from pbg_tasks.config.run import check_snapshot_key
 from pbg_tasks.errors import ConfigError, InputError, QualityGateError
+from pbg_tasks.prepare.sources import snapshot_keys
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
 from pbg_tasks.storage import open_store
-from pbg_tasks.storage.columnar import list_keys
 from pbg_tasks.tasks.nightly.chain import run_chain
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def _days(graph: GraphSpec, first: str) -> list[str]:
             f"graph {graph.graph}: nights.walk is {graph.nights.walk!r}, so no night depends on {first!r}; do that day "
             f"alone again: `pbg run SPEC {first}`"
         )
-    there = list_keys(graph.snapshots.location)
+    there = snapshot_keys(graph.snapshots)
     if first not in there:
         raise InputError(f"{graph.snapshots.location}: there is no snapshot {first!r}; check the key and location")
     released = {release.snapshot for release in Channel(open_store(graph.store), graph.channel).releases()}

@@ -1,0 +1,53 @@
+"""Options of snapshot sources that are tables, and their locations."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from pbg_tasks.config.base import Options, parse
+from pbg_tasks.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class IcebergOptions(Options):
+    """Options of format ``iceberg``.
+
+    Attributes:
+        catalog: properties of the catalog beside those that PyIceberg finds in its own settings: ``type``, ``uri``,
+            ``warehouse`` and others, never a credential.
+        keys: names by which snapshots are listed: ``snapshots``, by time and id, or ``tags``.
+    """
+
+    catalog: dict[str, str] = Field(default={})
+    keys: Literal["snapshots", "tags"] = "snapshots"
+
+
+class DeltaOptions(Options):
+    """Options of format ``delta``, which has none."""
+
+
+OPTIONS: dict[str, type[Options]] = {"iceberg": IcebergOptions, "delta": DeltaOptions}
+_LOCATIONS = {
+    "iceberg": (re.compile(r"iceberg://[^/]+/[^/]+/\{snapshot\}"), "iceberg://CATALOG/NAMESPACE.TABLE/{snapshot}"),
+    "delta": (re.compile(r".+@\{snapshot\}"), "the table's location and @{snapshot}, as s3://bucket/edges@{snapshot}"),
+}
+
+
+def check_table(form: str, location: str, options: Mapping[str, Any]) -> None:
+    """Refuse a wrong location of a table, or a wrong option.
+
+    Raises:
+        ValueError: the message names the form of a location, or the option.
+    """
+    pattern, asked = _LOCATIONS[form]
+    if not pattern.fullmatch(location):
+        raise ValueError(f"format {form} takes the location {asked}, not {location!r}")
+    try:
+        parse(OPTIONS[form], options, source=f"snapshots.options of format {form}")
+    except ConfigError as error:
+        raise ValueError(str(error)) from None

@@ -1,0 +1,109 @@
+"""Source of versions of Delta tables, read by the package ``deltalake``.
+
+A location is the table's own, local or in S3, with ``@{snapshot}`` behind it; a snapshot is a number of a version.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from pbg_tasks.config import SnapshotFile
+from pbg_tasks.config.sources import DeltaOptions
+from pbg_tasks.errors import ConfigError, InputError, PbgError, StorageError
+from pbg_tasks.prepare.sources.arrow import ArrowSource
+from pbg_tasks.storage.s3_settings import s3_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+
+
+class DeltaSource(ArrowSource):
+    """Source of the format ``delta``."""
+
+    read_options = DeltaOptions
+
+    def parts(self, location: str, environment: Mapping[str, str] = os.environ) -> list[SnapshotFile]:
+        """Return one part, whose version has the table's id and the number."""
+        with _errors(location):
+            table = _table(location, environment)
+            return [SnapshotFile(uri=location, size=0, version=f"{table.metadata().id}:{table.version()}")]
+
+    def keys(self, template: str, environment: Mapping[str, str] = os.environ) -> list[str]:
+        """List the versions whose log the table still has.
+
+        Those that only compacted files are left out.
+        """
+        with _errors(template):
+            history = _table(template.rpartition("@")[0], environment).history()
+            kept = (each for each in history if each.get("operation") not in {"OPTIMIZE", "VACUUM START", "VACUUM END"})
+            return [str(number) for number in sorted(int(each["version"]) for each in kept)]
+
+    def schema(self, file: SnapshotFile) -> pa.Schema:
+        """Return the columns of the version."""
+        with _errors(file.uri):
+            return self._dataset(file).schema
+
+    def batches(self, file: SnapshotFile, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Read the files of the version."""
+        with _errors(file.uri):
+            yield from self._dataset(file).scanner(columns=list(columns), use_threads=False).to_batches()
+
+    def _dataset(self, file: SnapshotFile) -> Any:  # noqa: ANN401 - untyped
+        self.check(file)
+        return _table(file.uri, os.environ).to_pyarrow_dataset()
+
+
+def _table(location: str, environment: Mapping[str, str]) -> Any:  # noqa: ANN401 - untyped
+    """Open the version that a location names, else the newest."""
+    try:
+        import deltalake
+    except ImportError as error:
+        raise ConfigError(
+            f"snapshots of format delta need the package deltalake ({error}): pip install 'pbg-tasks[delta]'"
+        ) from None
+    place, at, version = location.rpartition("@")
+    if at and not version.isdecimal():
+        raise InputError(f"{location}: {version!r} is no number of a version")
+    place = place if at else location
+    options = _store_options(environment) if place.startswith("s3://") else None
+    if not deltalake.DeltaTable.is_deltatable(place, options):
+        raise InputError(f"{place}: no Delta table there; check the location")
+    return deltalake.DeltaTable(place, version=int(version) if at else None, storage_options=options)
+
+
+def _store_options(environment: Mapping[str, str]) -> dict[str, str]:
+    found = s3_settings(environment)
+    given = {
+        "AWS_ENDPOINT_URL": found.endpoint,
+        "AWS_ALLOW_HTTP": str(found.unencrypted).lower(),
+        "AWS_REGION": found.region,
+        "AWS_ACCESS_KEY_ID": found.key,
+        "AWS_SECRET_ACCESS_KEY": found.secret,
+        "AWS_SESSION_TOKEN": found.token,
+    }
+    return {name: value for name, value in given.items() if value}
+
+
+@contextmanager
+def _errors(location: str) -> Iterator[None]:
+    """Turn errors of the library into errors of this package.
+
+    Raises:
+        InputError: the table or the version is missing, damaged, or has a feature that the library cannot read.
+        StorageError: the store cannot be reached.
+    """
+    try:
+        yield
+    except PbgError:
+        raise
+    except Exception as error:  # the library's own classes, which are there only with it
+        kind = type(error).__name__
+        if kind in {"TableNotFoundError", "DeltaProtocolError", "SchemaMismatchError", "FileNotFoundError"}:
+            raise InputError(f"{location}: the table or version cannot be read ({error})") from error
+        if kind == "DeltaError":
+            raise InputError(f"{location}: the version is missing or was vacuumed ({error})") from error
+        raise StorageError(f"{location}: cannot be read ({kind}: {error}); check AWS_ENDPOINT_URL") from error
