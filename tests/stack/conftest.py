@@ -70,7 +70,8 @@ def clustered_spec() -> dict[str, Any]:
         port = free.getsockname()[1]
     image = f"registry.example/pbg-train@sha256:{'0' * 64}"
     kubernetes = {"image": image, "resources": {"cpu": "1", "memory": "2Gi"}, "port": port}
-    return spec | {"launch": {"launcher": "kubernetes", "ranks": 4, "kubernetes": kubernetes}}
+    tasks = {"partition": {}, "eval": {"deferrable": False}}
+    return spec | {"launch": {"launcher": "kubernetes", "ranks": 4, "kubernetes": kubernetes, "tasks": tasks}}
 
 
 @pytest.fixture(scope="session")

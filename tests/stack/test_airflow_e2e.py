@@ -249,15 +249,22 @@ def test_night_on_cluster_of_four_ranks_succeeds(api, stack, cluster):
     trained = api.result(dag, run_id, "train.train")
     assert trained["ranks"] == 4
     assert trained["edges_trained"] == summary["edges"]["train"]
-    (job,) = cluster.jobs()
-    assert job["status"]["succeeded"] == 4
+    jobs = {job["metadata"]["labels"]["app.kubernetes.io/component"]: job for job in cluster.jobs()}
+    assert {name: job["status"]["succeeded"] for name, job in jobs.items()} == {"partition": 1, "train": 4, "eval": 1}
+    job = jobs["train"]
     assert job["metadata"]["annotations"]["pbg-tasks/owner"] == f"{dag}/{run_id}/train.train/-1"
     (train,) = [task for task in api.tasks(dag, run_id) if task.task == "train.train"]
     assert train.tries == 1
     log = "\n".join(api.log(dag, run_id, train))
     assert all(f"[rank {rank}]" in log for rank in range(4))
-    token = b64decode(cluster.objects.everything("secrets")[0]["data"]["PBG_RUN_TOKEN"]).decode()
+    secrets = [secret["data"] for secret in cluster.objects.everything("secrets")]
+    (token,) = [b64decode(data["PBG_RUN_TOKEN"]).decode() for data in secrets if "PBG_RUN_TOKEN" in data]
     assert token not in log
+    for command, group in (("partition", "prepare"), ("eval", "release")):  # pods beside the training
+        (task,) = [task for task in api.tasks(dag, run_id) if task.task == f"{group}.{command}"]
+        assert task.tries == 1
+        assert f"[{command}] " in "\n".join(api.log(dag, run_id, task))
+        assert api.result(dag, run_id, task.task)["task"] == command
 
 
 def test_figures_of_nights_are_metrics(statsd):
