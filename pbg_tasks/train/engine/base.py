@@ -33,7 +33,7 @@ from pbg_tasks.train.engine.held_out import Ranking, evaluation_config
 from pbg_tasks.train.engine.hogwild import forked
 from pbg_tasks.train.engine.known_edges import KnownEdges
 from pbg_tasks.train.engine.self_negatives import SelfNegatives
-from pbg_tasks.train.engine.step import Model, Step
+from pbg_tasks.train.engine.step import Model, Step, StepInput
 from pbg_tasks.train.engine.step_counters import CHECK_EVERY, StepCounters
 from pbg_tasks.train.engine.workspace import Workspace
 
@@ -352,7 +352,6 @@ class Engine(ABC):
             (own,) = forked(generator, 1)
             yield HeldOutBatch(number, batch, tables, drawn, Ranking.start(own))
 
-    @abstractmethod
     def step(
         self,
         batch: Batch,
@@ -377,6 +376,12 @@ class Engine(ABC):
             rate: factor of the learning rates.
             worker: number of the worker whose memory is used.
         """
+        tables = self._tables(batch, lhs, rhs)
+        return self._step(StepInput(batch, tables, sampler, observe, known, rate, worker))
+
+    @abstractmethod
+    def _step(self, given: StepInput) -> Figures:
+        """Train one batch."""
 
     def _edge_source(self, edges: EdgeList, order: np.ndarray, config: ModelConfig, families: Families) -> EdgeSource:
         """Return the source of a bucket's batches."""

@@ -27,12 +27,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from pbg_tasks.config import ModelConfig
-    from pbg_tasks.model.negatives import ChunkPlan, NegativeSampler
     from pbg_tasks.model.parameters import Side
     from pbg_tasks.train.data.tables import Table
-    from pbg_tasks.train.engine.batching import Batch
-    from pbg_tasks.train.engine.known_edges import KnownEdges
-    from pbg_tasks.train.engine.step import Observer
+    from pbg_tasks.train.engine.step import StepInput
 
 
 class NativeEngine(Engine):
@@ -62,29 +59,15 @@ class NativeEngine(Engine):
         for memory in self._memories:
             weakref.finalize(self, loaded.pbg_workspace_free, memory)
 
-    def step(
-        self,
-        batch: Batch,
-        lhs: Mapping[str, Table],
-        rhs: Mapping[str, Table],
-        sampler: NegativeSampler,
-        observe: Observer | None = None,
-        *,
-        known: KnownEdges | None = None,
-        rate: float = 1.0,
-        worker: int = 0,
-    ) -> Figures:
-        """Train one batch; see ``Engine.step``.
+    def _step(self, given: StepInput) -> Figures:
+        """Train one batch.
 
         Raises:
             ResourceError: there is no memory for the gradients.
         """
-        del known  # mask_known_negatives is left to torch
-        tables = self._tables(batch, lhs, rhs)
-        plan = chunk_plan(self.config, self.config.relations[batch.relation], len(batch))
-        call = _Call(self, batch, tables, plan, sampler, rate)
+        call, observe = _Call(self, given), given.observe  # no known edges: mask_known_negatives is left to torch
         shown = call.show_scores() if observe is not None else None
-        if self._library.pbg_train_step(ctypes.byref(call.step), self._memories[worker]):
+        if self._library.pbg_train_step(ctypes.byref(call.step), self._memories[given.worker]):
             raise ResourceError("engine native: no memory for the gradients of a batch; try a smaller batch_size")
         if observe is not None and shown is not None:
             for side in SIDES:
@@ -100,21 +83,14 @@ class _Call:
         step: the argument of the library.
     """
 
-    def __init__(
-        self,
-        engine: NativeEngine,
-        batch: Batch,
-        tables: Mapping[Side, Table],
-        plan: ChunkPlan,
-        sampler: NegativeSampler,
-        rate: float,
-    ) -> None:
-        config = engine.config
-        self._batch, self._plan, self._relation = batch, plan, config.relations[batch.relation]
+    def __init__(self, engine: NativeEngine, given: StepInput) -> None:
+        config, batch, tables, rate = engine.config, given.batch, given.tables, given.rate
+        self._batch, self._relation = batch, config.relations[batch.relation]
+        self._plan = plan = chunk_plan(config, self._relation, len(batch))
         self._config, self._shared = config, engine.shared
         self._two_operators = config.has_two_operators(self._relation)
         entities = {side: len(table) for side, table in tables.items()}
-        self._drawn = draw_negatives(config, self._relation, plan, entities, sampler)
+        self._drawn = draw_negatives(config, self._relation, plan, entities, given.sampler)
         self._kept: list[Tensor] = []
         self.step = abi.Step(
             relation_operator=abi.OPERATORS.index(self._relation.operator),

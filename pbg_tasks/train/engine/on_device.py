@@ -30,15 +30,13 @@ if TYPE_CHECKING:
     from pbg_tasks.config import ModelConfig
     from pbg_tasks.formats.edges import EdgeList
     from pbg_tasks.model.families import Families
-    from pbg_tasks.model.negatives import NegativeSampler
     from pbg_tasks.model.parameters import Side
     from pbg_tasks.train.data.tables import Table
     from pbg_tasks.train.engine.base import Limits, Pace
     from pbg_tasks.train.engine.batching import Batch, EdgeSource
     from pbg_tasks.train.engine.cuda_graphs import Inputs, Recorder
     from pbg_tasks.train.engine.device import Host
-    from pbg_tasks.train.engine.known_edges import KnownEdges
-    from pbg_tasks.train.engine.step import Figures, Observer
+    from pbg_tasks.train.engine.step import Figures, Observer, StepInput
     from pbg_tasks.train.engine.step_counters import StepCounters
 
 
@@ -95,23 +93,11 @@ class DeviceEngine(TorchEngine):
         finally:
             self._graphs = None
 
-    def step(
-        self,
-        batch: Batch,
-        lhs: Mapping[str, Table],
-        rhs: Mapping[str, Table],
-        sampler: NegativeSampler,
-        observe: Observer | None = None,
-        *,
-        known: KnownEdges | None = None,
-        rate: float = 1.0,
-        worker: int = 0,
-    ) -> Figures:
-        """Train one batch; see ``Engine.step``."""
-        del known
-        tables, workspace = self._tables(batch, lhs, rhs), self._workspaces[worker]
-        drawn = self._draw(self.config, batch, tables, sampler)
-        for index, lr in enumerate(self._learning_rates(rate)):
+    def _step(self, given: StepInput) -> Figures:
+        """Train one batch."""
+        batch, tables, observe = given.batch, given.tables, given.observe
+        drawn = self._draw(self.config, batch, tables, given.sampler)
+        for index, lr in enumerate(self._learning_rates(given.rate)):
             self._rates[index].fill_(lr)
         figures = None
         if self._graphs is not None and observe is None and _constant(batch):
@@ -120,7 +106,9 @@ class DeviceEngine(TorchEngine):
                 _inputs(batch, drawn),
                 lambda inputs: self._compute(*_rebuilt(batch, inputs), tables, Workspace()),
             )
-        return self._compute(batch, drawn, tables, workspace, observe) if figures is None else figures
+        if figures is not None:
+            return figures
+        return self._compute(batch, drawn, tables, self._workspaces[given.worker], observe)
 
     def _compute(
         self,

@@ -18,18 +18,14 @@ from pbg_tasks.train.engine.optimizers import adagrad, adagrad_rows, row_adagrad
 from pbg_tasks.train.engine.step import Step
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     import numpy as np
     from torch import Tensor
 
     from pbg_tasks.config import ModelConfig
-    from pbg_tasks.model.negatives import NegativeSampler
-    from pbg_tasks.train.data.tables import Table
-    from pbg_tasks.train.engine.batching import Batch
     from pbg_tasks.train.engine.device import Host
-    from pbg_tasks.train.engine.known_edges import KnownEdges
-    from pbg_tasks.train.engine.step import Figures, Observer
+    from pbg_tasks.train.engine.step import Figures, StepInput
 
 
 class TorchEngine(Engine):
@@ -50,24 +46,13 @@ class TorchEngine(Engine):
         products = comparator(config.comparator, bias=config.bias, bfloat16=config.product_precision == "bf16")
         self._trained = replace(self._model, comparator=products)
 
-    def step(
-        self,
-        batch: Batch,
-        lhs: Mapping[str, Table],
-        rhs: Mapping[str, Table],
-        sampler: NegativeSampler,
-        observe: Observer | None = None,
-        *,
-        known: KnownEdges | None = None,
-        rate: float = 1.0,
-        worker: int = 0,
-    ) -> Figures:
-        """Train one batch; see ``Engine.step``."""
-        tables = self._tables(batch, lhs, rhs)
-        drawn = self._draw(self.config, batch, tables, sampler)
+    def _step(self, given: StepInput) -> Figures:
+        """Train one batch."""
+        batch, tables, workspace = given.batch, given.tables, self._workspaces[given.worker]
+        drawn = self._draw(self.config, batch, tables, given.sampler)
         selves = self.selves.of(batch, tables)
-        step = Step(self._trained, batch, tables, drawn, self._workspaces[worker], observe, known, selves=selves)
-        lr, relation_lr = self._learning_rates(rate)
+        step = Step(self._trained, batch, tables, drawn, workspace, given.observe, given.known, selves=selves)
+        lr, relation_lr = self._learning_rates(given.rate)
         for grads in step.row_grads:
             row_adagrad(grads.table, grads.rows_M, grads.grads_MD, lr)
         for path, grad, rows_M in by_parameter(step.param_grads):

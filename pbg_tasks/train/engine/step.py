@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from pbg_tasks.config import ModelConfig
     from pbg_tasks.model.comparators import Comparator
+    from pbg_tasks.model.negatives import NegativeSampler
     from pbg_tasks.model.parameters import Side
     from pbg_tasks.train.data.tables import Table
     from pbg_tasks.train.engine.batching import Batch
@@ -59,6 +60,29 @@ class Figures(NamedTuple):
     reg: Tensor
     violators_lhs: Tensor
     violators_rhs: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class StepInput:
+    """Batch to train, with everything that its step takes.
+
+    Attributes:
+        batch: the edges.
+        tables: tables of both sides.
+        sampler: draws negatives.
+        observe: called with the scores of each side.
+        known: edges that must not serve as negatives.
+        rate: factor of the learning rates.
+        worker: number of the worker whose memory is used.
+    """
+
+    batch: Batch
+    tables: Mapping[Side, Table]
+    sampler: NegativeSampler
+    observe: Observer | None = None
+    known: KnownEdges | None = None
+    rate: float = 1.0
+    worker: int = 0
 
 
 @dataclass(frozen=True, slots=True)
