@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from pbg_operators.gate import ApprovalGateOperator
+from pbg_operators.task import PbgOperator
 from pbg_tasks.config.airflow import EXPORTS, LIGHT
 from pbg_tasks.errors import ConfigError
 
@@ -66,8 +67,9 @@ def settings_of(spec: GraphSpec, name: str, spec_path: Path) -> dict[str, Any]:
 
 
 def _waits(task: object, name: str) -> bool:
-    """Return whether a task may wait for people or snapshots."""
-    return isinstance(task, ApprovalGateOperator) or name == "wait_for_snapshots"
+    """Return whether a task may wait for people, snapshots or a cluster."""
+    in_pod = isinstance(task, PbgOperator) and task.kubernetes is not None
+    return in_pod or isinstance(task, ApprovalGateOperator) or name == "wait_for_snapshots"
 
 
 def _check_executor(name: str, spec_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, JsonValue, field_validator, model_validator
 
-from pbg_tasks.config.airflow import TOGETHER, AirflowSettings
+from pbg_tasks.config.airflow import AirflowSettings
 from pbg_tasks.config.base import Frozen, Growing
 from pbg_tasks.config.costs import Costs, Limits
 from pbg_tasks.config.exports import FAISS_COMPARATORS, Export, no_metric
@@ -323,32 +323,11 @@ class GraphSpec(Frozen):
         return self
 
     @model_validator(mode="after")
-    def _reachable(self) -> Self:
-        launch = self.launch
-        if launch.launcher != "local" and _is_local(self.store):
-            raise ValueError(
-                f"launch.launcher is {launch.launcher}, yet pods cannot reach store {self.store!r}; use s3://"
-            )
-        for task in launch.tasks:
-            places = [("store", self.store)]
-            if task in ("validate", "prepare") and self.snapshots.format in SOURCES.built_in:
-                places.append(("snapshots.location", self.snapshots.location))
-            if task == "export":
-                places += [(f"destination of export {each.name}", each.place(self.store)) for each in self.exports]
-            if unreachable := [f"{name} {place!r}" for name, place in places if _is_local(place)]:
-                raise ValueError(f"launch.tasks.{task} is a pod, which cannot reach {unreachable[0]}; use s3://")
-        return self
-
-    @model_validator(mode="after")
-    def _pods_of_own_tasks(self) -> Self:
-        few = self.airflow.few_tasks
-        for command, tasks in TOGETHER.items():
-            if few and (inside := [name for name in self.launch.tasks if name in tasks]):
-                raise ValueError(
-                    f"launch.tasks names {inside[0]!r}, which with airflow.few_tasks is part of the task {command!r}"
-                )
-            if not few and command in self.launch.tasks:
-                raise ValueError(f"launch.tasks names {command!r}, which is a task with airflow.few_tasks: true only")
+    def _launchable(self) -> Self:
+        exports = {f"destination of export {each.name}": each.place(self.store) for each in self.exports}
+        snapshots = {"snapshots.location": self.snapshots.location} if self.snapshots.format in SOURCES.built_in else {}
+        self.launch.check_places(self.store, snapshots=snapshots, exports=exports)
+        self.launch.check_tasks(few_tasks=self.airflow.few_tasks)
         return self
 
     @model_validator(mode="after")
@@ -404,8 +383,3 @@ class GraphSpec(Frozen):
             if unknown := [entity for entity in export.types if entity not in self.model.entities]:
                 raise ValueError(f"export {export.name!r} names entity type {unknown[0]!r}, which the model has not")
         return self
-
-
-def _is_local(place: str) -> bool:
-    """Return whether a place is a directory or file of one machine."""
-    return "://" not in place or place.startswith("file://")

@@ -6,7 +6,7 @@ It is never part of a run, because it changes no result.
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -29,6 +29,9 @@ from pbg_tasks.config.pods import (
     check_metadata,
 )
 from pbg_tasks.config.schema import NonNegativeInt, PositiveInt
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 MAX_RANKS = 256
 SHORTEST_TTL = 1200
@@ -233,3 +236,41 @@ class Launch(Frozen):
     def in_pods(self) -> tuple[str, ...]:
         """Names of all tasks that are pods."""
         return (*(["train"] if self.launcher != "local" else []), *self.tasks)
+
+    def check_places(self, store: str, *, snapshots: Mapping[str, str], exports: Mapping[str, str]) -> None:
+        """Refuse pods that would need a place of one machine.
+
+        Args:
+            store: of the graph.
+            snapshots: their location by its name, where that is a location.
+            exports: destinations by their names.
+
+        Raises:
+            ValueError: the message names task and place.
+        """
+        if self.launcher != "local" and _is_local(store):
+            raise ValueError(f"launch.launcher is {self.launcher}, yet pods cannot reach store {store!r}; use s3://")
+        for task in self.tasks:
+            places = {"store": store}
+            places |= snapshots if task in ("validate", "prepare") else exports if task == "export" else {}
+            if unreachable := [f"{name} {place!r}" for name, place in places.items() if _is_local(place)]:
+                raise ValueError(f"launch.tasks.{task} is a pod, which cannot reach {unreachable[0]}; use s3://")
+
+    def check_tasks(self, *, few_tasks: bool) -> None:
+        """Refuse pods for tasks that the graph's DAGs lack.
+
+        Raises:
+            ValueError: the message names the task.
+        """
+        for command, parts in TOGETHER.items():
+            if few_tasks and (inside := [name for name in self.tasks if name in parts]):
+                raise ValueError(
+                    f"launch.tasks names {inside[0]!r}, which with airflow.few_tasks is part of the task {command!r}"
+                )
+            if not few_tasks and command in self.tasks:
+                raise ValueError(f"launch.tasks names {command!r}, which is a task with airflow.few_tasks: true only")
+
+
+def _is_local(place: str) -> bool:
+    """Return whether a place is a directory or file of one machine."""
+    return "://" not in place or place.startswith("file://")

@@ -152,7 +152,7 @@ COMMON = {"image": IMAGE, "resources": {"cpu": "1", "memory": "2Gi"}, "namespace
 def test_dag_gives_each_task_its_pod(tmp_path):
     own = {"resources": {"cpu": "32", "memory": "256Gi"}, "connection": "prep_cluster"}
     export = {"name": "table", "format": "parquet"}
-    document = spec(kubernetes=COMMON, tasks={"partition": own, "bucket": {}, "eval": own, "export": own})
+    document = spec(kubernetes=COMMON, tasks={"partition": own, "bucket": {}, "eval": own, "drift": {}, "export": own})
     document["gates"]["on_failure"] = "ask"
     document["snapshots"]["location"] = "s3://bucket/{snapshot}.parquet"
     path = tmp_path / "g.yaml"
@@ -160,9 +160,11 @@ def test_dag_gives_each_task_its_pod(tmp_path):
     (dag,) = [dag for dag in build_dags_of(path) if dag.dag_id == "reembed_small"]
     made = {task.task_id.rpartition(".")[2]: task.kubernetes for task in dag.tasks if isinstance(task, PbgOperator)}
     pods = {name for name, pod in made.items() if pod is not None}
-    assert pods == {"partition", "bucket", "eval", "table"}
+    assert pods == {"partition", "bucket", "eval", "drift", "table"}
     assert made["partition"].resources["memory"] == "256Gi"
     assert made["partition"].image == IMAGE  # inherited
+    drift = next(task for task in dag.tasks if task.task_id == "release.drift")
+    assert drift.execution_timeout is None  # a light task's hour would count while its Job waits for room
     assert (made["eval"].connection, made["bucket"].connection) == ("prep_cluster", "kubernetes_default")
 
 
