@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pydantic import JsonValue
+
     from pbg_tasks.forecast import Cost, Pair
 
 State = Literal["damaged", "running", "refused", "finished", "released"]
@@ -281,22 +283,24 @@ class ComparisonDocument(TypedDict):
 
 
 class TuneRow(TypedDict):
-    """Candidate of a search.
+    """Candidate of a search, with the best of its results.
 
-    ``rank`` is None before its first rung is decided. ``seconds`` are those of all rungs.
+    ``rank`` is None before its first result; ``epochs`` are those of the best result, ``trained`` all of them, and
+    ``seconds`` those of all rungs.
     """
 
     rank: int | None
     trial: str
     changes: dict[str, str]
+    values: dict[str, JsonValue]
     mrr: float | None
     low: float | None
     high: float | None
     metric: float | None
     epochs: int | None
-    rung: int | None
-    seconds: float | None
+    trained: int | None
     continued: int
+    seconds: float | None
     state: str
     reason: str | None
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from pydantic import JsonValue
 
-    from pbg_tasks.config.tune_results import Outcome, Rung, Search
+    from pbg_tasks.config.tune_results import Outcome, Rung, Search, TriedCandidate
     from pbg_tasks.report.documents import TuneDocument, TuneRow
 
 _PLAIN = re.compile(r"[A-Za-z_][\w.\-]*")  # a YAML key without quotes
@@ -20,7 +20,7 @@ _PLAIN = re.compile(r"[A-Za-z_][\w.\-]*")  # a YAML key without quotes
 class TuneFacts(TypedDict):
     """Documents of a search, as they were read from the store.
 
-    ``outcomes`` has by candidate the results of all rungs that it has finished; the last one may be a failure.
+    ``latest`` has the results in the first rung that is not decided, by candidate.
     """
 
     run: str
@@ -28,48 +28,29 @@ class TuneFacts(TypedDict):
     search_id: str
     search: Search
     rungs: Sequence[Rung]
-    outcomes: Mapping[str, Sequence[Outcome]]
+    latest: Mapping[str, Outcome]
 
 
 def tune_document(facts: TuneFacts) -> TuneDocument:
     """Return the document of a search's page.
 
-    Candidates that came further stand first; within a rung they are in the order of its decision.
+    Each candidate stands with the best of its results, which may be that of an earlier rung: one that trained on too
+    long was better before. The best candidate is the one with the best result of all.
     """
     search, rungs = facts["search"], facts["rungs"]
+    outcomes = _outcomes(facts)
     finished = len(rungs) == len(search.epochs)
-    reached = {trial: number for number, rung in enumerate(rungs) for trial in (each.trial for each in rung.ranking)}
-    kept = set(rungs[-1].kept) if rungs and not finished else set()
-    best = rungs[-1].ranking[0] if finished else None
-    order = [each.trial for rung in reversed(rungs) for each in rung.ranking]
-    order += [each.trial for each in search.candidates]
-    changes = {each.trial: each.changes for each in search.candidates}
-    rows: list[TuneRow] = []
-    for trial in dict.fromkeys(order):
-        outcomes = facts["outcomes"].get(trial, ())
-        decided = next((each for rung in reversed(rungs) for each in rung.ranking if each.trial == trial), None)
-        last = outcomes[-1] if outcomes else decided
-        state = _state(trial, last, best, going_on=trial in kept or (not rungs))
-        rows.append(
-            {
-                "rank": len(rows) + 1 if trial in reached else None,
-                "trial": trial,
-                "changes": {key: shown(value) for key, value in changes[trial].items()},
-                "mrr": last.figures.get("mrr") if last else None,
-                "low": last.low if last else None,
-                "high": last.high if last else None,
-                "metric": last.figures.get(search.metric) if last else None,
-                "epochs": last.epochs if last else None,
-                "rung": reached.get(trial),
-                "seconds": round(sum(each.seconds for each in outcomes), 3) if outcomes else None,
-                "continued": last.continued if last else 0,
-                "state": state,
-                "reason": last.reason if last else None,
-            }
-        )
-    alike = 0
-    if best is not None and best.low is not None:
-        alike = sum(row["high"] is not None and row["high"] >= best.low for row in rows if row["trial"] != best.trial)
+    rows = [
+        _row(each, outcomes[each.trial], search, going_on=_goes_on(each.trial, facts)) for each in search.candidates
+    ]
+    rows.sort(key=lambda row: (row["metric"] is None, -(row["metric"] or 0.0), row["state"] == "failed"))
+    for rank, row in enumerate(rows, start=1):
+        row["rank"] = rank if row["metric"] is not None or row["state"] == "failed" else None
+    best, alike, patch = rows[0] if finished else None, 0, None
+    if best is not None:
+        best["state"] = "best"
+        alike = sum((row["high"] or 0.0) >= (best["low"] or 0.0) for row in rows[1:] if row["metric"] is not None)
+        patch = patch_text(best, search)
     return {
         "kind": "tune",
         "graph": search.graph,
@@ -82,18 +63,50 @@ def tune_document(facts: TuneFacts) -> TuneDocument:
         "epochs": list(search.epochs),
         "decided": len(rungs),
         "rows": rows,
-        "best": None if best is None else best.trial,
+        "best": None if best is None else best["trial"],
         "alike": alike,
-        "patch": None if best is None else patch_text(changes[best.trial], best, search),
+        "patch": patch,
     }
 
 
-def _state(trial: str, last: Outcome | None, best: Outcome | None, *, going_on: bool) -> str:
-    if last is not None and last.status != "finished":
-        return "failed"
-    if best is not None and trial == best.trial:
-        return "best"
-    return "running" if going_on else "lost"
+def _outcomes(facts: TuneFacts) -> dict[str, list[Outcome]]:
+    """Return the results of each candidate, rung by rung.
+
+    Of a decided rung they are those by which it was decided.
+    """
+    found: dict[str, list[Outcome]] = {each.trial: [] for each in facts["search"].candidates}
+    for outcome in (*(each for rung in facts["rungs"] for each in rung.ranking), *facts["latest"].values()):
+        found[outcome.trial].append(outcome)
+    return found
+
+
+def _goes_on(trial: str, facts: TuneFacts) -> bool:
+    """Return whether a candidate is in a rung that is not decided."""
+    rungs = facts["rungs"]
+    return len(rungs) < len(facts["search"].epochs) and (not rungs or trial in rungs[-1].kept)
+
+
+def _row(candidate: TriedCandidate, outcomes: Sequence[Outcome], search: Search, *, going_on: bool) -> TuneRow:
+    ranked = [each for each in outcomes if each.status == "finished"]
+    best = max(ranked, key=lambda each: (each.figures.get(search.metric, 0.0), each.epochs or 0), default=None)
+    failed = outcomes[-1] if outcomes and outcomes[-1].status != "finished" else None
+    state = "failed" if failed is not None else "running" if going_on else "lost"
+    return {
+        "rank": None,
+        "trial": candidate.trial,
+        "changes": {key: shown(value) for key, value in candidate.changes.items()},
+        "values": dict(candidate.changes),
+        "mrr": best.figures.get("mrr") if best else None,
+        "low": best.low if best else None,
+        "high": best.high if best else None,
+        "metric": best.figures.get(search.metric) if best else None,
+        "epochs": best.epochs if best else None,
+        "trained": ranked[-1].epochs if ranked else None,
+        "continued": ranked[-1].continued if ranked else 0,
+        "seconds": round(sum(each.seconds for each in outcomes), 3) if outcomes else None,
+        "state": state,
+        "reason": failed.reason if failed is not None else None,
+    }
 
 
 def shown(value: JsonValue) -> str:
@@ -101,13 +114,20 @@ def shown(value: JsonValue) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def patch_text(changes: Mapping[str, JsonValue], best: Outcome, search: Search) -> str:
-    """Return the best candidate's values as YAML, by key path."""
-    mrr = best.figures.get("mrr", 0.0)
-    interval = f" ({best.low:.4f} to {best.high:.4f})" if best.low is not None and best.high is not None else ""
-    head = f"# Best of {len(search.candidates)} candidates on snapshot {search.snapshot}: valid MRR {mrr:.4f}{interval}"
+def patch_text(best: TuneRow, search: Search) -> str:
+    """Return the best candidate's values as YAML, by key path.
+
+    The epochs are among them where another number than the spec's was the best.
+    """
+    low, high = best["low"], best["high"]
+    interval = f" ({low:.4f} to {high:.4f})" if low is not None and high is not None else ""
+    head = f"# Best of {len(search.candidates)} candidates on snapshot {search.snapshot}: "
+    head += f"valid MRR {best['mrr'] or 0.0:.4f}{interval} after {best['epochs']} epochs"
+    values = best["values"]
+    if search.epochs[-1] is not None and best["epochs"] != search.epochs[-1]:
+        values = values | {"model.num_epochs": best["epochs"]}
     lines = (
-        f"{key if _PLAIN.fullmatch(key) else json.dumps(key)}: {json.dumps(value)}" for key, value in changes.items()
+        f"{key if _PLAIN.fullmatch(key) else json.dumps(key)}: {json.dumps(value)}" for key, value in values.items()
     )
     return "\n".join([head, *lines, ""])
 
@@ -115,7 +135,17 @@ def patch_text(changes: Mapping[str, JsonValue], best: Outcome, search: Search) 
 def table(document: TuneDocument) -> str:
     """Draw the table of a search for a terminal."""
     keys, metric = document["keys"], document["metric"]
-    head = ["rank", *keys, "MRR", "95 %", *([metric] if metric != "mrr" else []), "epochs", "seconds", "state"]
+    head = [
+        "rank",
+        *keys,
+        "MRR",
+        "95 %",
+        *([metric] if metric != "mrr" else []),
+        "epochs",
+        "trained",
+        "seconds",
+        "state",
+    ]
     rows = [
         [
             _cell(row["rank"], "{}"),
@@ -124,6 +154,7 @@ def table(document: TuneDocument) -> str:
             "-" if row["low"] is None or row["high"] is None else f"{row['low']:.4f} to {row['high']:.4f}",
             *([_cell(row["metric"], "{:.4f}")] if metric != "mrr" else []),
             _cell(row["epochs"], "{}"),
+            _cell(row["trained"], "{}"),
             _cell(row["seconds"], "{:.1f}"),
             row["state"] + (f": {row['reason']}" if row["reason"] else ""),
         ]

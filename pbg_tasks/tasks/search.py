@@ -197,19 +197,8 @@ def read_search(context: SearchContext) -> TuneDocument:
             break
         rungs.append(decision)
 
-    def outcomes(name: str) -> list[Outcome]:
-        found = []
-        for number in range(len(context.search.epochs)):
-            if number and (len(rungs) < number or name not in rungs[number - 1].kept):
-                break
-            if (outcome := context.outcome(name, number)) is None:
-                break
-            found.append(outcome)
-            if outcome.status != "finished":
-                break
-        return found
-
-    names = [each.trial for each in context.search.candidates]
+    names = context.trials(len(rungs)) if len(rungs) < len(context.search.epochs) else ()
+    latest = in_parallel(lambda name: context.outcome(name, len(rungs)), names, _THREADS)
     return tune_document(
         {
             "run": context.run.run_id,
@@ -217,7 +206,7 @@ def read_search(context: SearchContext) -> TuneDocument:
             "search_id": context.id,
             "search": context.search,
             "rungs": rungs,
-            "outcomes": dict(zip(names, in_parallel(outcomes, names, _THREADS), strict=True)),
+            "latest": {outcome.trial: outcome for outcome in latest if outcome is not None},
         }
     )
 

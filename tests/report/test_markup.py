@@ -58,7 +58,15 @@ def documents(nights):
     lookup = {"graph": "toy", "entity": "e1", "types": ["n", "m"], "type": "n", "releases": [1], "release": 1, "k": 3}
     lookup |= {"comparator": "l2", "answers": [{"name": "e2", "score": 0.5}], "problem": "none"}
     row = {"rank": 1, "trial": "t", "changes": {"n": "dot"}, "mrr": 0.5, "low": 0.4, "high": 0.6, "metric": 0.5}
-    row |= {"epochs": 4, "rung": 0, "seconds": 1.5, "continued": 0, "state": "best", "reason": "because"}
+    row |= {
+        "epochs": 4,
+        "trained": 9,
+        "values": {},
+        "seconds": 1.5,
+        "continued": 0,
+        "state": "best",
+        "reason": "because",
+    }
     searched = {
         "kind": "tune",
         "graph": "toy",

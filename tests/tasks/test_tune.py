@@ -8,18 +8,23 @@ import sys
 from itertools import pairwise
 
 import pytest
+import yaml
 
 from pbg_tasks.checkpoint import open_committed
 from pbg_tasks.config.loading import load_graph_spec
 from pbg_tasks.config.results import BucketResult
+from pbg_tasks.config.tune_results import Outcome, Rung, Search, TriedCandidate
 from pbg_tasks.config.tune_space import read_patch
 from pbg_tasks.errors import ConfigError, QualityGateError
-from pbg_tasks.report.tune import table
+from pbg_tasks.publish import Channel
+from pbg_tasks.report import history_document
+from pbg_tasks.report.tune import table, tune_document
 from pbg_tasks.tasks.nightly.chain import run_together
 from pbg_tasks.tasks.search import SearchContext, searches
 from pbg_tasks.tasks.tuning import trial as trial_module
 from pbg_tasks.tasks.tuning.steps import finish, select, start
 from pbg_tasks.tasks.tuning.tune import trial, tune
+from pbg_tasks.tasks.view.report import read_graph, report
 from tests.tasks.conftest import ring, workplace
 
 MODEL = {"num_epochs": 4, "entities": {"n": {"num_partitions": 1}}}
@@ -120,7 +125,8 @@ def test_patch_sets_best_values(searched, graph):
 
 def test_table_has_changed_keys_and_figures(searched):
     head, first, *_ = table(searched[0]).splitlines()
-    assert head.split() == ["rank", "model.comparator", "model.lr", "MRR", "95", "%", "epochs", "seconds", "state"]
+    assert head.split()[3:] == ["MRR", "95", "%", "epochs", "trained", "seconds", "state"]
+    assert head.split()[:3] == ["rank", "model.comparator", "model.lr"]
     assert first.split()[:3] == ["1", _comparator(searched), "0.1"]
     assert first.split()[-1] == "best"
 
@@ -212,3 +218,47 @@ def test_two_searches_at_once_agree(graph):
     manifest, _ = open_committed(context.run.store, context.key(f"trials/{ours['best']}/checkpoint"))
     assert manifest.retrained == ()
     assert manifest.version == 4
+
+
+def test_overtrained_candidate_counts_by_its_best():
+    """Its patch has the epochs of its best rung."""
+    search = Search(
+        graph="g",
+        snapshot="d1",
+        metric="mrr",
+        eta=2,
+        epochs=(2, 4),
+        candidates=tuple(TriedCandidate(trial=f"{n:012x}", changes={"model.lr": n / 10}) for n in (1, 2)),
+    )
+    one, two = (each.trial for each in search.candidates)
+
+    def outcome(trial, epochs, mrr):
+        figures = {"mrr": mrr, "count": 9.0}
+        return Outcome(trial=trial, epochs=epochs, status="finished", figures=figures, low=mrr - 0.01, high=mrr + 0.01)
+
+    first = Rung(rung=0, ranking=(outcome(one, 2, 0.5), outcome(two, 2, 0.3)), kept=(one,))
+    last = Rung(rung=1, ranking=(outcome(one, 4, 0.2),), kept=(one,))
+    facts = {"run": "r", "store": "s", "search_id": "i", "search": search, "rungs": [first], "latest": {}}
+    under_way = tune_document(facts)
+    assert [row["state"] for row in under_way["rows"]] == ["running", "lost"]
+    assert under_way["patch"] is None
+    document = tune_document(facts | {"rungs": [first, last]})
+    best = document["rows"][0]
+    assert (best["mrr"], best["epochs"], best["trained"], document["alike"]) == (0.5, 2, 4, 0)
+    assert yaml.safe_load(document["patch"]) == {"model.lr": 0.1, "model.num_epochs": 2}
+
+
+def test_pages_list_search_and_leave_its_run_out(searched, graph):
+    document, _ = searched
+    report(f"{document['store']}/runs/{document['run']}")
+    page = (graph.store / f"runs/{document['run']}/report/search-{document['search']}.html").read_text()
+    assert "valid MRR" in page
+    assert "the loss is nan" in page
+    context = context_of(document)
+    history = history_document(read_graph("toy", Channel(context.run.store, "production")))
+    assert document["run"] not in {night["run"] for night in history["nights"]}
+    assert (document["run"], document["search"], True) in {
+        (each["run"], each["search"], each["finished"]) for each in history["searches"]
+    }
+    nights = (graph.store / "report/production/index.html").read_text()
+    assert f"../../runs/{document['run']}/report/search-{document['search']}.html" in nights
