@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from pbg_tasks.errors import FormatError, TrainingDivergedError
 from pbg_tasks.formats.directory import BucketStats
 from pbg_tasks.formats.edges import edge_file_name
-from pbg_tasks.train.engine.base import NOTHING, Pace, Position
 from pbg_tasks.train.engine.held_out import split_off
-from pbg_tasks.train.rates import rate_factor
+from pbg_tasks.train.engine.pace import NOTHING, Pace, Position, rate_factor
 from pbg_tasks.train.starting_point import seeded
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from pbg_tasks.train.data.edge_files import EdgesAhead
 from pbg_tasks.train.data.partition_files import PartitionFiles, Stamp
 from pbg_tasks.train.data.uploads import Uploads
 from pbg_tasks.train.edge_chunk_records import continued, edge_chunk_record
-from pbg_tasks.train.engine.base import NOTHING, Position
+from pbg_tasks.train.engine.pace import NOTHING, Position
 from pbg_tasks.train.loop import Assignment
 from pbg_tasks.train.partial_iteration import Remnant
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from pbg_tasks.train.engine.base import NOTHING, Position
+from pbg_tasks.train.engine.pace import NOTHING, Position
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -13,10 +13,10 @@ from pbg_tasks.formats.edges import EdgeList
 from pbg_tasks.model.families import Families
 from pbg_tasks.native import library
 from pbg_tasks.train.data.tables import Table
-from pbg_tasks.train.engine.base import NOTHING, Pace
 from pbg_tasks.train.engine.degrees import bucket_samplers, degree_shares
 from pbg_tasks.train.engine.native import NativeEngine
 from pbg_tasks.train.engine.on_torch import TorchEngine
+from pbg_tasks.train.engine.pace import NOTHING, Pace
 
 KEYS = {
     "entities": {"a": {"num_partitions": 2}, "b": {"num_partitions": 1}},

@@ -14,8 +14,8 @@ from pbg_tasks.formats.edges import EdgeList
 from pbg_tasks.model.scoring import RelationScorer
 from pbg_tasks.train.data.tables import Table
 from pbg_tasks.train.engine import base as engines
-from pbg_tasks.train.engine.base import NOTHING, Pace
 from pbg_tasks.train.engine.on_torch import TorchEngine
+from pbg_tasks.train.engine.pace import NOTHING, Pace
 from pbg_tasks.train.engine.step import Step
 from tests import pbg_steps
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pbg_tasks.config import ModelConfig
-from pbg_tasks.train.rates import rate_factor
+from pbg_tasks.train.engine.pace import rate_factor
 
 
 def factors(epochs=10, **keys):

@@ -9,11 +9,10 @@ import base64
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable  # noqa: TC003 - a NamedTuple's fields
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import takewhile
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import torch
 
@@ -32,13 +31,14 @@ from pbg_tasks.train.engine.device import Host
 from pbg_tasks.train.engine.held_out import Ranking, evaluation_config
 from pbg_tasks.train.engine.hogwild import forked
 from pbg_tasks.train.engine.known_edges import KnownEdges
+from pbg_tasks.train.engine.pace import NOTHING, Limits, Pace, Position
 from pbg_tasks.train.engine.self_negatives import SelfNegatives
 from pbg_tasks.train.engine.step import Model, Step, StepInput
 from pbg_tasks.train.engine.step_counters import CHECK_EVERY, StepCounters
 from pbg_tasks.train.engine.workspace import Workspace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from contextlib import AbstractContextManager
 
     import numpy as np
@@ -52,48 +52,6 @@ if TYPE_CHECKING:
     from pbg_tasks.train.data.tables import Table
     from pbg_tasks.train.engine.batching import Batch, EdgeSource
     from pbg_tasks.train.engine.step import Figures, Observer
-
-
-class Position(NamedTuple):
-    """Part of a bucket that is trained: its first batches.
-
-    The order of the batches depends on the generator alone.
-
-    Attributes:
-        batches: number of trained batches.
-        edges: number of edges in them.
-        drawn: state of the generator after them, in base64, where a single worker drew from it; else empty.
-    """
-
-    batches: int
-    edges: int
-    drawn: str = ""
-
-
-NOTHING = Position(0, 0)
-
-
-class Pace(NamedTuple):
-    """Learning rate and start of the workers for a bucket.
-
-    Attributes:
-        rate: factor of the learning rates as a function of the trained share of the bucket, from 0 to 1; None: always
-            1.
-        delay: seconds by which every worker but the first starts later.
-    """
-
-    rate: Callable[[float], float] | None = None
-    delay: float = 0.0
-
-
-class Limits(NamedTuple):
-    """Limits of a bucket's training.
-
-    All batches after ``begun`` are trained, until ``stop`` returns True.
-    """
-
-    begun: Position
-    stop: Callable[[], bool] | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from pbg_tasks.model.families import Families
     from pbg_tasks.model.parameters import Side
     from pbg_tasks.train.data.tables import Table
-    from pbg_tasks.train.engine.base import Limits, Pace
     from pbg_tasks.train.engine.batching import Batch, EdgeSource
     from pbg_tasks.train.engine.cuda_graphs import Inputs, Recorder
     from pbg_tasks.train.engine.device import Host
+    from pbg_tasks.train.engine.pace import Limits, Pace
     from pbg_tasks.train.engine.step import Figures, Observer, StepInput
     from pbg_tasks.train.engine.step_counters import StepCounters
 

@@ -19,7 +19,7 @@ from pbg_tasks.storage.parallel import in_parallel
 from pbg_tasks.train.data.edge_files import EdgesAhead
 from pbg_tasks.train.data.partition_files import Stamp
 from pbg_tasks.train.data.partitions import Layout, PartitionKey
-from pbg_tasks.train.engine.base import Position
+from pbg_tasks.train.engine.pace import Position
 from pbg_tasks.train.loop import Assignment
 from pbg_tasks.train.ranks.messages import report_of
 
