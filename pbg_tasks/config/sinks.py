@@ -51,7 +51,45 @@ class LanceDBOptions(SinkOptions):
     refine_factor: Positive = 4
 
 
-OPTIONS: dict[str, type[SinkOptions]] = {"lancedb": LanceDBOptions}
+class PgvectorOptions(SinkOptions):
+    """Options of ``pgvector``.
+
+    Attributes:
+        index: ``hnsw``, or ``none``, where a search compares all vectors.
+        m: connections of a row in the index.
+        ef_construction: candidates of a row while the index is built.
+        ef_search: candidates of a search; of readers too.
+        build_memory_mb: memory of the server in which the index is built.
+    """
+
+    index: Literal["hnsw", "none"] = "hnsw"
+    m: Annotated[int, Field(ge=2, le=100)] = 16
+    ef_construction: Annotated[int, Field(ge=4, le=1000)] = 64
+    ef_search: Annotated[int, Field(ge=1, le=1000)] = 100
+    build_memory_mb: Annotated[int, Field(ge=1, le=1 << 20)] = 1024
+
+
+class QdrantOptions(SinkOptions):
+    """Options of ``qdrant``.
+
+    Attributes:
+        m: connections of a point in the index.
+        ef_construct: candidates of a point while the index is built.
+        hnsw_ef: candidates of a search; of readers too.
+        indexing_threshold_kb: kilobytes of vectors of a segment from which on it gets an index.
+    """
+
+    m: Annotated[int, Field(ge=4, le=256)] = 16
+    ef_construct: Annotated[int, Field(ge=4, le=10_000)] = 100
+    hnsw_ef: Positive = 128
+    indexing_threshold_kb: Positive = 10_000
+
+
+OPTIONS: dict[str, type[SinkOptions]] = {
+    "lancedb": LanceDBOptions,
+    "pgvector": PgvectorOptions,
+    "qdrant": QdrantOptions,
+}
 """Options of built-in sinks."""
 
 

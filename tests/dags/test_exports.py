@@ -16,6 +16,7 @@ EXPORTS = [
     {"format": "parquet"},
     {"format": "faiss", "name": "ann", "destination": "s3://bucket/ann/{run}"},
     {"format": "lancedb", "options": {"keep": 2}},
+    {"format": "pgvector", "destination": "postgresql://db/vectors?sslmode=require"},
 ]
 
 
@@ -31,13 +32,18 @@ def dag(tmp_path, monkeypatch):
 
 
 def test_each_export_follows_release_only(dag):
-    for name in ("parquet", "ann", "lancedb"):
+    for name in ("parquet", "ann", "lancedb", "pgvector"):
         task = dag.get_task(f"exports.{name}")
         assert task.upstream_task_ids == {"release.publish"}
         assert "summary" in task.downstream_task_ids
         assert task.arguments[1] == name
         assert task.trigger_rule == "none_failed"  # `publish` is skipped for a release that was announced before
-    assert dag.get_task("summary").upstream_task_ids == {"exports.parquet", "exports.ann", "exports.lancedb"}
+    assert dag.get_task("summary").upstream_task_ids == {
+        "exports.parquet",
+        "exports.ann",
+        "exports.lancedb",
+        "exports.pgvector",
+    }
 
 
 def test_each_export_is_an_asset(dag, tmp_path):
@@ -53,6 +59,8 @@ def test_each_export_is_an_asset(dag, tmp_path):
     )
     (lance,) = dag.get_task("exports.lancedb").outlets
     assert lance.uri == f"file://{tmp_path}/store/small/sinks/lancedb?channel=production&export=lancedb&graph=small"
+    (pgvector,) = dag.get_task("exports.pgvector").outlets
+    assert pgvector.uri.startswith("postgresql://db/vectors?")
 
 
 def test_dag_survives_serialisation(dag):

@@ -19,7 +19,11 @@ if TYPE_CHECKING:
     from pbg_tasks.config.sinks import SinkOptions
     from pbg_tasks.publish.sinks.base import Tables
 
-_BUILT_IN = {"lancedb": "lance:LanceSink"}
+_BUILT_IN = {
+    "lancedb": "lance:LanceSink",
+    "pgvector": "postgres:PostgresSink",
+    "qdrant": "qdrant:QdrantSink",
+}
 
 
 def find_sink(name: str) -> Sink:

@@ -1,0 +1,216 @@
+"""One contract for the tables of all sinks, against real stores.
+
+Qdrant is the exception: its client's local mode stands for the server.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+from pbg_tasks.config.exports import Export, ExportOptions
+from pbg_tasks.errors import ConfigError, ConflictError, FormatError, StorageError
+from pbg_tasks.publish.sinks import Rows, TableRecord, open_sink, sink_options
+from pbg_tasks.tasks.exchange.export import export
+from tests.sink_story import postgres
+from tests.tasks.exchanges import model
+
+SINKS = ("lancedb", "pgvector", "qdrant")
+ROWS, DIMENSION = 50, 5
+VECTORS = np.random.default_rng(0).normal(size=(ROWS, DIMENSION)).astype(np.float32)
+NAMES = ["", "'; DROP TABLE x; --", "日本語", *(f"e{i}" for i in range(3, ROWS))]
+
+
+@pytest.fixture(scope="module")
+def destinations(tmp_path_factory):
+    """URL of each store."""
+    folder = tmp_path_factory.mktemp("stores")
+    with postgres() as url:
+        yield {"pgvector": url} | {name: str(folder / name) for name in ("lancedb", "qdrant")}
+
+
+@pytest.fixture(params=SINKS)
+def sink(request):
+    return request.param
+
+
+@pytest.fixture
+def opened(sink, destinations, request):
+    """Open a store as often as it is called."""
+    return lambda: open_sink(sink, destinations[sink], sink_options(sink, {}))
+
+
+@pytest.fixture
+def collection(request):
+    """Name of a collection that no other test has."""
+    return f"t{abs(hash(request.node.name)) % 10**9}"
+
+
+def record(collection, number=1, **changes):
+    keys = {"entity": "n", "alias": f"{collection}_n", "source": "/model", "metric": "l2", "dimension": DIMENSION}
+    return TableRecord(collection=collection, number=number, rows=ROWS, **keys | changes)
+
+
+def rows(start=0, stop=ROWS):
+    return Rows(NAMES[start:stop], VECTORS[start:stop])
+
+
+def filled(tables, table, made):
+    """Fill a table, and complete it."""
+    tables.create(table, made)
+    tables.add(table, 0, rows())
+    done = tables.finish(table, made).model_copy(update={"complete": True, "recall": 1.0})
+    tables.complete(table, done)
+    return done
+
+
+def test_rows_come_back_as_they_were_written(opened, collection):
+    with opened() as tables:
+        tables.create(f"{collection}_a", record(collection))
+        assert tables.count(f"{collection}_a", record(collection)) == 0
+        tables.add(f"{collection}_a", 0, rows(0, 20))
+    with opened() as tables:  # of another process
+        assert tables.records(collection) == {f"{collection}_a": record(collection)}
+        assert tables.count(f"{collection}_a", record(collection)) == 20
+        tables.add(f"{collection}_a", 20, rows(20))
+        found = tables.fetch(f"{collection}_a", record(collection), np.array([0, 1, 2, 30, ROWS + 5]))
+        assert list(found.names) == [*NAMES[:3], "e30"]
+        assert np.array_equal(found.vectors, VECTORS[[0, 1, 2, 30]])
+
+
+@pytest.mark.parametrize("metric", ["l2", "cosine", "dot"])
+def test_search_finds_what_metric_orders(opened, collection, metric):
+    with opened() as tables:
+        done = filled(tables, f"{collection}_a", record(collection, metric=metric))
+        found = tables.search(f"{collection}_a", done, VECTORS[:7], ROWS + 3)
+    exact = VECTORS[:7] @ VECTORS.T
+    if metric == "cosine":
+        exact /= np.linalg.norm(VECTORS, axis=1)
+    if metric == "l2":
+        exact = -np.linalg.norm(VECTORS[:7, None] - VECTORS[None], axis=2)
+    assert np.array_equal(found[:, :ROWS], np.argsort(-exact, axis=1))
+    assert (found[:, ROWS:] == -1).all()
+
+
+def test_aliases_move_together_and_back(opened, collection):
+    one, other = f"{collection}_a", f"{collection}_b"
+    with opened() as tables:
+        first = filled(tables, one, record(collection))
+        second = filled(tables, other, record(collection, number=2))
+        assert tables.served(collection) == {}
+        aliases = (f"{collection}_n", f"{collection}_m")
+        tables.switch(collection, dict.fromkeys(aliases, (one, first)))
+        assert tables.served(collection) == dict.fromkeys(aliases, one)
+        tables.switch(collection, {aliases[0]: (other, second)})
+        assert tables.served(collection) == {aliases[0]: other, aliases[1]: one}
+        tables.switch(collection, {aliases[0]: (one, first)})
+    with opened() as tables:
+        assert tables.served(collection) == dict.fromkeys(aliases, one)
+
+
+def test_dropped_table_is_gone_with_its_record(opened, collection):
+    with opened() as tables:
+        done = filled(tables, f"{collection}_a", record(collection))
+        tables.drop(f"{collection}_a", done)
+        tables.drop(f"{collection}_a", done)
+        assert tables.records(collection) == {}
+        assert tables.count(f"{collection}_a", record(collection)) == 0
+
+
+def test_rows_written_twice_do_not_pass(sink, opened, collection):
+    with opened() as tables:
+        tables.create(f"{collection}_a", record(collection))
+        tables.add(f"{collection}_a", 0, rows(0, 20))
+        if sink == "qdrant":  # a point that is written again is the same point
+            tables.add(f"{collection}_a", 0, rows(0, 20))
+            assert tables.count(f"{collection}_a", record(collection)) == 20
+            return
+        with pytest.raises(ConflictError, match="another export writes into"):
+            tables.add(f"{collection}_a", 0, rows(0, 20))
+        if sink == "pgvector":  # its transaction left nothing
+            assert tables.count(f"{collection}_a", record(collection)) == 20
+
+
+def test_gap_among_first_rows_is_refused(opened, collection):
+    with opened() as tables:
+        tables.create(f"{collection}_a", record(collection))
+        try:
+            tables.add(f"{collection}_a", 10, rows(10, 20))
+        except ConflictError:
+            return
+        with pytest.raises(ConflictError, match="fills it anew"):
+            tables.count(f"{collection}_a", record(collection))
+
+
+def test_export_is_filled_checked_and_served(sink, destinations, tmp_path, monkeypatch):
+    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))
+    data = model(tmp_path / "data", comparator="cos")
+    options = ExportOptions(options={"collection": "shop"})
+    measured = export(sink, str(data.checkpoint), destinations[sink], options=options)["measured"]
+    assert {found["recall"] for found in measured["tables"].values()} == {1.0}
+    with open_sink(sink, destinations[sink], sink_options(sink, {})) as tables:
+        assert tables.served("shop") == {
+            f"shop_{entity}": found["table"] for entity, found in measured["tables"].items()
+        }
+
+
+def test_view_keeps_privileges_until_dimension_changes(destinations):
+    import psycopg2
+
+    with open_sink("pgvector", destinations["pgvector"], sink_options("pgvector", {})) as tables:
+        first, second = (filled(tables, f"v_{name}", record("v", number)) for number, name in enumerate("ab", start=1))
+        wide = record("v", 3, dimension=DIMENSION + 1)
+        tables.create("v_c", wide)
+        tables.switch("v", {"v_n": ("v_a", first)})
+        with psycopg2.connect(destinations["pgvector"]) as connection, connection.cursor() as cursor:
+            cursor.execute("GRANT SELECT ON v_n TO pg_monitor")
+            granted = "SELECT has_table_privilege('pg_monitor', 'v_n', 'SELECT')"
+            connection.commit()
+            for table, made, kept in (("v_b", second, True), ("v_c", wide, False)):
+                tables.switch("v", {"v_n": (table, made)})
+                cursor.execute(granted)
+                assert cursor.fetchone() == (kept,)
+                connection.commit()
+        connection.close()
+
+
+def test_name_that_store_cannot_hold_is_refused(destinations):
+    with open_sink("pgvector", destinations["pgvector"], sink_options("pgvector", {})) as tables:
+        tables.create("z_a", record("z"))
+        with pytest.raises(FormatError, match=r"no zero byte in texts, as in the name 'a\\x00b'"):
+            tables.add("z_a", 0, Rows(["a\0b"], VECTORS[:1]))
+
+
+@pytest.mark.parametrize(
+    ("sink", "destination", "error", "message"),
+    [
+        ("pgvector", "mysql://host/db", ConfigError, "pgvector takes postgresql://host/database"),
+        ("pgvector", "postgresql://me:secret@host/db", ConfigError, "write the place alone; the client takes PGUSER"),
+        ("pgvector", "postgresql://127.0.0.1:9/db", StorageError, "PostgreSQL failed"),
+        ("qdrant", "grpc://host", ConfigError, "qdrant takes https://host:6333"),
+        ("qdrant", "http://169.254.169.254/", ConfigError, "metadata service"),
+        ("qdrant", "http://127.0.0.1:9", StorageError, "Qdrant failed"),
+        ("lancedb", "gs://bucket/a", ConfigError, "lancedb takes a directory or s3://bucket/prefix"),
+    ],
+)
+def test_place_that_sink_cannot_open_is_refused(sink, destination, error, message):
+    with pytest.raises(error, match=message), open_sink(sink, destination, sink_options(sink, {})) as tables:
+        tables.records("t")
+
+
+@pytest.mark.parametrize(("sink", "module"), [("pgvector", "psycopg2"), ("qdrant", "qdrant_client")])
+def test_missing_library_names_the_extra(sink, module, monkeypatch):
+    monkeypatch.setitem(sys.modules, module, None)
+    place = "postgresql://host/db" if sink == "pgvector" else "https://host:6333"
+    with (
+        pytest.raises(ConfigError, match=rf"sink {sink} needs the package {module} .*'pbg-tasks\[{sink}\]'"),
+        open_sink(sink, place, sink_options(sink, {})),
+    ):
+        pass
+
+
+def test_sink_without_place_in_store_needs_a_destination():
+    with pytest.raises(ValueError, match="the destination is missing: sink qdrant has no place of its own"):
+        Export.model_validate({"format": "qdrant"})
