@@ -27,7 +27,10 @@ from pbg_tasks.tasks.nightly.chain import TASKS, run_task
 from pbg_tasks.tasks.nightly.export_release import export_release
 from pbg_tasks.tasks.nightly.plan import plan
 from pbg_tasks.tasks.release.releases import drill, gc, pin, rollback, skip, unpin
+from pbg_tasks.tasks.search import SearchContext, read_search
 from pbg_tasks.tasks.training.launch import launch
+from pbg_tasks.tasks.tuning.steps import finish, select, start
+from pbg_tasks.tasks.tuning.tune import trial
 from pbg_tasks.tasks.view.report import read_graph, read_run, report, report_graph
 from pbg_tasks.tasks.view.show import history, show
 from tests.access.policies import BUCKET, PREFIX, SNAPSHOT_BUCKET, SNAPSHOT_FOLDER
@@ -45,6 +48,8 @@ Result = TypeVar("Result")
 ROLE_OF = {
     **dict.fromkeys(("plan", "validate", "partition", "bucket"), "prepare"),
     **dict.fromkeys(("train", "preserve", "eval", "drift"), "train"),
+    "tune-start": "prepare",
+    **dict.fromkeys(("tune-select", "tune-trial", "tune-finish"), "train"),
     **dict.fromkeys(("gate", "publish", "export-release", "announced", "report", "approve", "reject"), "publish"),
     **dict.fromkeys(("rollback", "drill", "pin", "unpin", "skip"), "publish"),
     **dict.fromkeys(("show", "releases", "Model.open"), "reader"),
@@ -138,6 +143,7 @@ def nights(chain: Chain) -> None:
     """Run everything that the roles exist for, once."""
     _released_nights(chain)
     _refused_nights(chain)
+    _searched(chain)
     _large_objects(chain)
     _upkeep(chain)
     _reading(chain)
@@ -189,6 +195,20 @@ def _refused_nights(chain: Chain) -> None:
     run = chain.plan("d5")
     with pytest.raises(QualityGateError):
         chain.tasks(run, "validate", "partition", "bucket", "train")
+    chain.spec(exports=[{"format": "npy"}])
+
+
+def _searched(chain: Chain) -> None:
+    """Search hyper-parameters, with a candidate that diverges."""
+    chain.spec(tune={"space": {"model.lr": [0.1, 1e38]}}, split={"valid": 0.2, "test": 0.1})
+    begun = chain.do("tune-start", lambda: start(chain.place.spec, "d1"))
+    run, search = begun["run"], begun["search"]
+    chain.tasks(run, "validate", "partition", "bucket")
+    for name in chain.do("tune-select", lambda: select(run, search, 0))["trials"]:
+        chain.do("tune-trial", partial(trial, run, search, name, 0))
+    chain.do("tune-finish", lambda: finish(run, search))
+    chain.do("report", lambda: report(run))
+    chain.do("show", lambda: read_search(SearchContext.open(run, search)))
     chain.spec(exports=[{"format": "npy"}])
 
 
