@@ -1,4 +1,5 @@
-# make demo    two nights of WordNet through a real S3 server and a real Airflow; `make down` stops them
+# make demo    two nights of WordNet through a real S3 server and a real Airflow, in an environment without the tools of
+#              tests; `make down` stops them
 # make help    this list
 # make test-fast  the tests of files that take seconds and start no server, in two processes: less than two minutes
 # make test    the whole test-suite, in JOBS processes: one more than CPUs, 5 at most; a part of it: make test T=tests/storage
@@ -37,6 +38,10 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check -qq
 READY := $(VENV)/.ready
+DEMO := $(VENV)/.demo
+# The locks of the images are parts of requirements.lock: what releases, without what only tests and checks take.
+DEMO_LOCKS := docker/train.lock docker/airflow.lock docker/store.lock
+SOURCES := pyproject.toml setup.py $(wildcard pbg_tasks/native/*.?pp pbg_tasks/native/*.inc)
 
 # Tests start hundreds of processes that import torch or Airflow, half of which is compiling: its results are kept, also
 # where the environment asks Python not to, and apart from the sources, so that no folder of a test has files of them.
@@ -51,19 +56,30 @@ help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
 
 # torch comes first and alone: resolved together with the rest, pip may replace it by a CUDA build of 5 GB.
-# Python compiles what is imported; compiling all that is installed takes a minute.
-$(READY): requirements.lock pyproject.toml setup.py $(wildcard pbg_tasks/native/*.?pp pbg_tasks/native/*.inc)
+# Python compiles what is imported; compiling all that is installed takes a minute. setuptools leaves metadata beside the
+# sources, which Airflow would take for a second installation of the plugin.
+define install
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=...")'
 	@test -x $(VENV)/bin/pip || $(PYTHON) -m venv --clear $(VENV)
 	@echo "installing torch"
-	@$(PIP) install --no-compile $(TORCH)
-	@echo "installing what requirements.lock names"
-	@$(PIP) install --no-compile --no-deps --require-hashes -r requirements.lock
+	@$(PY) .ci/install.py $(PY) --no-compile $(TORCH)
+	@echo "installing what $(1) names"
+	@$(PY) .ci/install.py $(PY) --no-compile --no-deps --require-hashes $(addprefix -r ,$(1))
+	@echo "building this package"
 	@$(PIP) install --no-deps --editable .
+	@rm -rf pbg_tasks.egg-info
 	@$(PIP) check
 	@touch $@
+endef
 
-demo: setup
+$(READY): requirements.lock $(SOURCES)
+	$(call install,requirements.lock)
+
+$(DEMO): $(DEMO_LOCKS) $(SOURCES)
+	$(call install,$(DEMO_LOCKS))
+
+# An environment that has the tools of tests serves as well.
+demo: $(if $(wildcard $(READY)),setup,$(DEMO))
 	@$(PY) -m examples.stack demo
 
 down:

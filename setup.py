@@ -7,11 +7,22 @@ import sys
 from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
 
 # The names in the archives are ours alone; macOS' linker exports none of them.
 HIDDEN = ["-Wl,--exclude-libs,ALL"] if sys.platform == "linux" else []
 
+
+class PlainWheel(bdist_wheel):
+    """Wheel for every Python: the library has no Python in it."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        """Return the tag, with no Python but the platform."""
+        return "py3", "none", super().get_tag()[2]
+
+
 setup(
+    cmdclass={"bdist_wheel": PlainWheel},
     ext_modules=[
         # No Python in it: a plain C interface, loaded with ctypes, so that one build serves every Python.
         Extension(
@@ -35,5 +46,5 @@ setup(
             py_limited_api=True,
             optional=True,
         )
-    ]
+    ],
 )

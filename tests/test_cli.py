@@ -62,6 +62,9 @@ def test_newest_snapshot_needs_no_name(place):
     assert lines[2].split(maxsplit=1) == ["verdict", "release 1 of production"]
     run = lines[-1].removeprefix("run of d10: ")
     assert pbg("show", run).stdout.startswith(lines[0])
+    logged = pbg("show", run, "--log", "--json")
+    assert json.loads(logged.stdout)["run"] == run
+    assert "release 1 of production" in logged.stderr
     for target in (place.spec, place.store):
         shown = json.loads(pbg("show", target, "--json").stdout)
         assert [row["snapshot"] for row in shown["channels"]["production"]] == ["d10"]

@@ -121,6 +121,16 @@ def test_wheel_installs_two_packages(built):
     assert [name for name in names if name.startswith("pbg_tasks/report/templates/")]
 
 
+def test_wheel_serves_every_python_of_its_platform(built):
+    assert re.fullmatch(rf"pbg_tasks-{re.escape(pbg_tasks.__version__)}-py3-none-linux_\w+\.whl", built.wheel.name)
+    with zipfile.ZipFile(built.wheel) as archive:
+        tags = archive.read(f"{DIST_INFO}/WHEEL").decode()
+        facts = archive.read(f"{DIST_INFO}/METADATA").decode()
+    assert re.findall(r"^Tag: (\w+-\w+)-", tags, re.MULTILINE) == ["py3-none"]
+    assert "\nDescription-Content-Type: text/markdown\n" in facts
+    assert facts.endswith((REPOSITORY / "README.md").read_text())
+
+
 def test_wheel_has_every_module_of_checkout(built):
     with zipfile.ZipFile(built.wheel) as archive:
         packed = {name for name in archive.namelist() if name.endswith(".py")}

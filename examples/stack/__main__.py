@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from examples.stack.airflow import REPOSITORY, AirflowStackError
 from examples.stack.api import AirflowApiError
-from examples.stack.demo import BUCKET, DemoError, run_demo
+from examples.stack.demo import BUCKET, DemoError, demo_graphs, farewell, headline, run_demo
 from examples.stack.object_store import ObjectStoreError
 from examples.stack.stack import Stack
 
@@ -33,9 +33,9 @@ def main() -> int:
     )
     parser.add_argument("command", choices=("demo", "up", "down", "status"))
     parser.add_argument("--directory", type=Path, default=REPOSITORY / ".demo", help="where all they write lies")
-    parser.add_argument("--graphs", type=Path, default=REPOSITORY / "examples" / "graphs", help="folder of graph specs")
+    parser.add_argument("--graphs", type=Path, help="folder of graph specs; by default one with WordNet alone")
     options = parser.parse_args()
-    stack = Stack(options.directory, graphs=options.graphs)
+    stack = Stack(options.directory, graphs=options.graphs or demo_graphs(options.directory))
     try:
         return {"demo": demo, "up": up, "down": down, "status": status}[options.command](stack)
     except (DemoError, ObjectStoreError, AirflowStackError, AirflowApiError, TimeoutError) as error:
@@ -50,10 +50,10 @@ def demo(stack: Stack) -> int:
     """Run the demo and print its result."""
     with only_one(stack.directory):
         result = run_demo(stack)
-    login = result["ui"]
-    print(f"Airflow: {login['url']}  user {login['username']}  password {login['password']}")
-    print("All of it stays up until `make down`.")
-    print(f"RESULT {json.dumps(result)}")
+    path = stack.directory / "result.json"
+    path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    print("\n".join(farewell(result)))
+    print(f"RESULT {json.dumps(headline(result) | {'file': str(path)})}")
     return 0
 
 

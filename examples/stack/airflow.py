@@ -103,7 +103,8 @@ class Airflow:
 
         It is free of any other Airflow's and store's settings.
         """
-        foreign = ("AIRFLOW", "AWS_", "PBG_")
+        # PYTHONPATH may lead to a second copy of this package's metadata, and Airflow reports a plugin found twice.
+        foreign = ("AIRFLOW", "AWS_", "PBG_", "PYTHONPATH")
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
         port, home = self.settings.port, self.home
         return {
@@ -129,7 +130,6 @@ class Airflow:
             "no_proxy": "127.0.0.1,localhost",
             "PBG_GRAPHS": str(self._graphs),
             "PBG_SCRATCH": str(self.directory / "scratch"),
-            "PYTHONPATH": os.pathsep.join((str(REPOSITORY), str(REPOSITORY / "operators"))),
             "PYTHONUNBUFFERED": "1",
             MARK: str(self.directory),
             **self._extra,

@@ -67,6 +67,10 @@ class AirflowApi:
         """Return the reasons why DAG files could not be read."""
         return [error["stack_trace"] for error in self._get("importErrors")["import_errors"]]
 
+    def plugin_errors(self) -> list[str]:
+        """Return the reasons why plugins could not be loaded."""
+        return [error["error"] for error in self._get("plugins/importErrors")["import_errors"]]
+
     def unpause(self, dag_id: str) -> None:
         """Let a DAG's runs start."""
         self._call("PATCH", f"dags/{dag_id}", {"is_paused": False})

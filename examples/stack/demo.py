@@ -5,15 +5,20 @@ It is watched and summed up.
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import time
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
+from examples.stack.airflow import REPOSITORY
 from examples.stack.watch import Watch, progress_text
 from pbg_tasks.progress import human_seconds
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from examples.stack.api import AirflowApi
     from examples.stack.stack import Stack
     from pbg_tasks.tasks.view.summary import Summary
@@ -48,13 +53,63 @@ class Clock:
         print(f"{human_seconds(self.seconds):>6}  {text}", flush=True)
 
 
+def demo_graphs(directory: Path) -> Path:
+    """Return a folder with the only graph that has data."""
+    folder = directory.resolve() / "graphs"
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(REPOSITORY / "examples" / "graphs" / "wordnet.yaml", folder / "wordnet.yaml")
+    return folder
+
+
+def headline(result: dict[str, Any]) -> dict[str, Any]:
+    """Return the figures of a demo that fit on a line."""
+    return {
+        "ok": result["ok"],
+        "seconds": result["seconds"],
+        "ui": result["ui"],
+        "nights": [_figures(night) for night in result["nights"]],
+    }
+
+
+def _figures(night: Summary) -> dict[str, Any]:
+    return {
+        "snapshot": night["snapshot"],
+        "run": night["run"],
+        "release": night["release"],
+        "edges": {"train": night["edges"].get("train")},
+        "entities": {name: night["entities"].get(name) for name in ("total", "new", "kept")},
+        "metrics": {"filtered": {name: night["metrics"]["filtered"].get(name) for name in ("mrr", "hits10")}},
+        "gate": {"passed": night["gate"].get("passed")},
+    }
+
+
+def farewell(result: dict[str, Any]) -> list[str]:
+    """Return lines on what is there to look at."""
+    login, last = result["ui"], result["nights"][-1]
+    url = login["url"]
+    run = quote(result["runs"][-1], safe="")
+    looks = {
+        f"{url}/plugin/pbg": "all graphs: release, age, quality",
+        f"{url}/dags/{DAG}/plugin/pbg-nights": "the nights of WordNet, side by side",
+        f"{url}/dags/{DAG}/runs/{run}/plugin/pbg-run": f"the night of {last['snapshot']}: tasks, loss, neighbours",
+        f"{url}/dags/{DAG}": "the DAG: trigger a night of your own by its form",
+        f"{url}/dags/drill_{DAG.partition('_')[2]}": "the daily rehearsal of a roll-back, paused until you start it",
+    }
+    width = max(map(len, looks))
+    return [
+        "What to look at next:",
+        *(f"  {address.ljust(width)}  {what}" for address, what in looks.items()),
+        f"user {login['username']}, password {login['password']}; all of it stays up until `make down`.",
+    ]
+
+
 def run_demo(stack: Stack) -> dict[str, Any]:
     """Embed two snapshots one after the other in a new stack.
 
     The services are left running.
 
     Returns:
-        The contents of the line ``RESULT``.
+        The contents of ``result.json``, of which the line ``RESULT`` has the ``headline``.
 
     Raises:
         DemoError: a step failed.
@@ -69,11 +124,15 @@ def run_demo(stack: Stack) -> dict[str, Any]:
     clock.report(f"S3 server: {environment['AWS_ENDPOINT_URL']}, its data is in {stack.store.directory}")
     write_data(stack.airflow().environment(), clock)
     airflow = stack.start_airflow(clock.report)
-    clock.report(f"Airflow: {airflow.settings.url}")
+    login = stack.login()
+    clock.report(f"Airflow: {login['url']}  user {login['username']}  password {login['password']}  (watch it there)")
     wait_for_dag(airflow.api)
-    nights = [embed(airflow.api, snapshot, clock) for snapshot in NIGHTS]
+    if faults := airflow.api.plugin_errors():
+        raise DemoError(f"Airflow cannot load the plugin: {faults[0]}")
+    found = [embed(airflow.api, snapshot, clock) for snapshot in NIGHTS]
+    nights, runs = [night for _, night in found], [run for run, _ in found]
     print(f"\n{table(nights)}\n", flush=True)
-    return {"nights": nights, "ui": stack.login(), "seconds": round(clock.seconds, 1), "ok": True}
+    return {"nights": nights, "runs": runs, "ui": login, "seconds": round(clock.seconds, 1), "ok": True}
 
 
 def write_data(environment: dict[str, str], clock: Clock) -> None:
@@ -108,8 +167,8 @@ def wait_for_dag(api: AirflowApi) -> None:
         time.sleep(0.5)
 
 
-def embed(api: AirflowApi, snapshot: str, clock: Clock) -> Summary:
-    """Run one night to its end; return its summary.
+def embed(api: AirflowApi, snapshot: str, clock: Clock) -> tuple[str, Summary]:
+    """Run one night to its end; return Airflow's id and its summary.
 
     Raises:
         DemoError: a task failed, or the night was not published.
@@ -124,4 +183,4 @@ def embed(api: AirflowApi, snapshot: str, clock: Clock) -> Summary:
     release = summary["release"]
     if not release or not release["published"]:
         raise DemoError(f"{snapshot} ended well, yet no release of it is current: {release}")
-    return summary
+    return run_id, summary

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
+ERROR_KEY = "error"
+"""XCom with the reason why no run was planned, which the page of the DAG run shows."""
 WAIT = timedelta(minutes=1)
 """Pause after which a waiting run looks again; it waits for its snapshot or the night before and holds no slot
 meanwhile.
@@ -61,6 +63,13 @@ class PlanOperator(PbgOperator):
             AirflowRescheduleException: the snapshot does not exist or is not whole yet, or the night before is under
                 way.
         """
+        try:
+            return self._plan(context)
+        except AirflowFailException as error:
+            context["ti"].xcom_push(key=ERROR_KEY, value=str(error))
+            raise
+
+    def _plan(self, context: Context) -> dict[str, Any]:
         run = context["dag_run"]
         arguments = plan_arguments(self.spec, run.partition_key, context["params"])
         if run.run_type == "scheduled":

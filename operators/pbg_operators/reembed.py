@@ -154,7 +154,9 @@ def _reembed(
             publish = _publication(spec, inlets=[edges])
         exports = _exports(spec)
         # A run that is not to be published skips `publish` and exports, and it has succeeded all the same.
-        summary = _task("show", task_id="summary", trigger_rule="none_failed")
+        summary = PbgOperator(
+            task_id="summary", command="show", arguments=[RUN, "--log"], scratch=SCRATCH, trigger_rule="none_failed"
+        )
         dag.add_result(summary.output)
 
         begin, end = task(make_scratch)().as_setup(), task(remove_scratch)().as_teardown()

@@ -27,6 +27,16 @@ if TYPE_CHECKING:
     from pbg_tasks.config.nights import Collection, Watch
 
 
+_DRILL = """
+Rehearses a roll-back of graph **{graph}** every day, so that it works on the day it is needed.
+
+The task points the channel `{channel}-drill`, which readers do not follow, to the release before the current one and
+back, checks that every file of both is there, and fails when a way takes longer than five seconds. Nothing is copied
+and `{channel}` is not touched. Before there are two releases it does nothing. By hand: `pbg drill {file}`; a real
+roll-back is `pbg rollback {file}`.
+
+The DAG may stay paused: nights do not depend on it.
+"""
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 """Start date of ``@continuous``. Without one, its second run would have the logical date of the first, and never begin.
 """
@@ -82,7 +92,8 @@ def _table(snapshots: Snapshots) -> dict[str, Any]:
 def _drill(spec: GraphSpec, spec_path: Path) -> DAG:
     with DAG(
         dag_id=f"drill_{spec.graph}",
-        description=f"Roll a canary channel of graph {spec.graph} back and forward, and fail when it takes too long",
+        description=f"Rehearse the roll-back of graph {spec.graph} on a channel that nobody reads",
+        doc_md=_DRILL.format(graph=spec.graph, channel=spec.channel, file=spec_path.name),
         schedule="@daily",
         catchup=False,
         default_args=DEFAULTS,

@@ -210,9 +210,11 @@ def show(
     ],
     task: Annotated[str | None, typer.Option(help="Only the result of this task of a run.", show_default=False)] = None,
     *,
+    log: Annotated[bool, typer.Option("--log", help="With --json: write the table of a run to stderr.")] = False,
     as_json: Json = False,
 ) -> None:
     """Show a run, or a graph's releases and newest run."""
+    from pbg_tasks.progress import say
     from pbg_tasks.tasks.view.show import overview, show_task
     from pbg_tasks.tasks.view.show import show as collect
     from pbg_tasks.tasks.view.tables import outcome, overview_table, table
@@ -224,6 +226,9 @@ def show(
         typer.echo(json.dumps(found) if as_json else overview_table(found))
     else:
         summary = collect(target)
+        if log:
+            for line in table([summary]).splitlines():
+                say(line)
         typer.echo(json.dumps(summary) if as_json else f"{table([summary])}\n\n{outcome(summary)}")
 
 

@@ -68,6 +68,7 @@ def test_drill_runs_daily_with_the_spec(tmp_path, monkeypatch):
     dag = bag_of(tmp_path, monkeypatch).dags["drill_small"]
     (task,) = dag.tasks
     assert (task.command, task.arguments) == ("drill", [str(tmp_path / "graphs" / "small.yaml")])
+    assert "`pbg drill small.yaml`" in dag.doc_md
 
 
 class Backfills:

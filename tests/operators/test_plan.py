@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException
 
-from pbg_operators.plan import PlanOperator, plan_arguments
+from pbg_operators.plan import ERROR_KEY, PlanOperator, plan_arguments
+from pbg_operators.plugin import database
 
 FIELDS = ("snapshot", "epochs", "dimension", "partitions", "engine", "accept_data")
 UNTOUCHED = {**dict.fromkeys(FIELDS), "publish": True}
@@ -37,6 +38,15 @@ def test_filled_in_form_field_becomes_an_option(key, form, arguments):
 def test_run_without_snapshot_fails_with_one_sentence():
     with pytest.raises(AirflowFailException, match=r"^no snapshot: .* partition key, or fill in snapshot"):
         plan_arguments(SPEC, None, UNTOUCHED)
+
+
+def test_reason_of_failed_plan_is_kept_for_page(fake_pbg, context):
+    fake_pbg("print('error: input: d9: no snapshot there; keys there: d2, d1', file=sys.stderr); sys.exit(3)")
+    context |= {"params": UNTOUCHED, "dag_run": SimpleNamespace(partition_key="d9", run_type="manual")}
+    with pytest.raises(AirflowFailException):
+        PlanOperator(task_id="plan", spec=SPEC, store_conn_id=None).execute(context)
+    assert context["ti"].pushed[ERROR_KEY].endswith("input: d9: no snapshot there; keys there: d2, d1")
+    assert ERROR_KEY == database.ERROR_KEY
 
 
 def test_link_leads_to_the_planned_run(fake_pbg, context):

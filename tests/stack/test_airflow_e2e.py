@@ -53,6 +53,10 @@ def page(stack):
         yield page
 
 
+def test_plugin_is_registered_once(api):
+    assert api.plugin_errors() == []
+
+
 @pytest.mark.browser
 def test_night_from_the_form_succeeds(page, api):
     page.get_by_role("button", name="Trigger").first.click()

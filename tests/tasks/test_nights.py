@@ -203,6 +203,9 @@ def test_missing_snapshot_that_is_due_is_waited_for(place):
     due = datetime.now(UTC) - timedelta(hours=2)
     with pytest.raises(InputError, match="no snapshot there"):
         plan(place.spec, "d1")
+    place.snapshot("d0", ring(40))
+    with pytest.raises(InputError, match=r"no snapshot there .*; keys there: d0$"):
+        plan(place.spec, "d1")
     with pytest.raises(OutOfTurnError, match=r"'d1' has not come yet: .*no snapshot there"):
         plan(place.spec, "d1", due=due)
     assert not list(place.store.glob("runs/*"))

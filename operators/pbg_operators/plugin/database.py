@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 PLAN = "prepare.plan"
 TAG = "reembed"
+ERROR_KEY = "error"  # as in pbg_operators.plan, which takes more to import than a page needs
 _LOOKED_AT = 20
+_LONGEST = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +46,15 @@ def planned(dag_id: str, run_id: str) -> list[Planned]:
     """Return the run that a DAG run planned.
 
     Raises:
-        NotFoundError: it has not planned one yet.
+        NotFoundError: it has not planned one yet, or could not; then the message has the reason.
     """
-    return _planned(dag_id, _results(dag_id).where(XComModel.run_id == run_id), f"run {run_id!r}")
+    try:
+        return _planned(dag_id, _results(dag_id).where(XComModel.run_id == run_id), f"run {run_id!r}")
+    except NotFoundError:
+        if (reason := _reason(dag_id, run_id)) is None:
+            raise
+    log = f"/dags/{dag_id}/runs/{run_id}/tasks/{PLAN}"
+    raise NotFoundError(f"Task {PLAN} failed, so there is no night to show: {reason}. Its log: {log}")
 
 
 def last_planned(dag_id: str) -> list[Planned]:
@@ -88,6 +96,17 @@ def _planned(dag_id: str, query: Any, what: str) -> list[Planned]:  # noqa: ANN4
     if not found:
         raise NotFoundError(f"{what} has not planned an embedding yet; its page appears once the task {PLAN} is done")
     return found
+
+
+def _reason(dag_id: str, run_id: str) -> str | None:
+    """Return the reason of a failed plan; None without one."""
+    of_run = (XComModel.dag_id == dag_id) & (XComModel.run_id == run_id) & (XComModel.task_id == PLAN)
+    with create_session(scoped=False) as session:
+        value = session.scalar(select(XComModel.value).where(of_run & (XComModel.key == ERROR_KEY)))
+    if not isinstance(value, str):
+        return None
+    decoded = _decoded(value)  # some databases return the JSON of a text, others the text
+    return (decoded if isinstance(decoded, str) else value)[:_LONGEST]
 
 
 def _decoded(text: str) -> Any:  # noqa: ANN401 - any JSON value

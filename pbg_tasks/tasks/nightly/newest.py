@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pbg_tasks.config.nights import snapshot_order
-from pbg_tasks.errors import InputError
+from pbg_tasks.errors import InputError, PbgError
 from pbg_tasks.prepare.sources import lists_files, snapshot_keys, snapshot_source
 from pbg_tasks.tasks.nightly.snapshot_completeness import lacks
 
 if TYPE_CHECKING:
-    from pbg_tasks.config import GraphSpec
+    from pbg_tasks.config import GraphSpec, Snapshots
+
+_SHOWN = 5
+"""Most keys that an error lists."""
 
 
 def newest_snapshot(graph: GraphSpec) -> str:
@@ -32,3 +35,13 @@ def newest_snapshot(graph: GraphSpec) -> str:
         if complete == "settled" or lacks(location, key, complete) is None:
             return key
     raise InputError(f"{location}: no snapshot there yet; check the location, or name a snapshot")
+
+
+def keys_there(snapshots: Snapshots) -> str:
+    """Return the newest keys at a location, to end a sentence."""
+    try:
+        keys = sorted(snapshot_keys(snapshots), key=snapshot_order, reverse=True)
+    except PbgError:  # the sentence has its reason already
+        return ""
+    more = f" and {len(keys) - _SHOWN} more" if len(keys) > _SHOWN else ""
+    return f"; keys there: {', '.join(keys[:_SHOWN])}{more}" if keys else ""

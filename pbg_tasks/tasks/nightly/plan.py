@@ -27,6 +27,7 @@ from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.nightly.chain_order import release_to_continue
 from pbg_tasks.tasks.nightly.forecasting import enforce_limits, outlook
+from pbg_tasks.tasks.nightly.newest import keys_there
 from pbg_tasks.tasks.nightly.snapshot_completeness import lacks, snapshot_files
 from pbg_tasks.tasks.partitioning import ReleaseSizes, partition_counts, resolve
 
@@ -175,7 +176,7 @@ def _files(graph: GraphSpec, snapshot: str, *, due: datetime | None) -> tuple[Sn
         found = snapshot_files(graph.snapshots.location, snapshot, None if watch is None else watch.complete)
     except InputError as error:
         if due is None:
-            raise
+            raise InputError(f"{error}{keys_there(graph.snapshots)}") from None
         raise OutOfTurnError(f"snapshot {snapshot!r} has not come yet: {error}") from None
     if due is not None and (watch is None or watch.complete == "settled"):
         _check_quiet(graph, snapshot, due)

@@ -126,6 +126,16 @@ def test_own_run_is_shown(site, place):
     assert place.runs["own"].rpartition("/")[2] in answer.text
 
 
+def test_page_of_failed_plan_gives_the_reason(site):
+    site.post(f"dags/{DAG}/dagRuns", {"dag_run_id": "manual__failed", "logical_date": None})
+    path = f"dags/{DAG}/dagRuns/manual__failed/taskInstances/{PLAN}/xcomEntries"
+    site.post(path, {"key": "error", "value": "d9: no snapshot there; keys there: <d1>", "map_index": -1})
+    answer = site.get("/runs/manual__failed")
+    assert answer.status_code == 404
+    assert "d9: no snapshot there; keys there: &lt;d1&gt;" in answer.text
+    assert f"/dags/{DAG}/runs/manual__failed/tasks/{PLAN}" in answer.text
+
+
 def id_of(url):
     return url.rpartition("/")[2]
 

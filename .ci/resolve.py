@@ -1,0 +1,65 @@
+"""Resolution of the extras for Airflow, with and without constraints.
+
+Nothing is installed. pip must end without trying dozens of versions: within a limit of CPU time, because the clock
+counts the machine's other users too. With the constraints it must find the tested Airflow.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+LIMIT = 120.0
+_TARGET = f"{REPOSITORY}[airflow,kubernetes]"
+
+
+def resolve(*options: str) -> tuple[dict[str, str], float, float]:
+    """Return versions that pip would install, CPU seconds and seconds.
+
+    Raises:
+        RuntimeError: it found none.
+    """
+    started, before = time.monotonic(), _cpu()
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder, "report.json")
+        command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--dry-run"]
+        command += ["--ignore-installed", "--report", str(report), *options, _TARGET]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1800)
+        if done.returncode:
+            raise RuntimeError(f"pip found no versions:\n{done.stderr[-2000:]}")
+        found = json.loads(report.read_text())["install"]
+    versions = {each["metadata"]["name"]: each["metadata"]["version"] for each in found}
+    return versions, _cpu() - before, time.monotonic() - started
+
+
+def _cpu() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def main() -> int:
+    """Resolve both ways; return 1 where one is wrong."""
+    constraints = REPOSITORY / "constraints.txt"
+    tested = re.search(r"^apache-airflow==(\S+)$", constraints.read_text(), re.MULTILINE)
+    wrong = []
+    for name, options in (("constraints.txt", ("--constraint", str(constraints))), ("bounds alone", ())):
+        versions, cpu, seconds = resolve(*options)
+        airflow = versions["apache-airflow"]
+        print(f"resolve, {name}: {len(versions)} packages, Airflow {airflow}, {cpu:.0f} s of CPU, {seconds:.0f} s")
+        if cpu > LIMIT:
+            wrong.append(f"{name}: {cpu:.0f} s of CPU, more than {LIMIT:.0f}: narrow the bounds in pyproject.toml")
+        if options and (tested is None or airflow != tested[1]):
+            wrong.append(f"{name}: Airflow {airflow} is not the tested one")
+    print("\n".join(wrong), end="\n" if wrong else "")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

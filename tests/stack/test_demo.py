@@ -1,0 +1,57 @@
+"""End of the demo: its table, links and last line."""
+
+from __future__ import annotations
+
+import json
+
+from examples.stack import __main__ as command
+from examples.stack.demo import demo_graphs, farewell, headline
+from examples.stack.stack import Stack
+
+
+def night(snapshot, release):
+    return {
+        "snapshot": snapshot,
+        "run": f"s3://pbg-demo/graphs/wordnet/runs/{snapshot}-1",
+        "release": {"channel": "production", "release": release, "directory": "d", "published": True},
+        "edges": {"train": 9, "test": 1},
+        "entities": {"total": 5, "new": 5, "kept": 0},
+        "metrics": {"filtered": {"mrr": 0.13, "hits10": 0.2, "n": 1}, "raw": {}},
+        "gate": {"passed": True, "checks": [{}] * 100},
+        "curve": [0.1] * 100,
+    }
+
+
+RESULT = {
+    "nights": [night("wordnet-3.0", 1), night("wordnet-3.1", 2)],
+    "runs": ["manual__a", "manual__2026-11-20T02:00:00+00:00"],
+    "ui": {"url": "http://127.0.0.1:8080", "username": "admin", "password": "p"},
+    "seconds": 100.0,
+    "ok": True,
+}
+
+
+def test_demo_lists_only_the_graph_with_data(tmp_path):
+    assert [path.name for path in demo_graphs(tmp_path).iterdir()] == ["wordnet.yaml"]
+
+
+def test_last_line_is_short_and_names_the_file(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(command, "run_demo", lambda _: RESULT)
+    assert command.demo(Stack(tmp_path, graphs=tmp_path)) == 0
+    word, _, text = capsys.readouterr().out.splitlines()[-1].partition(" ")
+    told = json.loads(text)
+    assert word == "RESULT"
+    assert len(text) < 1500
+    assert json.loads((tmp_path / "result.json").read_text()) == RESULT
+    assert told["file"] == str(tmp_path / "result.json")
+    assert (told["ok"], [each["release"]["release"] for each in told["nights"]]) == (True, [1, 2])
+    assert told["nights"][0]["metrics"]["filtered"] == {"mrr": 0.13, "hits10": 0.2}
+    assert told == headline(RESULT) | {"file": told["file"]}
+
+
+def test_farewell_has_five_links_and_the_login():
+    lines = farewell(RESULT)
+    links = [line.split()[0] for line in lines if "http" in line]
+    assert len(links) == 5
+    assert links[2].endswith("/runs/manual__2026-11-20T02%3A00%3A00%2B00%3A00/plugin/pbg-run")
+    assert "user admin, password p" in lines[-1]
