@@ -114,7 +114,28 @@ class QdrantReader:
         return nullcontext(self.destination)
 
 
-READERS = {"lancedb": LanceReader, "pgvector": PostgresReader, "qdrant": QdrantReader}
+class MilvusReader:
+    """Reader of an alias of the embedded Milvus Lite."""
+
+    name, options = "milvus", {}
+
+    def __init__(self, destination):
+        self.destination = str(destination)
+
+    def current(self):
+        """Return the collection of the alias, and its rows."""
+        from pymilvus import MilvusClient
+
+        with closing(MilvusClient(f"{self.destination}/milvus.db")) as client:
+            table = client.describe_alias(ALIAS)["collection_name"]
+            client.load_collection(table)
+            return table, client.query(ALIAS, filter="", output_fields=["count(*)"])[0]["count(*)"]
+
+    def serving(self):
+        return nullcontext(self.destination)
+
+
+READERS = {"lancedb": LanceReader, "milvus": MilvusReader, "pgvector": PostgresReader, "qdrant": QdrantReader}
 
 
 def story(place, reader, destination, entities):

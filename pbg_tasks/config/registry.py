@@ -30,5 +30,5 @@ IMPORTS = Kind(
     "pbg_tasks.exchange",
     ("angel", "angel-line", "parquet", "npy", "word2vec", "tsv", "wikidata-pbg"),
 )
-SINKS = Kind("sink", "pbg_tasks.sinks", ("lancedb", "pgvector", "qdrant"))
+SINKS = Kind("sink", "pbg_tasks.sinks", ("lancedb", "milvus", "pgvector", "qdrant"))
 """Vector stores into which an export fills tables; a name is of a sink or of an exchange format."""

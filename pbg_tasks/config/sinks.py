@@ -85,8 +85,23 @@ class QdrantOptions(SinkOptions):
     indexing_threshold_kb: Positive = 10_000
 
 
+class MilvusOptions(SinkOptions):
+    """Options of ``milvus``.
+
+    Attributes:
+        m: connections of a row in the index.
+        ef_construction: candidates of a row while the index is built.
+        ef: candidates of a search; of readers too.
+    """
+
+    m: Annotated[int, Field(ge=2, le=2048)] = 16
+    ef_construction: Annotated[int, Field(ge=1, le=10_000)] = 200
+    ef: Annotated[int, Field(ge=1, le=16_384)] = 128
+
+
 OPTIONS: dict[str, type[SinkOptions]] = {
     "lancedb": LanceDBOptions,
+    "milvus": MilvusOptions,
     "pgvector": PgvectorOptions,
     "qdrant": QdrantOptions,
 }

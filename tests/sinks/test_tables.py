@@ -1,6 +1,6 @@
 """One contract for the tables of all sinks, against real stores.
 
-Qdrant is the exception: its client's local mode stands for the server.
+Qdrant and Milvus are the exceptions: Qdrant's local mode and Milvus Lite stand for servers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pbg_tasks.tasks.exchange.export import export
 from tests.sink_story import postgres
 from tests.tasks.exchanges import model
 
-SINKS = ("lancedb", "pgvector", "qdrant")
+SINKS = ("lancedb", "milvus", "pgvector", "qdrant")
 ROWS, DIMENSION = 50, 5
 VECTORS = np.random.default_rng(0).normal(size=(ROWS, DIMENSION)).astype(np.float32)
 NAMES = ["", "'; DROP TABLE x; --", "日本語", *(f"e{i}" for i in range(3, ROWS))]
@@ -28,7 +28,7 @@ def destinations(tmp_path_factory):
     """URL of each store."""
     folder = tmp_path_factory.mktemp("stores")
     with postgres() as url:
-        yield {"pgvector": url} | {name: str(folder / name) for name in ("lancedb", "qdrant")}
+        yield {"pgvector": url} | {name: str(folder / name) for name in ("lancedb", "milvus", "qdrant")}
 
 
 @pytest.fixture(params=SINKS)
@@ -123,7 +123,7 @@ def test_rows_written_twice_do_not_pass(sink, opened, collection):
     with opened() as tables:
         tables.create(f"{collection}_a", record(collection))
         tables.add(f"{collection}_a", 0, rows(0, 20))
-        if sink == "qdrant":  # a point that is written again is the same point
+        if sink in {"milvus", "qdrant"}:  # a row that is written again is the same row
             tables.add(f"{collection}_a", 0, rows(0, 20))
             assert tables.count(f"{collection}_a", record(collection)) == 20
             return
@@ -189,6 +189,7 @@ def test_name_that_store_cannot_hold_is_refused(destinations):
         ("pgvector", "mysql://host/db", ConfigError, "pgvector takes postgresql://host/database"),
         ("pgvector", "postgresql://me:secret@host/db", ConfigError, "write the place alone; the client takes PGUSER"),
         ("pgvector", "postgresql://127.0.0.1:9/db", StorageError, "PostgreSQL failed"),
+        ("milvus", "tcp://host", ConfigError, "milvus takes https://host:19530 or a directory"),
         ("qdrant", "grpc://host", ConfigError, "qdrant takes https://host:6333"),
         ("qdrant", "http://169.254.169.254/", ConfigError, "metadata service"),
         ("qdrant", "http://127.0.0.1:9", StorageError, "Qdrant failed"),
@@ -200,7 +201,9 @@ def test_place_that_sink_cannot_open_is_refused(sink, destination, error, messag
         tables.records("t")
 
 
-@pytest.mark.parametrize(("sink", "module"), [("pgvector", "psycopg2"), ("qdrant", "qdrant_client")])
+@pytest.mark.parametrize(
+    ("sink", "module"), [("milvus", "pymilvus"), ("pgvector", "psycopg2"), ("qdrant", "qdrant_client")]
+)
 def test_missing_library_names_the_extra(sink, module, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
     place = "postgresql://host/db" if sink == "pgvector" else "https://host:6333"

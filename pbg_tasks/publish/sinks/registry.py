@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _BUILT_IN = {
     "lancedb": "lance:LanceSink",
+    "milvus": "milvus:MilvusSink",
     "pgvector": "postgres:PostgresSink",
     "qdrant": "qdrant:QdrantSink",
 }

@@ -1,0 +1,210 @@
+"""Milvus: a collection a release, behind an alias.
+
+The record of a collection is one of its properties. Milvus moves one alias a request, so of a model with several entity
+types readers may see one type's new release a moment before another's.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pbg_tasks.checkpoint.manifest import decode, encode
+from pbg_tasks.config.sinks import MilvusOptions
+from pbg_tasks.errors import AccessError, ConfigError, ConflictError, FormatError, PbgError, StorageError
+from pbg_tasks.publish.sinks.base import Rows, Sink, TableRecord
+from pbg_tasks.publish.sinks.registry import library
+from pbg_tasks.redaction import credentials_in, shown
+from pbg_tasks.storage.endpoint import Endpoints
+from pbg_tasks.storage.files import make_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from types import ModuleType
+
+_RECORD = "pbg.record"
+_TOKEN = "MILVUS_TOKEN"  # noqa: S105 - the name of a variable
+_METRICS = {"l2": "L2", "cosine": "COSINE", "dot": "IP"}
+_REQUEST_BYTES = 8 << 20  # of vectors in one request; a server refuses messages of 64 MiB
+_LONGEST_NAME = 65_535  # bytes of a VARCHAR
+_QUERIES = 100  # queries of one request
+_FETCHED = 500  # rows of one request
+_LOOKS_SECONDS = 1.0
+
+
+class MilvusSink(Sink):
+    """Sink ``milvus``."""
+
+    sink_options = MilvusOptions
+
+    @contextmanager
+    def connect(self, destination: str, options: MilvusOptions) -> Iterator[MilvusTables]:
+        """Open a client; a directory holds the embedded Milvus Lite."""
+        if found := credentials_in(destination):
+            raise ConfigError(f"{shown(destination)} holds {found}: write the place alone, and the token into {_TOKEN}")
+        if destination.startswith(("http://", "https://")):
+            Endpoints().check_form(destination, "the destination of sink milvus")
+            given = {"uri": destination, "token": os.environ.get(_TOKEN, ""), "timeout": 60}
+        elif "://" in destination:
+            raise ConfigError(f"{destination}: milvus takes https://host:19530 or a directory")
+        else:
+            library("milvus_lite", sink="sink milvus", extra="milvus")
+            given = {"uri": str(Path(destination) / "milvus.db")}
+        pymilvus = library("pymilvus", sink="sink milvus", extra="milvus")
+        if "token" not in given:
+            make_directory(Path(destination))
+        with _errors(destination):
+            client = pymilvus.MilvusClient(**given)
+            try:
+                yield MilvusTables(pymilvus, client, destination, options)
+            finally:
+                client.close()
+
+
+@contextmanager
+def _errors(destination: str) -> Iterator[None]:
+    """Turn errors of the client into errors of this package.
+
+    Raises:
+        AccessError: the token may not do it.
+        StorageError: the server failed, or cannot be reached.
+    """
+    try:
+        yield
+    except PbgError:
+        raise
+    except Exception as error:  # the client's own classes, which are there only with it
+        text = str(error)
+        if "permission" in text.lower() or "auth" in text.lower():
+            raise AccessError(f"{destination}: refused ({text}); check {_TOKEN}") from error
+        raise StorageError(
+            f"{destination}: Milvus failed ({text}); run the export again, it goes on where it ended"
+        ) from error
+
+
+class MilvusTables:
+    """Collections of one server.
+
+    Args:
+        pymilvus: the library.
+        client: of the server.
+        destination: its URL, for messages.
+        options: of the sink.
+    """
+
+    def __init__(self, pymilvus: ModuleType, client: Any, destination: str, options: MilvusOptions) -> None:  # noqa: ANN401 - untyped
+        self._pymilvus, self._client, self._destination, self._options = pymilvus, client, destination, options
+
+    def records(self, collection: str) -> dict[str, TableRecord]:
+        """Read the properties of a collection's tables."""
+        found = {}
+        for name in self._client.list_collections():
+            if name.startswith(f"{collection}_"):
+                properties = self._client.describe_collection(name).get("properties") or {}
+                if _RECORD in properties:
+                    source = f"{self._destination}, properties of collection {name}"
+                    record = decode(TableRecord, properties[_RECORD].encode(), source=source)
+                    if record.collection == collection:
+                        found[name] = record
+        return found
+
+    def create(self, table: str, record: TableRecord) -> None:
+        """Make a collection with its index, which grows with the rows."""
+        kinds = self._pymilvus.DataType
+        self._client.drop_collection(table)
+        schema = self._pymilvus.MilvusClient.create_schema(auto_id=False, enable_dynamic_field=False)
+        schema.add_field("row", kinds.INT64, is_primary=True)
+        schema.add_field("id", kinds.VARCHAR, max_length=_LONGEST_NAME)
+        schema.add_field("vector", kinds.FLOAT_VECTOR, dim=record.dimension)
+        index = self._pymilvus.MilvusClient.prepare_index_params()
+        building = {"M": self._options.m, "efConstruction": self._options.ef_construction}
+        index.add_index("vector", index_type="HNSW", metric_type=_METRICS[record.metric], params=building)
+        self._client.create_collection(table, schema=schema, index_params=index, consistency_level="Strong")
+        self._client.load_collection(table)
+        self.complete(table, record)
+
+    def count(self, table: str, record: TableRecord) -> int:
+        """Count the rows; none may have a higher number."""
+        del record
+        if not self._client.has_collection(table):
+            return 0
+        self._client.load_collection(table)
+        found = int(self._client.query(table, filter="", output_fields=["count(*)"])[0]["count(*)"])
+        if self._client.query(table, filter=f"row >= {found}", output_fields=["row"], limit=1):
+            raise ConflictError(
+                f"{self._destination}: collection {table} lacks some of its first rows; the export fills it anew"
+            )
+        return found
+
+    def add(self, table: str, start: int, rows: Rows) -> None:
+        """Write rows by their primary key: a second write changes nothing."""
+        long = next((name for name in rows.names if len(name.encode()) > _LONGEST_NAME), None)
+        if long is not None:
+            raise FormatError(f"table {table}: Milvus holds names of {_LONGEST_NAME} bytes at most, not {long!r:.60}")
+        step = max(1, _REQUEST_BYTES // (4 * rows.vectors.shape[1]))
+        for first in range(0, len(rows.names), step):
+            pairs = zip(rows.names[first : first + step], rows.vectors[first : first + step].tolist(), strict=True)
+            data = [
+                {"row": number, "id": name, "vector": vector}
+                for number, (name, vector) in enumerate(pairs, start=start + first)
+            ]
+            self._client.upsert(table, data)
+
+    def finish(self, table: str, record: TableRecord) -> TableRecord:
+        """Write all rows to disk, and wait for the index."""
+        self._client.flush(table)
+        while int(self._client.describe_index(table, "vector").get("pending_index_rows") or 0):
+            time.sleep(_LOOKS_SECONDS)
+        return record
+
+    def fetch(self, table: str, record: TableRecord, numbers_S: np.ndarray) -> Rows:
+        """Read rows by their numbers."""
+        found: list[dict[str, Any]] = []
+        for start in range(0, len(numbers_S), _FETCHED):
+            found += self._client.get(table, ids=numbers_S[start : start + _FETCHED].tolist())
+        found.sort(key=lambda row: int(row["row"]))
+        vectors = np.array([row["vector"] for row in found], np.float32).reshape(-1, record.dimension)
+        return Rows([row["id"] for row in found], vectors)
+
+    def search(self, table: str, record: TableRecord, queries_SD: np.ndarray, count: int) -> np.ndarray:
+        """Search with the option ``ef``."""
+        nearest_SK = np.full((len(queries_SD), count), -1, np.int64)
+        parameters = {"metric_type": _METRICS[record.metric], "params": {"ef": max(self._options.ef, count)}}
+        for start in range(0, len(queries_SD), _QUERIES):
+            part = queries_SD[start : start + _QUERIES].tolist()
+            answers = self._client.search(
+                table, data=part, anns_field="vector", limit=count, search_params=parameters, output_fields=["row"]
+            )
+            for number, answer in enumerate(answers):
+                found = [int(hit["row"]) for hit in answer]
+                nearest_SK[start + number, : len(found)] = found
+        return nearest_SK
+
+    def complete(self, table: str, record: TableRecord) -> None:
+        """Replace the property with the record."""
+        self._client.alter_collection_properties(table, {_RECORD: encode(record).decode()})
+
+    def served(self, collection: str) -> dict[str, str]:
+        """Return the collection behind each alias."""
+        return {
+            alias: name for name in self.records(collection) for alias in self._client.list_aliases(name)["aliases"]
+        }
+
+    def switch(self, collection: str, tables: Mapping[str, tuple[str, TableRecord]]) -> None:
+        """Move aliases, one after the other."""
+        there = self.served(collection)
+        for alias, (table, _) in tables.items():
+            if alias in there:
+                self._client.alter_alias(table, alias)
+            else:
+                self._client.create_alias(table, alias)
+
+    def drop(self, table: str, record: TableRecord) -> None:
+        """Remove a collection with its record."""
+        del record
+        self._client.drop_collection(table)
