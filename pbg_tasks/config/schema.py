@@ -52,6 +52,8 @@ EXTENSIONS = (
     "mask_known_negatives",
     "self_negatives",
     "negatives_by_degree",
+    "gradient",
+    "gradient_variance",
     "checksums",
     "partition_buffer",
     "precision",
@@ -161,7 +163,13 @@ class Family:
 class ModelConfig(Growing):
     """All keys of PBG's config but its paths."""
 
-    later_keys: ClassVar[tuple[str, ...]] = ("self_negatives", "negatives_by_degree", "checksums")
+    later_keys: ClassVar[tuple[str, ...]] = (
+        "self_negatives",
+        "negatives_by_degree",
+        "gradient",
+        "gradient_variance",
+        "checksums",
+    )
 
     entities: dict[EntityName, EntitySchema] = Field(min_length=1)
     relations: tuple[RelationSchema, ...] = Field(min_length=1)
@@ -212,6 +220,11 @@ class ModelConfig(Growing):
     self_negatives: bool = False
     # PBG lacks it. `num_uniform_negs` are drawn with chances of (1 + edges)^this; 0 is uniformly.
     negatives_by_degree: Annotated[Float, Field(ge=0, le=1)] = 0.0
+    # PBG lacks these. Sampled: most negatives of next to no weight have no part in a step's gradients, and the others
+    # one that is larger, so that the expected gradients are the same; the variance of an edge's weights is at most this
+    # share of the sum of their squares.
+    gradient: Literal["dense", "sampled"] = "dense"
+    gradient_variance: Annotated[Float, Field(gt=0, le=10)] = 1.0
     # PBG lacks it. Type of the numbers in the matrix products that compare edges with their negatives; sums are
     # float32.
     precision: Precision = "f32"
@@ -442,6 +455,9 @@ def _negative_contradictions(config: ModelConfig) -> Iterator[str]:
             "negatives_by_degree has no effect, because no negatives are drawn: num_uniform_negs is 0, or every "
             "relation has all_negs or featurized ends; leave it out"
         )
+    default = type(config).model_fields["gradient_variance"].default
+    if config.gradient == "dense" and config.gradient_variance != default:
+        yield "gradient_variance has no effect while gradient is dense; leave it out, or set gradient: sampled"
     if config.eval_fraction > 0 and not all_negs:
         batch, uniform = (
             usual if own is None else own

@@ -104,8 +104,22 @@ class NegativeSampler(Protocol):
         """
         ...
 
+    def key(self) -> int:
+        """Return a random number below 2^63 for other draws of a batch."""
+        ...
 
-class UniformSampler:
+
+class _Sampler:
+    """Sampler with a stream of draws."""
+
+    _generator: torch.Generator
+
+    def key(self) -> int:
+        """Return a random number below 2^63 for other draws of a batch."""
+        return int(torch.randint(2**63 - 1, (), generator=self._generator))
+
+
+class UniformSampler(_Sampler):
     """Sampler that draws entities of a partition uniformly, with replacement.
 
     Args:
@@ -121,7 +135,7 @@ class UniformSampler:
         return torch.randint(entities, (chunks, negatives), generator=self._generator)
 
 
-class ShareSampler:
+class ShareSampler(_Sampler):
     """Sampler that draws entities of a partition by chances, with replacement.
 
     Args:

@@ -5,7 +5,7 @@ Fields are 8 bytes wide; arrays are the caller's.
 
 from __future__ import annotations
 
-from ctypes import POINTER, Structure, c_char_p, c_double, c_int64, c_void_p
+from ctypes import POINTER, Structure, c_char_p, c_double, c_int64, c_uint64, c_void_p
 
 OPERATORS = ("none", "translation", "diagonal", "complex_diagonal", "linear", "affine")
 COMPARATORS = ("dot", "cos", "l2", "squared_l2")
@@ -55,6 +55,9 @@ class Step(Structure):
         ("dynamic", c_int64),
         ("bias", c_int64),
         ("half", c_int64),
+        ("sampled", c_int64),
+        ("sampled_by", c_uint64),
+        ("sampled_variance", c_double),
         ("margin", c_double),
         ("max_norm", c_double),
         ("coefficient", c_double),

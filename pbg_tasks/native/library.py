@@ -12,7 +12,7 @@ from pathlib import Path
 from pbg_tasks.errors import ResourceError
 from pbg_tasks.native.abi import Lines, RankTile, Step
 
-ABI = 5
+ABI = 6
 """Version of the structures and functions. ``pbg_abi`` in native.cpp returns the version that was compiled."""
 
 

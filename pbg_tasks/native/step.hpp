@@ -34,6 +34,9 @@ struct pbg_step {
   int64_t dynamic;  // operators on both sides, for queries; else on the right-hand side, for all
   int64_t bias;     // the first number of an embedding is added to its scores
   int64_t half;     // products of numbers rounded to bfloat16, where the instruction set has them
+  int64_t sampled;  // slopes of negatives are sampled
+  uint64_t sampled_by;  // the number that their samples are drawn from
+  double sampled_variance;  // largest, of all of a row's, as a share of the sum of their squares
   double margin, max_norm, coefficient, lr, relation_lr;
   double weights_of_sides[2];  // of the loss with negatives on that side
   double times;  // how often a regularizer counts the parameters, if they are not dynamic
@@ -155,17 +158,19 @@ class Gradients {
   bool is_last_use(int64_t number) const { return touched_[uses_[number]].last == number + 1; }
   float* at(int64_t row) { return gradient(touched_[place_[row] - 1]); }
 
-  // Tells that the next uses are over: shows each row that has no other use with its gradient, which is then forgotten.
+  // Tells that the next uses are over: shows each row that has no other use with its gradient, which is then forgotten. Rows
+  // whose gradient was never asked for are not shown.
   template <class Use>
   void finish(int64_t count, Use use) {
     for (const int64_t end = over_ + count; over_ < end;) {
       Touched& touched = touched_[uses_[over_]];
       if (touched.last != ++over_) continue;
-      float* found = gradient(touched);
+      place_[touched.row] = 0;
+      float* found = touched.gradient;
+      if (!found) continue;
       use(touched.row, found);
       std::memset(found, 0, size_ * sizeof(float));
       free_.push_back(found);
-      place_[touched.row] = 0;
     }
   }
 
@@ -233,4 +238,6 @@ struct pbg_workspace {
   std::vector<const float*> needed;
   Buffer<float*> candidate_gradients, outputs;
   Buffer<int64_t> order;
+  Buffer<int32_t> entry_begins, entry_queries;
+  Buffer<float> entry_factors;
 };

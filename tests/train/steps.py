@@ -19,6 +19,7 @@ from pbg_tasks.train.engine.on_torch import TorchEngine
 from tests.train.reference import ReferenceStep, State
 
 RELATIONS, EDGES = 3, 13
+KEY = 6_364_136_223_846_793_005
 COUNTS = {"a": 7, "b": 9}
 COMBINATIONS = list(
     itertools.product(
@@ -59,6 +60,9 @@ class Draws:
         assert self.left[0].shape == (chunks, negatives)
         assert int(self.left[0].max()) < entities
         return self.left.pop(0)
+
+    def key(self):
+        return KEY
 
 
 def make_config(mode, operator, comparator, loss, feature=None, **changes):

@@ -51,7 +51,8 @@ class DeviceEngine(TorchEngine):
         record: recorder of steps; None: CUDA graphs on a CUDA device, no recording on others.
 
     Raises:
-        ConfigError: ``mask_known_negatives`` is on, which needs a search on the host.
+        ConfigError: ``mask_known_negatives`` is on, which needs a search on the host, or gradients are sampled, which
+            this device's products of whole matrices cannot use.
     """
 
     def __init__(
@@ -65,6 +66,8 @@ class DeviceEngine(TorchEngine):
     ) -> None:
         if config.mask_known_negatives:
             raise ConfigError("mask_known_negatives: true is for the CPU; set device to cpu (and num_gpus to 0)")
+        if config.gradient == "sampled":
+            raise ConfigError("gradient: sampled is for the CPU; set gradient to dense, or device to cpu")
         super().__init__(config, relation_count, place=place, loops=loops)
         cuda = place.device.type == "cuda"
         self._record = CudaRecorder if record is None and cuda else record

@@ -51,7 +51,8 @@ class TorchEngine(Engine):
         batch, tables, workspace = given.batch, given.tables, self._workspaces[given.worker]
         drawn = self._draw(self.config, batch, tables, given.sampler)
         selves = self.selves.of(batch, tables)
-        step = Step(self._trained, batch, tables, drawn, workspace, given.observe, given.known, selves=selves)
+        key = given.sampler.key() if self.config.gradient == "sampled" else None
+        step = Step(self._trained, batch, tables, drawn, workspace, given.observe, given.known, selves=selves, key=key)
         lr, relation_lr = self._learning_rates(given.rate)
         for grads in step.row_grads:
             row_adagrad(grads.table, grads.rows_M, grads.grads_MD, lr)

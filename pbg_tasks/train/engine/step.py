@@ -19,6 +19,7 @@ from pbg_tasks.model.relations import ParamGrad, bind
 from pbg_tasks.train.engine.corrupted_side import CorruptedSide
 from pbg_tasks.train.engine.lookup import Single, shrink_rows
 from pbg_tasks.train.engine.rows import RowGradients, Rows
+from pbg_tasks.train.engine.sampling import sample_slopes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -128,6 +129,7 @@ class Step:
         observe: called with the scores.
         known: edges that must not serve as negatives.
         selves: bool (B,), whether each edge's known end is a negative (``SelfNegatives.of``); None: none is.
+        key: number from which sampled gradients are drawn; None: gradients are dense.
         train: whether gradients are computed.
 
     Attributes:
@@ -147,11 +149,12 @@ class Step:
         known: KnownEdges | None = None,
         *,
         selves: Tensor | None = None,
+        key: int | None = None,
         train: bool = True,
     ) -> None:
         self._model, self._config, self._batch, self._tables = model, model.config, batch, tables
         self._workspace, self._observe, self._known, self._train = workspace, observe, known, train
-        self._selves_B = selves
+        self._selves_B, self._key = selves, key
         self._relation = self._config.relations[batch.relation]
         self._two_operators = self._config.has_two_operators(self._relation)
         self._types: dict[Side, str] = {"lhs": self._relation.lhs, "rhs": self._relation.rhs}
@@ -284,6 +287,10 @@ class Step:
             found.negative_BK.mul_(weight)
         if not self._train:
             return found.value * weight, violators
+        if self._key is not None and negative_BK.shape[1]:
+            # Not of a known end: that has no part in the products.
+            products = found.negative_BK[:, : -1 if compared.known is not None and self._selves_B is not None else None]
+            sample_slopes(products, variance=self._config.gradient_variance, key=self._key, side=SIDES.index(side))
         side_scores.backward(found.positive_B, found.negative_BK, self._drawn_grads.get(side))
         if drawn is not None:
             place, grad = self._drawn_grads[side], self._sent_back(drawn)
