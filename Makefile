@@ -1,5 +1,4 @@
-# make demo    two nights of WordNet through a real S3 server and a real Airflow, in an environment without the tools of
-#              tests; `make down` stops them
+# make demo    two nights of WordNet through a real S3 server and a real Airflow; `make down` stops them
 # make help    this list
 # make test-fast  the tests of files that take seconds and start no server, in two processes: less than two minutes
 # make test    the whole test-suite, in JOBS processes: one more than CPUs, 5 at most; a part of it: make test T=tests/storage

@@ -10,6 +10,7 @@ from pbg_tasks.config.results import (
     EvalResult,
     GateResult,
     KnownEntities,
+    Metrics,
     PartitionResult,
     PlanResult,
     PreserveResult,
@@ -20,7 +21,7 @@ from pbg_tasks.config.results import (
     ValidateResult,
 )
 from pbg_tasks.config.run import id_layout, vector_space
-from pbg_tasks.errors import QualityGateError
+from pbg_tasks.errors import ConfigError, QualityGateError
 from pbg_tasks.evaluate.gate import FALLS
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
@@ -63,6 +64,7 @@ def _publish(run: RunContext) -> PublishFindings:
         return PublishFindings(published=False, reason="the run was planned not to be published")
     preserved, evaluated = run.need(PreserveResult), run.need(EvalResult).document()
     channel = Channel(run.store, graph.channel)
+    _check_no_worse(run, channel)
     release, points = channel.publish(
         {
             "graph": graph.graph,
@@ -83,6 +85,37 @@ def _publish(run: RunContext) -> PublishFindings:
     say(f"publish: release {release.seq} of channel {graph.channel}: {url}")
     reason = "" if points else _why_not(channel, release)
     return PublishFindings(published=points, reason=reason, channel=graph.channel, release=release.seq, directory=url)
+
+
+def _check_no_worse(run: RunContext, channel: Channel) -> None:
+    """Refuse to replace a better release of the same files.
+
+    The gates compare a night with the nights before. A trial of other settings on a snapshot that is released already
+    would pass them, and take the place of a better release. A corrected snapshot has other files, and so other held-out
+    edges, and is not compared.
+
+    Raises:
+        QualityGateError: the filtered MRR falls by more than ``gates.max_mrr_drop``.
+    """
+    there = channel.current().release
+    if there is None or there.snapshot != run.spec.snapshot or there.run == run.run_id:
+        return
+    try:
+        earlier = RunContext.within(run.store, there.run).spec
+    except ConfigError:  # it was collected
+        return
+    ours, theirs = (
+        found.filtered.figure("mrr") for found in (run.need(EvalResult), Metrics.model_validate(there.metrics))
+    )
+    if earlier.files != run.spec.files or earlier.graph.split != run.spec.graph.split or ours is None or theirs is None:
+        return
+    limit = run.spec.graph.gates.max_mrr_drop
+    if ours < (1 - limit) * theirs and approval(run, "gate") is None:
+        raise QualityGateError(
+            f"{run.url}: filtered MRR {ours:.4f} on snapshot {there.snapshot}, of which release {there.seq} has "
+            f"{theirs:.4f}: it falls by more than {limit:.0%} (gates.max_mrr_drop); plan a trial with --no-publish, or "
+            "with `-p gates.max_mrr_drop=1` to replace that release all the same"
+        )
 
 
 def _why_not(channel: Channel, release: Release) -> str:
