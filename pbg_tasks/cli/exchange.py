@@ -15,14 +15,15 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 _EXPORTS = (
-    "parquet, npy, word2vec, word2vec-bin, safetensors, faiss, projector, tsv, angel, angel-line, or one of a package."
+    "parquet, npy, word2vec, word2vec-bin, safetensors, faiss, projector, tsv, angel, angel-line, or one of a package; "
+    "or a vector store: lancedb, milvus, pgvector, qdrant, or one of a package."
 )
 _IMPORTS = "parquet, npy, word2vec, tsv, wikidata-pbg, angel, angel-line, or one of a package."
 _KEY = "angel-line: after the node: colon, space, comma, tab (words of Angel's settings), or the characters."
 _FEATURE = "angel-line: between numbers: the same."
 Options = Annotated[
     list[str] | None,
-    typer.Option("--option", metavar="NAME=VALUE", help="Option of a package's format; may be repeated."),
+    typer.Option("--option", metavar="NAME=VALUE", help="Option of a sink or a package's format; may be repeated."),
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the files at the destination.")]
 _OF_PBG = {"entities_output": "entity_embeddings.tsv", "relation_types_output": "relation_types_parameters.tsv"}
@@ -42,7 +43,8 @@ def export(
         str | None,
         typer.Argument(
             metavar="DEST",
-            help="Folder to write, local or s3://. Only tsv of a config goes without: it writes PBG's two files.",
+            help="Folder to write, local or s3://, or a vector store. Only tsv of a config goes without: it writes "
+            "PBG's two files.",
             show_default=False,
         ),
     ] = None,
@@ -57,11 +59,13 @@ def export(
     limit: Annotated[int | None, typer.Option(min=1, help="projector: largest number of points of a type.")] = None,
     index: Annotated[str | None, typer.Option(help="faiss: the index, in the notation of index_factory.")] = None,
     parameters: Annotated[str | None, typer.Option(help="faiss: search parameters, such as efSearch=128.")] = None,
-    neighbors: Annotated[int | None, typer.Option(min=1, help="faiss: the k of recall@k.")] = None,
+    neighbors: Annotated[int | None, typer.Option(min=1, help="faiss and sinks: the k of recall@k.")] = None,
     queries: Annotated[
-        int | None, typer.Option(min=1, help="faiss: number of rows whose neighbours are searched.")
+        int | None, typer.Option(min=1, help="faiss and sinks: number of rows whose neighbours are searched.")
     ] = None,
-    min_recall: Annotated[float | None, typer.Option(min=0, max=1, help="faiss: fail below this recall.")] = None,
+    min_recall: Annotated[
+        float | None, typer.Option(min=0, max=1, help="faiss and sinks: fail below this recall.")
+    ] = None,
     key_separator: Annotated[str | None, typer.Option(help=_KEY)] = None,
     feature_separator: Annotated[str | None, typer.Option(help=_FEATURE)] = None,
     option: Options = None,
@@ -74,7 +78,7 @@ def export(
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Write embeddings in a format of other tools, with a manifest."""
+    """Write embeddings for other tools, or fill a vector store."""
     outputs = {"entities_output": entities_output, "relation_types_output": relation_types_output}
     options = {
         "types": types or None,

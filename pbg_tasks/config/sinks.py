@@ -44,7 +44,7 @@ class LanceDBOptions(SinkOptions):
         refine_factor: multiple of the wanted rows whose exact distances a search compares; of readers too.
     """
 
-    index: Literal["IVF_PQ", "IVF_FLAT", "IVF_SQ", "IVF_HNSW_SQ", "IVF_HNSW_PQ", "none"] = "IVF_HNSW_SQ"
+    index: Literal["IVF_PQ", "IVF_FLAT", "IVF_SQ", "IVF_HNSW_SQ", "IVF_HNSW_PQ", "none"] = "IVF_SQ"
     index_from: Positive = 10_000
     partitions: Positive | None = None
     nprobes: Positive = 20
