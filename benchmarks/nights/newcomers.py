@@ -24,12 +24,14 @@ from pbg_tasks.storage.columnar import list_files
 from pbg_tasks.tasks.nightly.chain import run_chain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from benchmarks.nights.ranking import Figures
     from pbg_tasks.config import GraphSpec
 
 WAYS = ("random", "neighbours")
+SEEDS = (0, 1, 2)
+SHARE = 0.05
 
 
 def write_days(graph: GraphSpec, before: str | None, after: str, share: float, seed: int, target: Path) -> None:
@@ -107,22 +109,34 @@ def _nights(spec: Path, way: str, epochs: int) -> Iterator[Figures]:
     remove(trained)
 
 
-def main(
-    spec: Annotated[Path, typer.Argument(help="Graph spec with one entity type.", show_default=False)],
-    after: Annotated[str, typer.Option(help="Snapshot of night two.")],
-    before: Annotated[str | None, typer.Option(help="Snapshot of night one.")] = None,
-    share: Annotated[float, typer.Option(help="Without --before: share of the entities that night one lacks.")] = 0.05,
-    seeds: Annotated[str, typer.Option(help="Seeds, separated by commas; each draws other held-out edges.")] = "0,1,2",
-    epochs: Annotated[int, typer.Option(min=1, help="Epochs of night two.")] = 2,
+def measure(
+    spec: Path, before: str | None, after: str, *, share: float = SHARE, seeds: Sequence[int] = SEEDS, epochs: int = 2
 ) -> None:
-    """Compare the two ways of starting new entities, and keep the figures."""
+    """Compare both ways with every seed, and keep the figures.
+
+    See ``compare``; they are kept under the name of the graph.
+    """
     rows = []
-    for seed in map(int, seeds.split(",")):
+    for seed in seeds:
         with tempfile.TemporaryDirectory() as work:
             for row in compare(spec, before, after, share=share, seed=seed, epochs=epochs, work=Path(work)):
                 print(row, flush=True)
                 rows.append(row)
     keep("newcomers", load_graph_spec(spec).graph, {"before": before, "after": after, "rows": rows})
+
+
+def main(
+    spec: Annotated[Path, typer.Argument(help="Graph spec with one entity type.", show_default=False)],
+    after: Annotated[str, typer.Option(help="Snapshot of night two.")],
+    before: Annotated[str | None, typer.Option(help="Snapshot of night one.")] = None,
+    share: Annotated[float, typer.Option(help="Without --before: share of the entities that night one lacks.")] = SHARE,
+    seeds: Annotated[str, typer.Option(help="Seeds, separated by commas; each draws other held-out edges.")] = ",".join(
+        map(str, SEEDS)
+    ),
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs of night two.")] = 2,
+) -> None:
+    """Compare the two ways of starting new entities, and keep the figures."""
+    measure(spec, before, after, share=share, seeds=[int(seed) for seed in seeds.split(",")], epochs=epochs)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from pbg_tasks.tasks.files import open_directory
 from pbg_tasks.train import partition_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from benchmarks.nights.days import Edge
 
@@ -89,10 +89,14 @@ def held_out_names(url: str, split: str) -> set[Edge]:
         return trained.named(split)
 
 
-def rank_named(url: str, *asked: set[Edge]) -> list[float]:
-    """Rank held-out edges by name; return the filtered MRR of each set."""
+def rank_named(url: str, *asked: set[Edge]) -> list[dict[Edge, float]]:
+    """Rank held-out edges by name.
+
+    Returns:
+        By set, the mean filtered reciprocal rank of both sides of each edge; the mean of all is the MRR.
+    """
     with _opened(url) as trained:
-        return [trained.mrr({(0, 0): trained.held_out(edges)}) for edges in asked]
+        return [trained.reciprocals(sorted(edges)) for edges in asked]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +115,23 @@ class _Trained:
     version: int
     splits: dict[str, Buckets]
 
-    def mrr(self, asked: Buckets) -> float:
+    def reciprocals(self, edges: Sequence[Edge]) -> dict[Edge, float]:
+        """Return the filtered reciprocal rank of each edge.
+
+        It is the mean of both sides; the run knows all the edges.
+        """
+        found: list[float] = []
+        self.mrr({(0, 0): self.numbered_all(edges)}, tell_each=lambda each: found.extend(each.tolist()))
+        return dict(zip(edges, found, strict=True))
+
+    def mrr(self, asked: Buckets, tell_each: Callable[[np.ndarray], object] | None = None) -> float:
         """Rank edges on both sides, filtered.
 
         Answers in the run's edges or among those asked are left out.
+
+        Args:
+            asked: edges by bucket.
+            tell_each: see ``evaluate_edges``.
         """
         if not _count(asked):
             return 0.0
@@ -130,6 +147,7 @@ class _Trained:
             evaluation=self.run.spec.graph.eval,
             relation_names=read_relation_names(self.scratch),
             memory_bytes=MEMORY,
+            tell_each=tell_each,
         )
         mrr: float = report.to_json()["filtered"]["mrr"]
         return mrr
@@ -153,11 +171,13 @@ class _Trained:
         rows = zip(listed.lhs.tolist(), listed.rel.tolist(), listed.rhs.tolist(), strict=True)
         return {(nodes[lhs], relations[rel], nodes[rhs]) for lhs, rel, rhs in rows}
 
-    def held_out(self, edges: set[Edge]) -> EdgeList:
-        """Return edges by number, all of which the run knows."""
+    def numbered_all(self, edges: Sequence[Edge]) -> EdgeList:
+        """Return edges by number, in their order.
+
+        The run knows all of them.
+        """
         nodes, relations = ({name: number for number, name in enumerate(names)} for names in self._names())
-        rows = sorted((nodes[lhs], relations[rel], nodes[rhs]) for lhs, rel, rhs in edges)
-        ids = np.array(rows, np.int64).reshape(-1, 3)
+        ids = np.array([(nodes[lhs], relations[rel], nodes[rhs]) for lhs, rel, rhs in edges], np.int64).reshape(-1, 3)
         return EdgeList(lhs=ids[:, 0], rel=ids[:, 1], rhs=ids[:, 2])
 
     def _names(self) -> tuple[list[str], list[str]]:

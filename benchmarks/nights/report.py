@@ -10,7 +10,6 @@ from benchmarks.nights.days import PAST
 from benchmarks.nights.graph import GATES, MODEL, SPLIT
 from benchmarks.nights.night import RELEASED
 from benchmarks.nights.results import ROOT
-from benchmarks.nights.settings import INDEPENDENT
 from benchmarks.quality.plot import Line, Panel, draw
 
 if TYPE_CHECKING:
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
 
 DOCUMENT = ROOT / "docs" / "nights.md"
 WIDTH = 120
+NEWLINE = "\n"
 STORY = "icews14"
 """Data of which a bad day, a bad training and a backfill are shown."""
 TITLES = {"icews14": "ICEWS14", "as733": "AS-733"}
@@ -54,9 +54,15 @@ def _document(stories: dict[str, Story], tuning: dict[str, Any], newcomers: dict
     yield f"""\
 # Nights
 
-Made by `python -m benchmarks.nights.story DATA` from `benchmarks/results/nights.json`, each night through `pbg run`
-as a process of its own. A shorter walk through days of your own (lines of TSV: head, relation, tail, day; or day, + or
--, head, tail) ends with a table:
+Measured by these commands, which keep the figures in `benchmarks/results/nights.json` and write this page from them;
+each night is a `pbg run`, a process of its own:
+
+```
+{NEWLINE.join(_command(name, story) for name, story in stories.items())}
+```
+
+A shorter walk through days of your own (lines of TSV: head, relation, tail, day; or day, + or -, head, tail) ends with
+a table:
 
 ```
 make nights DATA=icews14 DAYS=10
@@ -72,17 +78,23 @@ two is in training. Every MRR here is filtered, of both sides, against every ent
 
 ## Settings
 
-Both walks were tuned on valid edges alone. Independent nights first, on one night; the chain keeps their model, and the
-first night of a chain is an independent night.
+The commands tune both walks on valid edges alone, and test edges decide nothing. Independent nights come first, on the
+days that the table names; the chain keeps their model, and the first night of a chain is an independent night. A chain
+is chosen by its valid MRR over all nights, among those that keep nine of ten neighbours. Training: CPU of a night.
 
-| data | independent night | MRR of valid edges | |
-|---|---|---|---|"""
+| data | independent night | MRR of valid edges | training | |
+|---|---|---|---|---|"""
     for name in stories:
-        for row in tuning.get(name, {}).get("rows", []):
-            mark = (
-                "chosen" if row["name"] == tuning[name]["chosen"] else "tried after the walks" * row.get("later", False)
-            )
-            yield f"| {TITLES[name]}, {tuning[name]['day']} | {row['name']} | {row['valid']:.4f} | {mark} |"
+        found = tuning[name]
+        for row in found["rows"]:
+            mark = "chosen" if row["name"] == found["chosen"] else ""
+            cells = f"{row['name']} | {row['valid']:.4f} | {row['train_cpu_seconds']:.2f} s | {mark}"
+            yield f"| {TITLES[name]}, {' and '.join(found['days'])} | {cells} |"
+    yield """
+Of the chains below, those with an [anchor](warm-start.md#an-anchor) take every vector a part of the way back to last
+night's, [shrinking](warm-start.md#shrinking) multiplies vectors / optimizer sums, [delta
+epochs](warm-start.md#delta-epochs) train what is new and a sample of the rest; "1 epoch" is a whole one over all
+training edges."""
     yield from _compared(stories)
     yield from _bad_days_of_data(stories)
     if newcomers:
@@ -102,6 +114,10 @@ before."""
 |---|---|---|---|---|---|---|---|---|"""
         for night, alone in zip(story["chain"], story["independent"], strict=True):
             yield _night_row(night, alone)
+
+
+def _command(name: str, story: Story) -> str:
+    return f"python -m benchmarks.nights.story {name} --days {len(story['chain'])} --first {story['chain'][0]['day']}"
 
 
 def _operator(model: dict[str, Any]) -> str:
@@ -128,25 +144,28 @@ def _compared(stories: dict[str, Story]) -> Iterator[str]:
     yield """
 ## Chain against independent
 
-All settings of a data set are asked the same held-out edges: those that every one of them holds out on a day. A chain
-is chosen by its valid edges among those that keep nine of ten neighbours; its test edges decide nothing. CPU is that of
-a night's tasks without the start of Python, and of its training alone; means over the nights after the first.
+All walks of a data set are asked the same held-out edges: those that every one of them holds out on a day. CPU is that
+of a night's tasks without the start of Python, and of its training alone. Means over the nights after the first. The
+difference is of the test MRR, with the 95 % interval of resampled edges, each with its ranks of all nights.
 
 ![MRR and drift by night](nights.svg)
 
-| data | walk | valid MRR | test MRR | of the last night | kept of 10 | edges trained | CPU a night | training |
+| data | walk | valid MRR | test MRR | difference | kept of 10 | edges trained | CPU a night | training |
 |---|---|---|---|---|---|---|---|---|"""
     for name, story in stories.items():
         found = story["compared"]
         for walk in reversed(WALKS):
             for row in found[walk]:
                 title = f"chain, {row['name']}" if walk == "chain" else f"independent, {row['name']}"
-                yield _compared_row(TITLES[name], f"**{title}**" if row["name"] == found["chosen"] else title, row)
+                chosen = walk == "chain" and row["name"] == found["chosen"]
+                yield _compared_row(TITLES[name], f"**{title}**" if chosen else title, walk, row)
     yield ""
     for name, story in stories.items():
+        for title, count in story["compared"].get("refused", {}).items():
+            yield f"{TITLES[name]}: the quality gate refused {count} nights of the chain '{title}', which is left out."
+            yield ""
         yield _verdict(TITLES[name], story["compared"])
         yield ""
-    yield from _stopped(stories)
     yield """\
 Each night holds out a few more edges and has a few more candidates, so MRR of two nights do not measure the same. What
 does is the comparison of the quality gate: both nights on the edges and among the candidates that both know.
@@ -154,37 +173,49 @@ does is the comparison of the quality gate: both nights on the edges and among t
 A chain's vectors stay where they were, so whatever was built on yesterday's still holds. Independent nights share no
 space: cosines between them are what is left after the best rotation ([gates.md](gates.md)).
 
-The rows of the chain show what `train.shrink` and `train.delta` are worth beside whole epochs
-([warm-start.md](warm-start.md#shrinking)): "1 epoch" is a whole epoch over all training edges."""
+The tasks beside training cost nearly the same in both walks, and a night of graphs so small is mostly these. Where
+training is most of a night, its ratio is that of the night.
 
+## Neighbours by degree
 
-def _stopped(stories: dict[str, Story]) -> Iterator[str]:
+Of the ten nearest neighbours of the night before, those that an entity keeps, by its number of edges:
+
+| data | walk | 1 edge | 2 | 3 to 6 | more |
+|---|---|---|---|---|---|"""
     for name, story in stories.items():
-        (alone,) = story["compared"]["independent"]
-        planned = INDEPENDENT[alone["name"]]["model"]["num_epochs"]
-        days = [night["day"] for night in story["independent"] if night.get("epochs", planned) < planned]
-        if days:
-            yield f"""\
-Early stopping ended independent nights of {TITLES[name]} before their last epoch: {", ".join(days)}. It ranked samples
-of some 200 edges, which leave much to chance; it takes 400 or more now, and would be off on these nights.
-"""
+        shares, *_ = ([group["share"] for group in row["by_degree"]] for row in story["compared"]["independent"])
+        yield f"| {TITLES[name]} | share of the entities | {' | '.join(f'{share:.0%}' for share in shares)} |"
+        for walk in reversed(WALKS):
+            for row in story["compared"][walk]:
+                cells = " | ".join(f"{group['overlap']:.3f}" for group in row["by_degree"])
+                yield f"| {TITLES[name]} | {walk}, {row['name']} | {cells} |"
+    yield """
+Independent nights share nothing but the graph; what they agree on is what the graph alone determines. The rest is
+chance, most of it at entities with one edge or two, which are most entities. There a small movement exchanges
+neighbours, so a chain keeps them by moving less: by an anchor, or by a lower learning rate (that of ICEWS14)."""
 
 
-def _compared_row(data: str, title: str, row: dict[str, Any]) -> str:
-    kept = "" if row["overlap"] is None else f"{row['overlap']:.3f}"
-    figures = f"{row['valid']:.4f} | {row['test']:.4f} | {row['last']:.4f} | {kept} | {row['edges_trained']:,.0f}"
+def _compared_row(data: str, title: str, walk: str, row: dict[str, Any]) -> str:
+    kept = "" if row["overlap"] is None or walk != "chain" else f"{row['overlap']:.3f}"
+    figures = f"{row['valid']:.4f} | {row['test']:.4f} | {_difference(row)} | {kept} | {row['edges_trained']:,.0f}"
     return f"| {data} | {title} | {figures} | {row['cpu_seconds']:.1f} s | {row['train_cpu_seconds']:.2f} s |"
+
+
+def _difference(row: dict[str, Any]) -> str:
+    found = row["against_independent"]
+    return f"{found['mrr']:+.4f} ({found['low']:+.4f} to {found['high']:+.4f})" if found else ""
 
 
 def _verdict(data: str, found: dict[str, Any]) -> str:
     """Return the chosen chain beside independent nights, as a sentence."""
     (alone,), chain = found["independent"], next(row for row in found["chain"] if row["name"] == found["chosen"])
-    gain = chain["test"] / alone["test"] - 1
+    gain, low, high = (chain["against_independent"][name] / alone["test"] for name in ("mrr", "low", "high"))
     return (
-        f"{data}: on the same {found['edges']['test']:,} test edges (of the last night) the chain's MRR is {gain:+.1%} "
-        f"against independent nights, with {chain['overlap']:.1%} of the nearest neighbours kept, at "
-        f"{chain['cpu_seconds'] / alone['cpu_seconds']:.2f} of the CPU of a night and "
-        f"{chain['train_cpu_seconds'] / alone['train_cpu_seconds']:.2f} of that of its training."
+        f"{data}: on the same test edges of {len(found['days'])} nights ({found['edges']['all']:,} edges, "
+        f"{found['edges']['test']:,} of them on the last night) the chain's MRR is {gain:+.1%} against independent "
+        f"nights (95 % interval {low:+.1%} to {high:+.1%}), with {chain['overlap']:.1%} of the nearest neighbours "
+        f"kept, at {chain['train_cpu_seconds'] / alone['train_cpu_seconds']:.2f} of the CPU of training and "
+        f"{chain['cpu_seconds'] / alone['cpu_seconds']:.2f} of that of the whole night."
     )
 
 
@@ -217,10 +248,11 @@ def _operations(story: Story) -> Iterator[str]:
     yield f"""
 ## A backfill in parallel
 
-{backfill["nights"]} independent nights of {TITLES[STORY]} again, {backfill["at_once"]} at once and in random order,
-into an empty store; tonight's, the newest, begins after {backfill["before_the_newest"]} of them. {backfill["equal"]} of
-the {backfill["nights"]} releases have manifests of the same hash as those made one after the other; a manifest holds
-the SHA-256 of every file. The channel serves {backfill["serves"]}, the newest: it never went back.
+The last {backfill["nights"]} independent nights of {TITLES[STORY]} again, {backfill["at_once"]} at once and in random
+order, into an empty store; tonight's, the newest, begins after {backfill["before_the_newest"]} of them.
+{backfill["equal"]} of the {backfill["nights"]} releases have manifests of the same hash as those made one after the
+other; a manifest holds the SHA-256 of every file. The channel serves {backfill["serves"]}, the newest: it never went
+back.
 
 ## A bad day, a bad training
 
@@ -243,8 +275,9 @@ def _newcomers(newcomers: dict[str, Any]) -> Iterator[str]:
     yield """
 ## New entities
 
-`python -m benchmarks.nights.newcomers SPEC --before KEY --after KEY` trains one snapshot and
-continues it with a later one, in both ways. MRR of the second's held-out edges with a new end / of all others; mean of
+The story trains its first night's snapshot with the model of the independent nights and continues it with the last
+night's, in both ways; `python -m benchmarks.nights.newcomers SPEC --before KEY --after KEY` does so for a graph with a
+spec. MRR of the second's held-out edges with a new end / of all others; mean of
 the seeds, and how far a seed deviates:
 
 ![MRR of new entities by epoch](nights-newcomers.svg)

@@ -1,7 +1,7 @@
 """Settings of both walks, which valid edges decide between.
 
-Independent nights choose a model and its epochs first, on the last night; the chain keeps that model and chooses how it
-continues, on all nights.
+Independent nights choose a model and its epochs first; the chain keeps that model and chooses how it continues, on all
+nights.
 """
 
 from __future__ import annotations
@@ -20,28 +20,55 @@ OVERLAP = 0.9
 _COMPLEX = {"relations": [{**MODEL["relations"][0], "operator": "complex_diagonal"}]}
 _WITHOUT = {"num_batch_negs": 0}
 INDEPENDENT: dict[str, Setting] = {
-    "15 epochs, lr .05": {"model": {"num_epochs": 15, "lr": 0.05}},
-    "3 epochs, lr .05": {"model": {"num_epochs": 3, "lr": 0.05}},
     "10 epochs, lr .02": {"model": {"num_epochs": 10, "lr": 0.02}},
+    "10 epochs, lr .1": {"model": {"num_epochs": 10, "lr": 0.1}},
     "10 epochs, lr .02, no batch negatives": {"model": {"num_epochs": 10, "lr": 0.02, **_WITHOUT}},
+    "10 epochs, lr .05, no batch negatives": {"model": {"num_epochs": 10, "lr": 0.05, **_WITHOUT}},
     "10 epochs, lr .1, no batch negatives": {"model": {"num_epochs": 10, "lr": 0.1, **_WITHOUT}},
-    "10 epochs, lr .1, bias": {"model": {"num_epochs": 10, "lr": 0.1, "bias": True}},
-    "5 epochs, lr .02, complex_diagonal": {"model": {"num_epochs": 5, "lr": 0.02, **_COMPLEX}},
-    "10 epochs, lr .1, complex_diagonal": {"model": {"num_epochs": 10, "lr": 0.1, **_COMPLEX}},
-    "20 epochs, lr .1, complex_diagonal, no batch negatives": {
-        "model": {"num_epochs": 20, "lr": 0.1, **_COMPLEX, **_WITHOUT}
+    "10 epochs, lr .2, no batch negatives": {"model": {"num_epochs": 10, "lr": 0.2, **_WITHOUT}},
+    "10 epochs, lr .4, no batch negatives": {"model": {"num_epochs": 10, "lr": 0.4, **_WITHOUT}},
+    "5 epochs, lr .05, no batch negatives": {"model": {"num_epochs": 5, "lr": 0.05, **_WITHOUT}},
+    "20 epochs, lr .02, no batch negatives": {"model": {"num_epochs": 20, "lr": 0.02, **_WITHOUT}},
+    "20 epochs, lr .2, no batch negatives": {"model": {"num_epochs": 20, "lr": 0.2, **_WITHOUT}},
+    "10 epochs, lr .1, complex_diagonal, no batch negatives": {
+        "model": {"num_epochs": 10, "lr": 0.1, **_COMPLEX, **_WITHOUT}
     },
 }
+PLAIN = "1 epoch"
 CHAIN: dict[str, Setting] = {
-    "1 epoch": {"warm_epochs": 1},
+    PLAIN: {"warm_epochs": 1},
+    "1 epoch, anchor .5": {"warm_epochs": 1, "anchor": 0.5},
+    "1 epoch, anchor 2": {"warm_epochs": 1, "anchor": 2},
+    "2 epochs, anchor 2": {"warm_epochs": 2, "anchor": 2},
     "1 epoch, shrink .85 / .5": {"warm_epochs": 1, "shrink": {"vectors": 0.85, "sums": 0.5}},
+    "1 epoch, shrink .9 / .5": {"warm_epochs": 1, "shrink": {"vectors": 0.9, "sums": 0.5}},
+    "2 epochs, shrink .9 / .7": {"warm_epochs": 2, "shrink": {"vectors": 0.9, "sums": 0.7}},
     "1 delta epoch, sample .1": {"warm_epochs": 1, "delta": {"sample": 0.1}},
 }
 """Sections ``train`` beside the model of the independent nights."""
+_STEADY = ("1 epoch, anchor 2", "2 epochs, anchor 2", "1 epoch, shrink .85 / .5")
+_GROWING = ("1 epoch, anchor .5", "1 epoch, shrink .85 / .5", "1 epoch, shrink .9 / .5", "2 epochs, shrink .9 / .7")
+TUNING_NIGHTS = 5
+"""Number of the first released nights, on whose first and last independent nights are tuned."""
 ON_VALID: Setting = {
     "eval": {"split": "valid"},
-    "gates": {"min_over_popularity": {"warn": 1}, "min_over_start": {"warn": 1}},
+    "gates": {
+        "max_mrr_drop": 1.0,
+        "max_trend_drop": {"warn": 1},
+        "min_over_popularity": {"warn": 1},
+        "min_over_start": {"warn": 1},
+    },
 }
+"""Nights judge by valid edges, and nothing but a bad snapshot stops them."""
+
+
+def chains(growing: bool) -> list[str]:  # noqa: FBT001 - what the data is
+    """Return the names of the chains to walk.
+
+    Args:
+        growing: whether the data only gains edges, or also loses some.
+    """
+    return [PLAIN, *(_GROWING if growing else _STEADY), "1 delta epoch, sample .1"]
 
 
 def kept(results: Mapping[str, Any], name: str) -> tuple[Setting, Setting]:

@@ -10,21 +10,21 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import fmean
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from benchmarks.nights import newcomers
+from benchmarks.nights.comparison import Walked, compare
 from benchmarks.nights.days import write_snapshot
-from benchmarks.nights.graph import Graph, merged
-from benchmarks.nights.night import DATA_GATE, QUALITY_GATE, RELEASED, Night, run_nights
-from benchmarks.nights.ranking import held_out_names, rank_named
+from benchmarks.nights.graph import Graph
+from benchmarks.nights.night import DATA_GATE, QUALITY_GATE, RELEASED, run_nights
 from benchmarks.nights.report import WALKS, write
 from benchmarks.nights.results import keep, read
-from benchmarks.nights.settings import CHAIN, INDEPENDENT, ON_VALID, best_of
+from benchmarks.nights.settings import CHAIN, INDEPENDENT, best_of, chains
 from benchmarks.nights.table import sentences, table
+from benchmarks.nights.tuning import tune
 from benchmarks.nights.walk import failures, remove, walk_chain, walk_independently
 from pbg_tasks.errors import PbgError
 from pbg_tasks.memory import usable_cpus
@@ -33,31 +33,12 @@ from pbg_tasks.publish import Channel
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.release.releases import rollback
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-
 ORDER = 0
 """Seed of the order in which the backfill begins its nights."""
+BACKFILLED = 9
+"""Number of nights that are run again."""
 ABSURD_RATE = "model.lr=1000"
 """Learning rate of a training that forgets all it has learnt without producing NaN, which would end it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Walked:
-    """A walk that is done.
-
-    Attributes:
-        name: of its setting.
-        spec: file of its spec.
-        store: URL of its store.
-        nights: in order.
-    """
-
-    name: str
-    spec: Path
-    store: str
-    nights: list[Night] = field(default_factory=list)
 
 
 class StoryError(PbgError):
@@ -68,7 +49,7 @@ class StoryError(PbgError):
 
 
 def backfill(graph: Graph, walked: Walked, *, at_once: int) -> dict[str, Any]:
-    """Run all independent nights again and compare every release.
+    """Run the newest independent nights again and compare every release.
 
     Several run at once and in any order. Tonight's, the newest, is among them: older days come before it, beside it,
     and after it. Their store is emptied before: the random draws of a night follow from its spec, which names its
@@ -77,21 +58,22 @@ def backfill(graph: Graph, walked: Walked, *, at_once: int) -> dict[str, Any]:
     Raises:
         StoryError: a release has other bytes, or the channel does not serve the newest day.
     """
-    say(f"backfill: {len(graph.days)} nights, {at_once} at once")
-    spec, store, sequential = walked.spec, walked.store, walked.nights
+    days = graph.days[-BACKFILLED:]
+    say(f"backfill: {len(days)} nights, {at_once} at once")
+    spec, store, sequential = walked.spec, walked.store, walked.nights[-BACKFILLED:]
     remove(store)
     started = time.monotonic()
-    shuffled = random.Random(ORDER).sample(graph.days, len(graph.days))  # noqa: S311 - nothing to guess
+    shuffled = random.Random(ORDER).sample(days, len(days))  # noqa: S311 - nothing to guess
     nights = sorted(walk_independently(spec, shuffled, at_once=at_once), key=lambda night: night.day)
     seconds = time.monotonic() - started
     different = [night.day for night, same in zip(nights, sequential, strict=True) if night.manifest != same.manifest]
     current = Channel(open_store(store), "production").current().release
-    if different or current is None or current.snapshot != graph.days[-1]:
+    if different or current is None or current.snapshot != days[-1]:
         raise StoryError(f"the backfill differs on {different}; it serves {current and current.snapshot}")
     return {
         "nights": len(nights),
         "at_once": at_once,
-        "before_the_newest": shuffled.index(graph.days[-1]),
+        "before_the_newest": shuffled.index(days[-1]),
         "equal": len(nights) - len(different),
         "serves": current.snapshot,
         "seconds": round(seconds, 1),
@@ -154,30 +136,6 @@ def roll_back(walked: Walked) -> dict[str, Any]:
     return {"from": there.seq, "seconds": seconds}
 
 
-def tune(graph: Graph) -> dict[str, Any]:
-    """Run the last night with each setting, and keep its valid MRR.
-
-    Returns:
-        ``rows`` of each setting, the name that is ``chosen``, and the ``day``.
-
-    Raises:
-        StoryError: a night was not released.
-    """
-    rows = []
-    for name, setting in INDEPENDENT.items():
-        store = f"{graph.place}/tuning"
-        spec = graph.spec("independent", **merged(setting, ON_VALID), store=store)
-        (night,) = walk_independently(spec, graph.days[-1:], at_once=1)
-        if night.outcome != RELEASED:
-            raise StoryError(f"{name}: {night.outcome}: {night.said}")
-        found = night.figures
-        rows.append({"name": name, "valid": found["mrr"], "overlap": None, "cpu_seconds": found["cpu_seconds"]})
-        remove(store)
-    tuning = {"rows": rows, "chosen": best_of(rows), "day": graph.days[-1]}
-    keep("tuning", graph.name, tuning)
-    return tuning
-
-
 def walked(graph: Graph, name: str) -> dict[str, list[Walked]]:
     """Walk the days independently, and as a chain by setting.
 
@@ -188,68 +146,23 @@ def walked(graph: Graph, name: str) -> dict[str, list[Walked]]:
     model = INDEPENDENT[name]
     spec = graph.spec("independent", **model)
     alone = Walked(name, spec, f"{graph.place}/independent")
-    chains = []
-    for number, (title, train) in enumerate(CHAIN.items()):
+    walks = []
+    for number, title in enumerate(chains(not graph.dated.signed)):
         store = f"{graph.place}/chain-{number}"
-        spec = graph.spec("chain", **model, train=train, store=store)
-        chains.append(Walked(title, spec.rename(spec.with_name(f"chain-{number}.yaml")), store))
-    with ThreadPoolExecutor(1 + len(chains)) as beside:  # they share no store
-        nights = [beside.submit(walk_chain, graph, each.spec) for each in chains]
-        alone.nights.extend(walk_independently(alone.spec, graph.days, at_once=1))
-        for each, found in zip(chains, nights, strict=True):
+        spec = graph.spec("chain", **model, train=CHAIN[title], store=store)
+        walks.append(Walked(title, spec.rename(spec.with_name(f"chain-{number}.yaml")), store))
+    with ThreadPoolExecutor(2 * usable_cpus()) as beside:  # they share no store
+        independent = beside.submit(walk_independently, alone.spec, graph.days, at_once=1)
+        nights = [beside.submit(walk_chain, graph, each.spec) for each in walks]
+        alone.nights.extend(independent.result())
+        for each, found in zip(walks, nights, strict=True):
             each.nights.extend(found.result())
-    return {"chain": chains, "independent": [alone]}
+    return {"chain": walks, "independent": [alone]}
 
 
-def compare(walks: Mapping[str, Sequence[Walked]]) -> dict[str, Any]:
-    """Rank the same held-out edges with every walk.
-
-    A day counts where every walk has a release of it and of a day before.
-
-    Returns:
-        ``days``; ``edges``, of ``valid`` and ``test`` on the last of them; by walk a list of its settings with
-        ``name``, mean MRR on ``valid`` and ``test`` edges, ``last`` of the test edges of the last day, ``overlap`` with
-        the night before (None of independent nights), and means of ``cpu_seconds``, ``train_cpu_seconds`` and
-        ``edges_trained``.
-    """
-    every = [each for listed in walks.values() for each in listed]
-    by_day = [{night.day: night for night in each.nights if night.outcome == RELEASED} for each in every]
-    days = [day for day in list(by_day[0])[1:] if all(day in nights for nights in by_day)]
-    mrr, edges = [list[list[float]]() for _ in every], [0, 0]
-    for day in days:
-        asked = [
-            set.intersection(*(held_out_names(nights[day].run, split) for nights in by_day))
-            for split in ("valid", "test")
-        ]
-        edges = [len(each) for each in asked]
-        for found, nights in zip(mrr, by_day, strict=True):
-            found.append(rank_named(nights[day].run, *asked))
-    rows = iter([_row(each, days, found) for each, found in zip(every, mrr, strict=True)])
-    return {
-        "days": days,
-        "edges": dict(zip(("valid", "test"), edges, strict=True)),
-        **{walk: [next(rows) for _ in listed] for walk, listed in walks.items()},
-    }
-
-
-def _row(walked: Walked, days: Sequence[str], mrr: Sequence[Sequence[float]]) -> dict[str, Any]:
-    nights = [night.figures for night in walked.nights if night.day in days]
-    overlaps = [night["drift"]["overlap"] for night in nights if "drift" in night and night.get("warm_start")]
-    valid, test = (round(fmean(each), 4) for each in zip(*mrr, strict=True))
-    return {
-        "name": walked.name,
-        "valid": valid,
-        "test": test,
-        "last": round(mrr[-1][1], 4),
-        "overlap": round(fmean(overlaps), 4) if overlaps else None,
-        **{
-            key: round(fmean(night[key] for night in nights), 2)
-            for key in ("cpu_seconds", "train_cpu_seconds", "edges_trained")
-        },
-    }
-
-
-def tell(data: str, source: Path, *, days: int, every: int, first: str | None, store: str | None) -> None:
+def tell(
+    data: str, source: Path, *, days: int, every: int, first: str | None, store: str | None, tuned: bool = False
+) -> None:
     """Walk the days with every setting and write the document.
 
     ICEWS14 only gains edges, so bad days are made of its last one; other data has its own.
@@ -261,8 +174,10 @@ def tell(data: str, source: Path, *, days: int, every: int, first: str | None, s
         graph = Graph.write(
             data, source, place=store or f"{scratch}/graph", specs=Path(scratch), count=days, first=first, every=every
         )
-        tuning = read().get("tuning", {}).get(graph.name) or tune(graph)
-        walks = walked(graph, tuning["chosen"])
+        if not tuned:
+            keep("tuning", graph.name, tune(graph, at_once=usable_cpus()))
+        name = read()["tuning"][graph.name]["chosen"]
+        walks = walked(graph, name)
         found = compare(walks)
         chosen = best_of(found["chain"])
         (alone,), chain = walks["independent"], next(each for each in walks["chain"] if each.name == chosen)
@@ -272,11 +187,14 @@ def tell(data: str, source: Path, *, days: int, every: int, first: str | None, s
             "compared": found | {"chosen": chosen},
             "every": every,
         }
+        keep("stories", graph.name, story)  # in case that a later step fails
         if not graph.dated.signed:
             if missed := failures([*chain.nights, *alone.nights]):
                 raise StoryError("; ".join(["these nights were not released", *missed]))
             story["backfill"] = backfill(graph, alone, at_once=2 * usable_cpus())
             story |= {"bad_days": bad_days(graph, chain), "rollback": roll_back(chain)}
+        model = INDEPENDENT[name]
+        newcomers.measure(graph.spec("chain", **model), graph.days[0], graph.days[-1])
     keep("stories", graph.name, story)
     print(table({walk: story[walk] for walk in WALKS}))
     print(sentences({walk: story[walk] for walk in WALKS}))
@@ -296,11 +214,12 @@ def main(
         "../shared/data"
     ),
     *,
+    tuned: Annotated[bool, typer.Option("--tuned", help="Keep the setting of independent nights.")] = False,
     document: Annotated[bool, typer.Option("--document", help="Only write the document, of what was kept.")] = False,
 ) -> None:
     """Walk some nights; status 1 when one ends otherwise than it should."""
     if not document:
-        tell(data, source, days=days, every=every, first=first, store=store)
+        tell(data, source, days=days, every=every, first=first, store=store, tuned=tuned)
     write(read())
 
 

@@ -61,6 +61,7 @@ def evaluate_edges(
     memory_bytes: int = 1 << 30,
     seed: int = 0,
     interval: bool = False,
+    tell_each: Callable[[np.ndarray], object] | None = None,
 ) -> tuple[EvaluationReport, Candidates | None]:
     """Rank held-out edges on both sides.
 
@@ -86,6 +87,8 @@ def evaluate_edges(
         memory_bytes: budget for queries, candidates and scores; held-out edges and known answers come on top.
         seed: of what is newly sampled.
         interval: give the interval of the MRR also where no edge is left out.
+        tell_each: is given the mean filtered reciprocal rank of both sides of each counted edge, float64 (N,); in the
+            order of ``held_out`` where no edge is left out.
 
     Returns:
         The figures, and the sample of candidates when one was needed.
@@ -139,6 +142,8 @@ def evaluate_edges(
     done, counted = rounds.counted(sample_of_edges.extra)
     whole = len(counted) == sample_of_edges.total
     reciprocal = mean_reciprocal([ranks.select(counted) for ranks in rounds.found.values()])
+    if tell_each is not None:
+        tell_each(reciprocal)
     report = EvaluationReport.of(
         {name: ranks.select(done) for name, ranks in rounds.found.items()},
         asked.rel[done],

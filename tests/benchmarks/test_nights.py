@@ -6,14 +6,18 @@ Nights themselves have their own tests.
 from __future__ import annotations
 
 import gzip
+from statistics import fmean
 
 import pytest
 
+from benchmarks.nights.comparison import difference, overlap_by_degree
 from benchmarks.nights.days import AHEAD, PAST, read_dated_edges, write_snapshot
 from benchmarks.nights.graph import Graph
 from benchmarks.nights.night import DATA_GATE, RELEASED, run_nights
+from benchmarks.nights.ranking import held_out_names, rank_named
 from benchmarks.nights.report import write
 from benchmarks.nights.results import read
+from benchmarks.nights.settings import best_of
 from benchmarks.nights.table import means, table
 from pbg_tasks.config.loading import load_graph_spec
 from pbg_tasks.errors import InputError
@@ -121,12 +125,42 @@ def test_night_is_described_by_its_end(tmp_path):
     first, bad = run_nights(spec, graph.days, *small)
     assert (first.outcome, bad.outcome) == (RELEASED, DATA_GATE)
     assert first.figures["release"] == 1
+    (ranked,) = rank_named(first.run, held_out_names(first.run, "test"))
+    assert fmean(ranked.values()) == pytest.approx(first.figures["mrr"], abs=1e-6)
     assert len(first.manifest) == 64
     assert "gates.data.max_removed_edges" in bad.said
     assert bad.manifest is None
     walks = {"chain": [first.to_json(), bad.to_json()], "independent": [first.to_json()] * 2}
     assert "released / stopped by the data gate" in table(walks)
     assert means(walks)["independent"] == first.figures["mrr"]
+
+
+def test_difference_is_the_mean_over_days():
+    a, b, c = (("x", "r", str(number)) for number in range(3))
+    ours, theirs = [{a: 1.0, b: 0.5}, {a: 1.0, b: 0.5, c: 0.25}], [{a: 0.5, b: 0.5}, {a: 0.25, b: 0.5, c: 0.25}]
+    found = difference(ours, theirs)
+    assert found["mrr"] == pytest.approx((0.5 / 2 + 0.75 / 3) / 2)
+    assert found["low"] == 0  # a resample without the one edge that differs
+    assert found["high"] > found["mrr"]
+
+
+def test_overlap_of_deciles_is_put_together_by_degree():
+    def decile(most, entities, overlap):
+        return {"max_degree": most, "entities": entities, "overlap": overlap}
+
+    nights = [[decile(1, 60, 0.5), decile(3, 30, 0.9), decile(6, 10, None)], [decile(1, 20, 0.9), decile(90, 10, 1.0)]]
+    assert overlap_by_degree([{"degree_deciles": {"node": rows}} for rows in nights] + [{}]) == [
+        {"up_to": 1, "share": 0.6667, "overlap": 0.6},
+        {"up_to": 6, "share": 0.25, "overlap": 0.9},
+        {"up_to": None, "share": 0.0833, "overlap": 1.0},
+    ]
+
+
+def test_best_setting_keeps_neighbours_where_one_does():
+    rows = [{"name": "a", "valid": 0.3, "overlap": 0.8}, {"name": "b", "valid": 0.2, "overlap": 0.9}]
+    assert best_of([*rows, {"name": "c", "valid": 0.1, "overlap": 0.99}]) == "b"
+    assert best_of(rows[:1]) == "a"
+    assert best_of([{"name": "d", "valid": 0.1, "overlap": None}, {"name": "e", "valid": 0.2, "overlap": None}]) == "e"
 
 
 def test_document_has_the_figures_of_results(tmp_path, monkeypatch):
