@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 CHECKED = "pbg-checked"
 """Tag of the version that was checked."""
+_CACHE_BYTES = 128 << 20  # LanceDB's own are of 6 and 1 GB, which no forecast of a task's memory knows
 _QUERIES = 256  # queries of one search
 _FETCHED = 1000  # rows of one filter
 
@@ -81,7 +82,8 @@ class LanceSink(Sink):
         lancedb, store = library("lancedb", sink="sink lancedb", extra="lancedb"), open_store(destination)
         with _errors(store.url), warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of LanceDB's own calls
-            database = lancedb.connect(store.url, storage_options=_storage_options(store.url))
+            caches = lancedb.Session(index_cache_size_bytes=_CACHE_BYTES, metadata_cache_size_bytes=_CACHE_BYTES)
+            database = lancedb.connect(store.url, storage_options=_storage_options(store.url), session=caches)
             yield LanceTables(lancedb, database, store, options)
 
 
