@@ -211,7 +211,7 @@ def test_roll_back_without_tables_says_how(nights, capsys, monkeypatch):
     assert rollback(nights.place.spec, to=2)["sinks"] == {"lancedb": False}
     assert served(nights.out, COLLECTION) == there
     assert re.search(
-        r"has no tables of release 1 any more.*`pbg export lancedb \S+ \S+ --option collection=toy_",
+        r"lacks complete tables of release 1,.*`pbg export lancedb \S+ \S+ --option collection=toy_",
         capsys.readouterr().err,
     )
 

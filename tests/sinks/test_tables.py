@@ -6,20 +6,26 @@ Qdrant and Milvus are the exceptions: Qdrant's local mode and Milvus Lite stand 
 from __future__ import annotations
 
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from pbg_tasks.config.exports import Export, ExportOptions
-from pbg_tasks.errors import ConfigError, ConflictError, FormatError, StorageError
+from pbg_tasks.errors import ConfigError, ConflictError, FormatError, QualityGateError, StorageError
 from pbg_tasks.publish.sinks import Rows, TableRecord, open_sink, sink_options
+from pbg_tasks.publish.sinks.postgres import PostgresTables
+from pbg_tasks.tasks.exchange import fill as filling
 from pbg_tasks.tasks.exchange.export import export
+from pbg_tasks.tasks.exchange.fill import complete_tables, retire
+from pbg_tasks.tasks.exchange.serving import collection_of
 from tests.sink_story import postgres
 from tests.tasks.exchanges import model
 
 SINKS = ("lancedb", "milvus", "pgvector", "qdrant")
 ROWS, DIMENSION = 50, 5
 VECTORS = np.random.default_rng(0).normal(size=(ROWS, DIMENSION)).astype(np.float32)
+SHA256 = "0" * 64
 NAMES = ["", "'; DROP TABLE x; --", "日本語", *(f"e{i}" for i in range(3, ROWS))]
 
 
@@ -46,6 +52,15 @@ def opened(sink, destinations, request):
 def collection(request):
     """Name of a collection that no other test has."""
     return f"t{abs(hash(request.node.name)) % 10**9}"
+
+
+@pytest.fixture
+def release(tmp_path, monkeypatch):
+    """Model whose tables are found again, as a release's."""
+    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))
+    real = filling.describe
+    monkeypatch.setattr(filling, "describe", lambda found: real(found).model_copy(update={"manifest_sha256": SHA256}))
+    return model(tmp_path / "data", comparator="cos")
 
 
 def record(collection, number=1, **changes):
@@ -154,6 +169,74 @@ def test_export_is_filled_checked_and_served(sink, destinations, tmp_path, monke
         assert tables.served("shop") == {
             f"shop_{entity}": found["table"] for entity, found in measured["tables"].items()
         }
+
+
+def fill(data, destinations, *, collection, **more):
+    """Export by hand to PostgreSQL; return what was measured."""
+    options = ExportOptions(options={"collection": collection}, **more)
+    return export("pgvector", str(data.checkpoint), destinations["pgvector"], options=options)["measured"]
+
+
+def test_table_served_meanwhile_is_left_alone(release, destinations, monkeypatch):
+    real, others = PostgresTables.add, []
+
+    def add(self, table, start, rows):
+        if not others:
+            others.append(None)
+            others.append(fill(release, destinations, collection="meanwhile", types=["item"]))
+        real(self, table, start, rows)
+
+    monkeypatch.setattr(PostgresTables, "add", add)
+    measured = fill(release, destinations, collection="meanwhile")
+    assert measured["written_rows"] == len(release.names["user"])
+    assert measured["tables"]["item"] == others[1]["tables"]["item"]
+
+
+def test_served_table_that_lost_rows_is_not_emptied(release, destinations):
+    import psycopg2
+
+    before = fill(release, destinations, collection="lost")["tables"]
+    with psycopg2.connect(destinations["pgvector"]) as connection, connection.cursor() as cursor:
+        cursor.execute("DELETE FROM lost_item WHERE row = 3")
+    connection.close()
+    after = fill(release, destinations, collection="lost")
+    assert (after["written_rows"], after["tables"]["user"]) == (len(release.names["item"]), before["user"])
+    assert after["tables"]["item"]["table"] != before["item"]["table"]
+    assert fill(release, destinations, collection="lost")["written_rows"] == 0
+
+
+def test_recall_is_measured_again_for_other_neighbors(release, destinations, monkeypatch):
+    found = []
+    fill(release, destinations, collection="again", types=["item"])
+    monkeypatch.setattr(PostgresTables, "search", lambda *asked: found.append(asked[-1]) or np.full((40, 21), -1))
+    with pytest.raises(QualityGateError, match=r"finds 0\.0000 of the 20 nearest"):
+        fill(release, destinations, collection="again", types=["item"], neighbors=20)
+    assert found == [21]
+
+
+def test_release_with_an_unfinished_table_is_not_complete(destinations):
+    with open_sink("pgvector", destinations["pgvector"], sink_options("pgvector", {})) as tables:
+        both = {"together": ("h_n", "h_m"), "manifest_sha256": SHA256}
+        one, other = record("h", **both), record("h", alias="h_m", **both)
+        filled(tables, "h_n_1", one)
+        tables.create("h_m_1", other)
+        assert complete_tables(tables, "h", SHA256) == {}
+        tables.complete("h_m_1", other.model_copy(update={"complete": True}))
+        assert complete_tables(tables, "h", SHA256).keys() == {"h_n_1", "h_m_1"}
+
+
+def test_failed_nights_displace_no_release(destinations):
+    with open_sink("pgvector", destinations["pgvector"], sink_options("pgvector", {})) as tables:
+        for number in range(1, 4):
+            filled(tables, f"k_n_{number}", record("k", number))
+        for number in range(4, 8):
+            tables.create(f"k_n_{number}", record("k", number))
+        assert retire(tables, "k", keep=2, needed=()) == ["k_n_1", "k_n_4", "k_n_5"]
+
+
+def test_collections_of_different_channels_differ():
+    graphs = [SimpleNamespace(graph=graph, channel=channel) for graph, channel in (("a_b", "c"), ("a", "b_c"))]
+    assert collection_of(graphs[0]) == "a_b_c" != collection_of(graphs[1])
 
 
 def test_view_keeps_privileges_until_dimension_changes(destinations):

@@ -35,6 +35,7 @@ class TableRecord(Frozen):
         dimension: of its vectors.
         metric: by which it is searched.
         skipped_dimensions: number of first dimensions that the model does not compare, and that are left out.
+        together: aliases of the tables that its export was to fill, which move with it.
         complete: whether it was filled and checked.
         version: of the table that was checked, in a store that keeps versions.
         recall: of its search, against an exact one.
@@ -52,6 +53,7 @@ class TableRecord(Frozen):
     dimension: int
     metric: Literal["l2", "cosine", "dot"]
     skipped_dimensions: int = 0
+    together: tuple[str, ...] = ()
     complete: bool = False
     version: int | None = None
     recall: float | None = None

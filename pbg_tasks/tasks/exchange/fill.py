@@ -7,6 +7,7 @@ checked, by one switch of aliases, and go back to an earlier one by the same.
 
 from __future__ import annotations
 
+import itertools
 import re
 import secrets
 import time
@@ -137,13 +138,17 @@ def fill(
 
 
 def complete_tables(tables: Tables, collection: str, manifest_sha256: str) -> dict[str, TableRecord]:
-    """Return a release's complete tables, the newest of each alias."""
+    """Return a release's complete tables, the newest of each alias.
+
+    There are none while a table that was to be filled with them is not complete: readers would see two releases.
+    """
     found: dict[str, tuple[str, TableRecord]] = {}
     records = tables.records(collection)
     for table, record in sorted(records.items(), key=lambda item: item[1].number):
         if record.complete and record.manifest_sha256 == manifest_sha256:
             found[record.alias] = (table, record)
-    return dict(found.values())
+    whole = all(alias in found for _, record in found.values() for alias in record.together)
+    return dict(found.values()) if whole else {}
 
 
 def retire(tables: Tables, collection: str, *, keep: int, needed: Collection[str]) -> list[str]:
@@ -152,17 +157,18 @@ def retire(tables: Tables, collection: str, *, keep: int, needed: Collection[str
     Args:
         tables: of the store.
         collection: of the tables.
-        keep: number of tables of each alias that stay besides the served one.
+        keep: number of tables of each alias that stay besides the served one; of complete ones as many as of others,
+            so that nights that failed displace no release.
         needed: tables that stay in any case.
 
     Returns:
         The names of those that went.
     """
     stays = {*tables.served(collection).values(), *needed}
-    by_alias: dict[str, list[tuple[int, str, TableRecord]]] = {}
+    by_alias: dict[tuple[str, bool], list[tuple[int, str, TableRecord]]] = {}
     for table, record in tables.records(collection).items():
         if table not in stays:
-            by_alias.setdefault(record.alias, []).append((record.number, table, record))
+            by_alias.setdefault((record.alias, record.complete), []).append((record.number, table, record))
     old = [each for found in by_alias.values() for each in sorted(found, key=lambda item: item[:2])[:-keep]]
     for _, table, record in old:
         tables.drop(table, record)
@@ -197,18 +203,22 @@ class _Filling:
         """Fill and check a table for each type; return their records."""
         records = self.tables.records(self.collection)
         number = max((record.number for record in records.values()), default=0) + 1
+        together = tuple(self._alias(rows) for rows in contents.entities.values())
         filled = {}
         for rows in contents.entities.values():
-            wanted = self._record(rows, source, number)
-            table = self._name(wanted)
-            filled[table] = self._fill(table, rows, wanted, records.get(table))
+            wanted = self._record(rows, source, number, together)
+            table, there = self._place(wanted)
+            filled[table] = self._fill(table, rows, wanted, there)
         return filled
 
-    def _record(self, rows: EntityRows, source: ModelSource, number: int) -> TableRecord:
+    def _alias(self, rows: EntityRows) -> str:
+        return f"{self.collection}_{slug(rows.entity)}"
+
+    def _record(self, rows: EntityRows, source: ModelSource, number: int, together: tuple[str, ...]) -> TableRecord:
         return TableRecord(
             collection=self.collection,
             entity=rows.entity,
-            alias=f"{self.collection}_{slug(rows.entity)}",
+            alias=self._alias(rows),
             number=number,
             source=source.url,
             manifest_sha256=source.manifest_sha256,
@@ -216,16 +226,47 @@ class _Filling:
             dimension=rows.dimension - self.form.skipped,
             metric=self.form.metric,
             skipped_dimensions=self.form.skipped,
+            together=together,
             options=self.own.model_dump(mode="json", exclude={"collection", "keep", "batch_mb"}),
         )
 
+    def _place(self, wanted: TableRecord) -> tuple[str, TableRecord | None]:
+        """Return the name of a table, and its record where it exists.
+
+        Records are read anew, because another export may have filled and served the table meanwhile. A table that
+        was complete and lacks rows now stays for its readers; the contents go into one of another name.
+        """
+        for number in itertools.count():
+            table = self._name(wanted, number)
+            there = self.tables.records(self.collection).get(table)
+            if there is None or self._count(table, there) == there.rows:
+                return table, there
+            if not there.complete and table not in self.tables.served(self.collection).values():
+                return table, there
+            say(f"export {self.sink}: complete table {table} lacks rows by now; its contents go into another one")
+        raise RuntimeError("numbers ended: a bug")
+
+    def _count(self, table: str, record: TableRecord) -> int:
+        """Return a table's number of rows; -1 with gaps or repetitions."""
+        try:
+            return self.tables.count(table, record)
+        except ConflictError as error:
+            say(f"export {self.sink}: {error}")
+            return -1
+
     @staticmethod
-    def _name(record: TableRecord) -> str:
+    def _name(record: TableRecord, number: int) -> str:
         """Return the name of a table, which stands for its contents.
 
         Files without a manifest may have changed since an earlier try, so their table is always a new one.
+
+        Args:
+            record: of the table.
+            number: of complete tables with these contents that lack rows by now.
         """
-        contents = record.model_dump(mode="json", exclude={"number", "source"})
+        contents = record.model_dump(mode="json", exclude={"number", "source", "together"})
+        if number:
+            contents["again"] = number
         if record.manifest_sha256 is None:
             contents["nonce"] = secrets.token_hex(16)
         return f"{record.alias}_{digest(contents)[:_DIGITS]}"
@@ -239,17 +280,13 @@ class _Filling:
         self._write(table, rows, start)
         if not record.complete:
             record = self.tables.finish(table, record)
-        return self._checked(table, rows, record)
+        return self._checked(table, rows, record.model_copy(update={"together": wanted.together}))
 
     def _begin(self, table: str, record: TableRecord, *, new: bool) -> int:
         """Return the number of rows that need not be written."""
         if not new:
-            try:
-                found = self.tables.count(table, record)
-            except ConflictError as error:
-                say(f"export {self.sink}: {error}")
-                found = -1
-            if 0 < found <= record.rows and (found == record.rows or not record.complete):
+            found = self._count(table, record)
+            if found == record.rows if record.complete else 0 < found <= record.rows:
                 return found
         self.tables.create(table, record.model_copy(update={"complete": False, "version": None, "recall": None}))
         return 0
@@ -275,8 +312,9 @@ class _Filling:
             raise FormatError(
                 f"table {table} has {found} rows, the model {len(rows)}; drop it, and run the export again"
             )
-        if record.complete or not len(rows):
-            recall = record.recall if record.complete else 1.0
+        known = record.complete and record.neighbors == self.options.neighbors
+        if known or not len(rows):
+            recall = record.recall if known else 1.0
         else:
             numbers_S, expected = sampled(rows, self.options.queries)
             written = Rows(expected.names, expected.vectors[:, self.form.skipped :])

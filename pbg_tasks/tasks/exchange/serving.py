@@ -22,8 +22,11 @@ if TYPE_CHECKING:
 
 
 def collection_of(graph: GraphSpec) -> str:
-    """Return the collection of a channel, where options name none."""
-    return slug(f"{graph.graph}_{graph.channel}")
+    """Return the collection of a channel, where options name none.
+
+    The channel of a plain one has no underscore, because graph ``a_b`` and channel ``c`` are not ``a`` and ``b_c``.
+    """
+    return slug(f"{graph.graph}{'/' if '_' in graph.channel else '_'}{graph.channel}")
 
 
 def follow(graph: GraphSpec, export: Export) -> Release | None:
@@ -98,7 +101,7 @@ def follow_all(graph: GraphSpec, release: Release) -> dict[str, bool]:
             source, place = f"{graph.store.rstrip('/')}/{release.directory}", export.place(graph.store)
             collection = export.options.get("collection") or collection_of(graph)
             say(
-                f"warning: sink {export.name} has no tables of release {release.seq} any more, so its aliases stay; "
+                f"warning: sink {export.name} lacks complete tables of release {release.seq}, so its aliases stay; "
                 f"`pbg export {export.format} {source} {place} --option collection={collection}` fills and serves them"
             )
     if failed:
