@@ -132,6 +132,7 @@ class RankWork:
         self._leader, self._rank, self._anchor = leader, rank, anchor
         self._layout = Layout(config)
         self._held: dict[PartitionKey, tuple[int, Table]] = {}  # of the bucket before, by generation
+        self._tables: dict[PartitionKey, Table] = {}  # of the bucket under way
         self._pending: Report | None = None
 
     @contextmanager
@@ -211,6 +212,7 @@ class RankWork:
         ``next`` hands the report in.
         """
         grant, tables, iteration = self._grant, self._tables, self._iteration
+        self._tables = {}  # else the next bucket's partitions would come while these are still in memory
         if result.stopped is None:
             names = {key: embeddings_file_name(*key, iteration.number) for key in tables}
             self._settle({key: table for key, table in tables.items() if names[key] in grant.last})

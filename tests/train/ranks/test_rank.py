@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+import weakref
 from functools import partial
 from types import SimpleNamespace
 
@@ -23,7 +24,7 @@ from pbg_tasks.train.data.partitions import PartitionKey
 from pbg_tasks.train.engine.anchor import Anchor
 from pbg_tasks.train.engine.on_torch import TorchEngine
 from pbg_tasks.train.ranks.parameters.exchange import ParameterExchange
-from pbg_tasks.train.ranks.rank import withdraw
+from pbg_tasks.train.ranks.rank import RankWork, withdraw
 from pbg_tasks.train.ranks.shared import SharedState
 from tests.train.buckets import SPEC, Buckets, objects
 from tests.train.buckets import make_config as make_single_config
@@ -103,6 +104,26 @@ def test_every_edge_is_trained_once_by_any_rank(buckets, tmp_path, world, server
     expected = [f"embeddings_n_{p}.v2.h5" for p in range(PARTITIONS)] + ["manifest.v2.json", "model.v2.h5"]
     statistics = ["training_io.json", "training_stats.json"]
     assert names(store) == ["HEAD.json", "checkpoint_version.txt", *expected, *statistics]
+
+
+def test_partitions_of_bucket_before_leave_memory_first(buckets, tmp_path, monkeypatch):
+    fetch, brought, before = RankWork._fetch, [], []
+
+    def watched(work, key, source):
+        before.append(sum(each() is not None for each in brought))
+        table = fetch(work, key, source)
+        brought.append(weakref.ref(table.embeddings))
+        return table
+
+    monkeypatch.setattr(RankWork, "_fetch", watched)
+    config = make_single_config(
+        entities={name: {"num_partitions": PARTITIONS} for name in ("left", "right")},
+        relations=[{"name": "r", "lhs": "left", "rhs": "right", "operator": "none"}],
+        num_epochs=1,
+    )
+    train(config, buckets, LocalStore(tmp_path / "store"), tmp_path / "scratch")
+    assert len(brought) > 2 * PARTITIONS
+    assert max(before) == 1  # the one that the next bucket takes over
 
 
 def test_gang_crashed_at_any_bucket_gives_equal_bits(buckets, tmp_path):
