@@ -112,6 +112,7 @@ class LocalWork:
         with ExitStack() as stack:
             for thread in self._threads:
                 stack.enter_context(thread)
+            self._shown = stack.enter_context(ExitStack())
             if not self._plan.plan and writer.manifest is None and not writer.version:
                 self._commit_untrained()
             try:
@@ -151,7 +152,8 @@ class LocalWork:
         order = [edge_chunk.bucket for edge_chunk in self._edge_chunks[len(self._done) :]]
         then = [edge_chunk.bucket for edge_chunk in self._coming]
         self._buffer.begin(order, then, self._stamp, final=self._remnant.keys)
-        self._progress = Progress(f"epoch {iteration.epoch_idx + 1}/{iteration.num_epochs}", total=self._total)
+        title = f"epoch {iteration.epoch_idx + 1}/{iteration.num_epochs}"
+        self._progress = self._shown.enter_context(Progress(title, total=self._total))
         self._progress.advance(self._seen)
 
     def _resume(self) -> None:
@@ -281,7 +283,7 @@ class LocalWork:
         Raises:
             EvictedError: SIGTERM came, and the training has iterations left.
         """
-        with self._progress:  # shows that training has ended; storing comes after it
+        with self._shown.pop_all():  # shows that training has ended; storing comes after it
             check_ledger(self._done, self._total)
         objects = self._store() | self._remnant.final
         io = IoStats(time.monotonic() - self._began, self._waited - self._waited_before)

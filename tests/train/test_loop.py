@@ -262,6 +262,24 @@ def test_edges_are_not_kept_beside_their_parts(buckets, tmp_path, monkeypatch):
     assert kept == [False] * PARTITIONS**2
 
 
+def test_progress_is_shown_while_buckets_train(buckets, tmp_path, monkeypatch):
+    shown, while_training = [], []
+    monkeypatch.setattr("pbg_tasks.progress._BARS.begin", lambda what, _: shown.append(what) or what)
+    monkeypatch.setattr("pbg_tasks.progress._BARS.move", lambda *_: None)
+    monkeypatch.setattr("pbg_tasks.progress._BARS.end", shown.remove)
+    config = make_config(num_epochs=2)
+    watched = Watched(config, lambda _: while_training.extend(shown))
+    train(config, buckets, LocalStore(tmp_path / "store"), tmp_path / "scratch", engine=watched)
+    assert while_training == ["epoch 1/2"] * PARTITIONS**2 + ["epoch 2/2"] * PARTITIONS**2
+
+    def fail(_number):
+        raise FormatError("in a bucket")
+
+    with pytest.raises(FormatError, match="in a bucket"):
+        train(config, buckets, LocalStore(tmp_path / "other"), tmp_path / "scratch", engine=Watched(config, fail))
+    assert shown == []
+
+
 def test_interrupt_ends_the_threads(buckets, tmp_path):
     def during(number):
         if number == 5:
