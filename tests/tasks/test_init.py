@@ -188,6 +188,12 @@ def test_folder_of_parts_is_one_snapshot(tmp_path):
     assert (found.snapshots.location, found.key) == (f"{tmp_path}/edges/{{snapshot}}/*.csv", "2026-11-20")
 
 
+def test_folder_with_braces_in_its_name_is_read(tmp_path):
+    (tmp_path / "{day}").mkdir()
+    (tmp_path / "{day}" / "d1.csv").write_text("lhs,rhs\na,b\n")
+    assert find_snapshots(f"{tmp_path}/{{day}}/{{snapshot}}.csv").key == "d1"
+
+
 def test_unclear_columns_and_places_are_refused(tmp_path):
     (tmp_path / "d1.csv").write_text("a,b,c,d\n1,2,3,4\n")
     with pytest.raises(ConfigError, match=r"which of the columns column0, .* name them with --lhs-col and --rhs-col"):

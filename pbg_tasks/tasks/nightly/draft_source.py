@@ -81,7 +81,8 @@ def find_snapshots(location: str) -> DraftSource:
     keys = tuple(sorted(list_keys(template), key=snapshot_order))
     if not keys:
         raise InputError(f"{template}: no snapshot there; a key has letters, digits and . _ : + - only")
-    files = tuple(SnapshotFile(uri=u, size=s, version=v) for u, s, v in list_files(template.format(snapshot=keys[-1])))
+    newest = template.replace("{snapshot}", keys[-1])
+    files = tuple(SnapshotFile(uri=uri, size=size, version=version) for uri, size, version in list_files(newest))
     snapshots = Snapshots(location=template, format=_format(files[0].uri))
     return DraftSource(snapshots, keys[-1], keys, files)
 
