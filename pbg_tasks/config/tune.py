@@ -42,6 +42,8 @@ class Range(Frozen):
     def _sensible(self) -> Self:
         if self.low >= self.high:
             raise ValueError(f"low is {self.low:g} and high is {self.high:g}; low must be the smaller one")
+        if not math.isfinite((self.high - self.low) / (self.step or 1)):
+            raise ValueError(f"{self.low:g} to {self.high:g} has more numbers than can be drawn; narrow it")
         if self.log and self.low <= 0:
             raise ValueError(f"log needs a low above 0, which is {self.low:g}")
         if self.log and self.step is not None:

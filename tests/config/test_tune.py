@@ -72,6 +72,8 @@ def test_search_changes_no_run():
         ({"space": {"model.lr": [0.1, 0.1]}}, "space.model.lr: names a value twice"),
         ({"space": {"model.lr": [0.1]}}, "makes one candidate"),
         ({"space": {"model.lr": {"low": 1.0, "high": 0.1}}, "samples": 2}, "low must be the smaller one"),
+        ({"space": {"model.lr": {"low": 0.0, "high": 1.0, "step": 1e-320}}, "samples": 2}, "more numbers than can be"),
+        ({"space": {"model.lr": {"low": -1e308, "high": 1e308, "int": True}}, "samples": 2}, "more numbers than can"),
         ({"space": {"model.lr": {"low": 0.0, "high": 1.0, "log": True}}, "samples": 2}, "log needs a low above 0"),
         ({"space": {"model.lr": {"low": 0.1, "high": 1.0, "log": True, "step": 0.1}}, "samples": 2}, "log and step"),
         ({"space": {"model.dimension": {"low": 1.5, "high": 4, "int": True}}, "samples": 2}, "whole numbers"),

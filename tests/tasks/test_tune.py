@@ -154,6 +154,13 @@ def test_wrong_space_stores_nothing(tmp_path, graph):
     assert not (tmp_path / "store").exists()
 
 
+@pytest.mark.parametrize("out", ["", "nowhere/best.yaml"])
+def test_place_of_no_file_is_refused_before_search(graph, tmp_path, monkeypatch, out):
+    monkeypatch.setattr("pbg_tasks.tasks.tuning.tune.start", lambda *_, **__: pytest.fail("the search was begun"))
+    with pytest.raises(ConfigError, match="name a file of an existing folder"):
+        tune(written(graph, {"space": {"model.lr": [0.1, 0.2]}}), "d1", out=tmp_path / out)
+
+
 def test_search_without_any_result_is_refused(graph):
     with pytest.raises(QualityGateError, match=r"no candidate of rung 0 could be trained and ranked; the first: epoch"):
         tune(written(graph, {"space": {"model.lr": [1e30, 1e31]}}), "d1")

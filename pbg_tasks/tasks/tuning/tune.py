@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, TypedDict
 
-from pbg_tasks.errors import ConflictError, ResourceError
+from pbg_tasks.errors import ConfigError, ConflictError, ResourceError
 from pbg_tasks.progress import human_seconds, say
+from pbg_tasks.storage.files import disk_errors
 from pbg_tasks.tasks.nightly.chain import run_together, write_pages
 from pbg_tasks.tasks.search import SearchContext
 from pbg_tasks.tasks.tuning.steps import decide, finish, start
@@ -56,9 +57,11 @@ def tune(
         The document of the search's page.
 
     Raises:
-        ConfigError: the spec or its space is wrong; nothing was begun.
+        ConfigError: the spec or its space is wrong, or ``out`` can be no file; nothing was begun.
         QualityGateError: the data gate refuses the snapshot, or no candidate could be trained.
     """
+    if out is not None and (out.is_dir() or not out.parent.is_dir()):
+        raise ConfigError(f"{out}: is a folder, or has none to be in; name a file of an existing folder")
     begun = start(spec, snapshot, overrides=overrides, accept_data=accept_data)
     run_together("prepare", begun["run"])
     context = SearchContext.open(begun["run"], begun["search"])
@@ -70,7 +73,8 @@ def tune(
     finally:
         write_pages(begun["run"])
     if out is not None and document["patch"] is not None:
-        out.write_text(document["patch"], encoding="utf-8")
+        with disk_errors(out):
+            out.write_text(document["patch"], encoding="utf-8")
         say(f"tune: the best values are in {out}; `pbg run {spec} --patch {out}` uses them")
     return document
 
