@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from pbg_tasks.config.base import Options, parse
 from pbg_tasks.errors import ConfigError
+from pbg_tasks.redaction import redacted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,6 +26,17 @@ class IcebergOptions(Options):
 
     catalog: dict[str, str] = Field(default={})
     keys: Literal["snapshots", "tags"] = "snapshots"
+
+    @field_validator("catalog")
+    @classmethod
+    def _without_credentials(cls, catalog: dict[str, str]) -> dict[str, str]:
+        for name in catalog:
+            if redacted(text := f"{name}=x") != text or name.lower().endswith("authorization"):
+                raise ValueError(
+                    f"{name} is a credential, which a spec has not: put it into PYICEBERG_CATALOG__NAME__KEY of the "
+                    "environment, or into .pyiceberg.yaml"
+                )
+        return catalog
 
 
 class DeltaOptions(Options):

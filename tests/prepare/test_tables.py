@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import FloatType
+from pyiceberg.utils.config import Config
 
 from pbg_operators.watch import SnapshotTrigger
 from pbg_tasks.config import Snapshots, load_graph_spec
@@ -129,6 +131,19 @@ def test_expired_snapshot_is_refused_by_name(lake):
         with pytest.raises(InputError, match=f"no snapshot or tag '{name}', or it has expired"):
             lake.read(name)
     assert len(snapshot_keys(lake.snapshots)) == 1
+
+
+def test_catalogs_own_settings_go_before_the_stores(lake, monkeypatch):
+    first = lake.write(("a", "r", "b"))
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "of-the-store")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
+    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__S3__ACCESS_KEY_ID", "of-the-catalog")
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # as in a process that begins now
+    lake.options["catalog"]["s3.endpoint"] = "http://127.0.0.1:10"
+    assert lake.read(first) == [("a", "r", "b")]
+    properties = snapshot_source(lake.snapshots)._table(LOCATION, os.environ).io.properties
+    assert (properties["s3.endpoint"], properties["s3.access-key-id"]) == ("http://127.0.0.1:10", "of-the-catalog")
 
 
 def test_missing_table_is_refused_by_name(lake):
@@ -250,6 +265,13 @@ def test_table_made_anew_is_another_one(tmp_path):
         ("iceberg", "s3://lake/{snapshot}", {}, "format iceberg takes the location iceberg://CATALOG/NAMESPACE.TABLE/"),
         ("iceberg", LOCATION, {"keyz": "tags"}, "unknown key 'keyz'; did you mean 'keys'"),
         ("iceberg", LOCATION, {"catalog": {"uri": "postgresql://me:secret@db/lake"}}, "holds"),
+        ("iceberg", LOCATION, {"catalog": {"s3.secret-access-key": "x"}}, "secret-access-key is a credential, which"),
+        (
+            "iceberg",
+            LOCATION,
+            {"catalog": {"header.Authorization": "Bearer x"}},
+            "Authorization is a credential, which",
+        ),
         ("delta", "s3://lake/{snapshot}", {}, "format delta takes the location the table's location and @{snapshot}"),
     ],
 )

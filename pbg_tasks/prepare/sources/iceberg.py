@@ -107,6 +107,7 @@ class IcebergSource(ArrowSource):
     def _table(self, location: str, environment: Mapping[str, str]) -> Any:  # noqa: ANN401 - untyped
         try:
             from pyiceberg.catalog import load_catalog
+            from pyiceberg.utils.config import Config
         except ImportError as error:
             raise ConfigError(
                 f"snapshots of format iceberg need the package pyiceberg ({error}): pip install 'pbg-tasks[iceberg]'"
@@ -114,7 +115,10 @@ class IcebergSource(ArrowSource):
         found = _LOCATION.fullmatch(location)
         if found is None:
             raise ConfigError(f"{location}: is no iceberg://CATALOG/NAMESPACE.TABLE/SNAPSHOT")
-        catalog = load_catalog(found[1], **_store_properties(environment), **self.options.catalog)
+        # What is passed here goes before PyIceberg's own settings of the catalog, and only the spec's should.
+        own = Config().get_catalog_config(found[1]) or {}
+        store = {name: value for name, value in _store_properties(environment).items() if name not in own}
+        catalog = load_catalog(found[1], **{**store, **self.options.catalog})
         return catalog.load_table(found[2])
 
 
