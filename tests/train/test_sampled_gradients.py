@@ -125,6 +125,26 @@ def test_few_and_many_samples_give_the_same_gradients(case):
     of_both_engines(config, edges=SIZES["edges"], spread=spread, counts={"a": 2_000, "b": 9})
 
 
+@native
+def test_bias_of_negative_at_query_has_gradient():
+    """A distance of 0 has no direction, yet a slope."""
+    relation = {"name": "r", "lhs": "a", "rhs": "a", "operator": "none"}
+    sizes = {"dimension": 3, "batch_size": 4, "num_batch_negs": 0, "num_uniform_negs": 64, "global_emb": False}
+    config = make_config("standard", "none", "l2", "softmax", relations=[relation], bias=True, **sizes, **SAMPLED)
+
+    def case(make_engine):
+        made = Case(config, make_engine=make_engine, edges=4, counts={"a": 300, "b": 9})
+        made.state.embeddings["a"][:, 1:] = torch.arange(600).reshape(300, 2)  # squares of float32 are exact
+        for side, end in (("lhs", made.batch.rhs.rows_M), ("rhs", made.batch.lhs.rows_M)):
+            made.draws[side][:, 0] = end[:1]
+        return made
+
+    expected = case(TorchEngine).step(dtype=torch.float32)
+    for name in INSTRUCTIONS:
+        with instructions(name):
+            assert_same_step(case(NativeEngine), expected, bound=2e-5, dtype=torch.float32)
+
+
 def rows_after(make_engine, config, counts, seed):
     case = Case(config, make_engine=make_engine, counts=counts)
     tables = {name: Table(case.state.embeddings[name].float(), case.state.row_sums[name].float()) for name in counts}
