@@ -190,10 +190,12 @@ def _native_chunk(config: ModelConfig, rows: _Rows) -> int:
     """Count a chunk's scores and its records of its negatives.
 
     With bfloat16, numbers are rounded into buffers of half the bytes: rows once, scores for each of two products.
+    Of sampled gradients, at most a quarter of the pairs are listed, in 8 bytes each.
     """
     scores, ends, drawn = (each // rows.chunks for each in (rows.scores, rows.ends, rows.drawn))
     halves = scores + (ends + drawn) // 2 if config.product_precision == "bf16" else 0
-    return scores + halves + drawn // rows.row * _CANDIDATE
+    listed = scores // 2 if config.gradient == "sampled" else 0
+    return scores + halves + listed + drawn // rows.row * _CANDIDATE
 
 
 def _directions(config: ModelConfig, relation: RelationSchema) -> int:

@@ -141,6 +141,19 @@ CASES = {
             "num_uniform_negs": 10_000,
         },
     ),
+    "one chunk of many negatives, a fifth of them listed": (
+        {"entities": 100_000, "edges": 5_000},
+        {
+            "dimension": 16,
+            "comparator": "dot",
+            "loss_fn": "softmax",
+            "batch_size": 5_000,
+            "num_batch_negs": 5_000,
+            "num_uniform_negs": 10_000,
+            "gradient": "sampled",
+            "gradient_variance": 5.0,
+        },
+    ),
     "l2, many uniform negatives": (
         {"entities": 80_000, "edges": 100},
         {
