@@ -9,6 +9,7 @@ from pbg_tasks.errors import ConfigError
 from pbg_tasks.model.negatives import UniformSampler
 from pbg_tasks.native import library
 from pbg_tasks.train.data.tables import Table
+from pbg_tasks.train.engine import sampling
 from pbg_tasks.train.engine.device import Accelerator
 from pbg_tasks.train.engine.native import NativeEngine
 from pbg_tasks.train.engine.on_device import DeviceEngine
@@ -64,6 +65,15 @@ def test_heavy_negatives_stay_as_they_are():
 def test_equal_slopes_all_stay():
     slope_BK = torch.tensor([[0.5, 0.0, 0.5, 0.5], [0.0, 0.0, 0.0, 0.0]])
     assert torch.equal(sampled(slope_BK, 1.0, KEY), slope_BK)
+
+
+def test_rows_are_sampled_alike_in_any_parts(monkeypatch):
+    whole_BK, sizes = sampled(slopes(), 1.0, KEY), []
+    uniform = sampling._uniform
+    monkeypatch.setattr(sampling, "_AT_ONCE", 700)
+    monkeypatch.setattr(sampling, "_uniform", lambda *args: sizes.append(len(args[0])) or uniform(*args))
+    assert torch.equal(sampled(slopes(), 1.0, KEY), whole_BK)
+    assert sizes == [2, 2]
 
 
 def test_draws_differ_by_key_side_row_and_column():

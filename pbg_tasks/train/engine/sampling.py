@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _WORD = 0xFFFFFFFF
+_AT_ONCE = 1 << 18  # slopes; random numbers take seven times their memory
 
 
 def sample_slopes(slope_BK: Tensor, *, variance: float, key: int, side: int) -> None:
@@ -39,9 +40,17 @@ def sample_slopes(slope_BK: Tensor, *, variance: float, key: int, side: int) -> 
         key: of the batch, below 2^63.
         side: 0 where the left-hand sides are corrupted, 1 where the right-hand sides are.
     """
+    rows = max(_AT_ONCE // max(slope_BK.shape[1], 1), 1)
+    seeds_B = _row_seeds(key, side, len(slope_BK))
+    for begin in range(0, len(slope_BK), rows):
+        part = slice(begin, begin + rows)
+        _sample_rows(slope_BK[part], variance, seeds_B[part])
+
+
+def _sample_rows(slope_BK: Tensor, variance: float, seed_B: Tensor) -> None:
     total_B1 = slope_BK.sum(1, keepdim=True)
     threshold_B1 = variance * (slope_BK.square().sum(1, keepdim=True) / total_B1)
-    chance_BK = _uniform(_row_seeds(key, side, len(slope_BK)), slope_BK.shape[1])
+    chance_BK = _uniform(seed_B, slope_BK.shape[1])
     kept_BK = torch.where(slope_BK > chance_BK * threshold_B1, threshold_B1, 0.0)
     sampled_BK = torch.where(slope_BK < threshold_B1, kept_BK, slope_BK)
     slope_BK.copy_(torch.where(total_B1 > 0, sampled_BK, slope_BK))
