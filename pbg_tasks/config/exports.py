@@ -14,7 +14,7 @@ from pbg_tasks.config.comparators import BUILT_IN
 from pbg_tasks.config.names import Name
 from pbg_tasks.config.registry import EXPORTS, SINKS
 from pbg_tasks.config.schema import PositiveInt
-from pbg_tasks.config.sinks import check_options
+from pbg_tasks.config.sinks import check_sink
 
 
 def is_sink(name: str) -> bool:
@@ -226,12 +226,22 @@ class Export(ExportOptions):
             )
         if place is None and self.format != "lancedb":
             raise ValueError(f"the destination is missing: sink {self.format} has no place of its own in the store")
-        check_options(self.format, self.options)
+        check_sink(self.format, place, self.options)
 
     @property
     def is_sink(self) -> bool:
         """Whether this export fills a vector store."""
         return is_sink(self.format)
+
+    def shares_aliases(self, other: Export, store: str) -> bool:
+        """Return whether another sink's export serves tables under the same aliases.
+
+        Args:
+            other: of the same graph.
+            store: root of the graph's store.
+        """
+        places = [(each.format, each.place(store), each.options.get("collection") or None) for each in (self, other)]
+        return places[0] == places[1] and (not self.types or not other.types or bool({*self.types} & {*other.types}))
 
     @property
     def task(self) -> str:

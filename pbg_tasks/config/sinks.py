@@ -5,6 +5,7 @@ Those of built-in sinks are checked with the spec, those of a package when it is
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
@@ -108,14 +109,32 @@ OPTIONS: dict[str, type[SinkOptions]] = {
 """Options of built-in sinks."""
 
 
-def check_options(sink: str, options: Mapping[str, Any]) -> None:
-    """Refuse wrong options of a built-in sink.
+_WEB = (re.compile(r"https?://.+|(?!.*://).+"), "https://HOST:PORT or a directory")
+_DESTINATIONS = {
+    "lancedb": (re.compile(r"(s3|file)://.+|(?!.*://).+"), "s3://BUCKET/PREFIX or a directory"),
+    "milvus": _WEB,
+    "pgvector": (re.compile(r"postgres(ql)?://.*"), "postgresql://HOST/DATABASE"),
+    "qdrant": _WEB,
+}
+
+
+def check_sink(sink: str, destination: str | None, options: Mapping[str, Any]) -> None:
+    """Refuse a wrong destination or option of a built-in sink.
+
+    Args:
+        sink: its name.
+        destination: URL of the store; None for its place in the graph's.
+        options: by name.
 
     Raises:
-        ValueError: a key is unknown, or has a wrong value.
+        ValueError: the destination is of another kind, a key is unknown, or has a wrong value.
     """
-    if sink in OPTIONS:
-        try:
-            parse(OPTIONS[sink], options, source=f"options of sink {sink}")
-        except ConfigError as error:
-            raise ValueError(str(error)) from None
+    if sink not in OPTIONS:
+        return
+    pattern, asked = _DESTINATIONS[sink]
+    if destination is not None and not pattern.fullmatch(destination):
+        raise ValueError(f"the destination of sink {sink} is {asked}, not {destination!r}")
+    try:
+        parse(OPTIONS[sink], options, source=f"options of sink {sink}")
+    except ConfigError as error:
+        raise ValueError(str(error)) from None

@@ -125,6 +125,39 @@ def test_aliases_move_together_and_back(opened, collection):
         assert tables.served(collection) == dict.fromkeys(aliases, one)
 
 
+@pytest.mark.parametrize("sink", ["pgvector", "qdrant"])
+def test_alias_of_another_collection_stays(opened, collection):
+    one, other = f"{collection}_a", f"{collection}_b_c"
+    with opened() as tables:
+        first = filled(tables, one, record(collection, alias=f"{collection}_b_n"))
+        second = filled(tables, other, record(f"{collection}_b"))
+        tables.switch(collection, {first.alias: (one, first)})
+        with pytest.raises(ConflictError, match=f"{first.alias} .*collection {collection}.* another option collection"):
+            tables.switch(second.collection, {second.alias: (other, second)})
+        assert tables.served(collection) == {first.alias: one}
+
+
+def test_view_that_no_export_made_stays(destinations):
+    import psycopg2
+
+    with open_sink("pgvector", destinations["pgvector"], sink_options("pgvector", {})) as tables:
+        done = filled(tables, "own_n_1", record("own"))
+        with psycopg2.connect(destinations["pgvector"]) as connection, connection.cursor() as cursor:
+            cursor.execute("CREATE VIEW own_n AS SELECT 7 AS mine")
+        with pytest.raises(ConflictError, match="there is a relation own_n that no export made"):
+            tables.switch("own", {"own_n": ("own_n_1", done)})
+        with connection, connection.cursor() as cursor:
+            cursor.execute("SELECT mine FROM own_n")
+            assert cursor.fetchone() == (7,)
+        connection.close()
+
+
+def test_search_for_many_neighbors_is_answered(destinations):
+    with open_sink("pgvector", destinations["pgvector"], sink_options("pgvector", {})) as tables:
+        done = filled(tables, "many_n_1", record("many"))
+        assert (tables.search("many_n_1", done, VECTORS[:1], 2000)[0, :ROWS] >= 0).all()
+
+
 def test_dropped_table_is_gone_with_its_record(opened, collection):
     with opened() as tables:
         done = filled(tables, f"{collection}_a", record(collection))
@@ -300,3 +333,21 @@ def test_missing_library_names_the_extra(sink, module, monkeypatch):
 def test_sink_without_place_in_store_needs_a_destination():
     with pytest.raises(ValueError, match="the destination is missing: sink qdrant has no place of its own"):
         Export.model_validate({"format": "qdrant"})
+
+
+@pytest.mark.parametrize(
+    ("sink", "destination"), [("pgvector", "/data/x"), ("qdrant", "grpc://host"), ("lancedb", "gs://bucket/a")]
+)
+def test_wrong_destination_is_refused_with_spec(sink, destination):
+    with pytest.raises(ValueError, match=f"the destination of sink {sink} is .*, not '{destination}'"):
+        Export.model_validate({"format": sink, "destination": destination})
+
+
+@pytest.mark.parametrize(
+    ("more", "shared"),
+    [({}, True), ({"types": ["item"]}, True), ({"types": ["user"]}, False), ({"options": {"collection": "b"}}, False)],
+)
+def test_exports_that_share_aliases_are_told(more, shared):
+    first = Export.model_validate({"format": "lancedb", "name": "a", "destination": "/v/", "types": ["item"]})
+    other = Export.model_validate({"format": "lancedb", "name": "b", "destination": "/v", **more})
+    assert first.shares_aliases(other, "/store") is other.shares_aliases(first, "/store") is shared

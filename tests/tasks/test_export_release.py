@@ -168,6 +168,14 @@ def test_refused_export_leaves_its_night_released(place, monkeypatch):
         ([{"format": "npy", "destination": "/data/out"}], r"destination must contain \{run\} or \{snapshot\}"),
         ([{"format": "npy", "types": ["thing"]}], "names entity type 'thing', which the model has not"),
         ([{"format": "npy", "name": "a/b"}], "exports.0.name"),
+        (
+            [
+                {"format": "lancedb"},
+                {"format": "lancedb", "name": "b", "destination": "/v"},
+                {"format": "lancedb", "name": "c", "destination": "/v/"},
+            ],
+            "exports 'b' and 'c' would move the same aliases",
+        ),
         ([{"format": "faiss", "min_recal": 0.9}], "did you mean 'min_recall'"),
     ],
 )

@@ -29,6 +29,7 @@ _OPERATORS = {"l2": ("<->", "vector_l2_ops"), "cosine": ("<=>", "vector_cosine_o
 _INDEXED_DIMENSIONS = 2000  # most that pgvector's indexes take
 _COPY_HEADER = b"PGCOPY\n\xff\r\n\0" + struct.pack("!ii", 0, 0)
 _COPY_END = struct.pack("!h", -1)
+_MOST_CANDIDATES = 1000  # of a search, for pgvector
 _LOCK = 0x706267  # of the advisory lock under which the sink's own tables are made
 _SET_UP = """
 CREATE TABLE IF NOT EXISTS pbg_tables (name text PRIMARY KEY, collection text NOT NULL, record jsonb NOT NULL);
@@ -201,7 +202,9 @@ class PostgresTables:
         nearest_SK = np.full((len(queries_SD), count), -1, np.int64)
         text = f"SELECT row FROM {{}} ORDER BY embedding {_OPERATORS[record.metric][0]} %s::vector LIMIT %s"  # noqa: S608
         with self._transaction() as cursor:
-            cursor.execute("SET LOCAL hnsw.ef_search = %s", (max(self._options.ef_search, count),))
+            cursor.execute(
+                "SET LOCAL hnsw.ef_search = %s", (min(max(self._options.ef_search, count), _MOST_CANDIDATES),)
+            )
             for number, query in enumerate(queries_SD.astype(np.float64).tolist()):
                 self._execute(cursor, text, table, values=(json.dumps(query), count))
                 found = [row for (row,) in cursor.fetchall()]
@@ -223,10 +226,24 @@ class PostgresTables:
         """Replace the views of a collection in one transaction.
 
         A view keeps its privileges, unless the vectors have another dimension: then it is made anew.
+
+        Raises:
+            ConflictError: something else of that name is there, such as the view of another collection.
         """
         with self._transaction() as cursor:
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
             for alias, (table, record) in tables.items():
+                cursor.execute(
+                    "SELECT to_regclass(quote_ident(%s)), (SELECT collection FROM pbg_served WHERE alias = %s)",
+                    (alias, alias),
+                )
+                other, owner = cursor.fetchone()
+                if owner != collection and (other is not None or owner is not None):
+                    whose = f"of collection {owner}" if owner is not None else "that no export made"
+                    raise ConflictError(
+                        f"{self._destination}: there is a relation {alias} {whose}; give the export another option "
+                        "collection, or rename that relation"
+                    )
                 cursor.execute(
                     "SELECT record->>'dimension' FROM pbg_served JOIN pbg_tables USING (name) WHERE alias = %s",
                     (alias,),

@@ -191,10 +191,20 @@ class QdrantTables:
         return {each.alias_name: each.collection_name for each in found if each.collection_name in records}
 
     def switch(self, collection: str, tables: Mapping[str, tuple[str, TableRecord]]) -> None:
-        """Move all aliases by one request."""
+        """Move all aliases by one request.
+
+        Raises:
+            ConflictError: an alias of that name is another collection's.
+        """
         models, there = self._models, self.served(collection)
+        taken = {each.alias_name for each in self._client.get_aliases().aliases} - there.keys()
         operations: list[Any] = []
         for alias, (table, _) in tables.items():
+            if alias in taken:
+                raise ConflictError(
+                    f"{self._destination}: the alias {alias} is not of collection {collection}; give the export "
+                    "another option collection, or remove that alias"
+                )
             if alias in there:
                 operations.append(models.DeleteAliasOperation(delete_alias=models.DeleteAlias(alias_name=alias)))
             made = models.CreateAlias(collection_name=table, alias_name=alias)
