@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 from pbg_tasks.config.airflow import TOGETHER
 from pbg_tasks.config.base import Frozen
 from pbg_tasks.config.pods import (
+    CONTAINER,
     Affinity,
     Container,
     EnvFrom,
@@ -156,8 +157,11 @@ class KubernetesLaunch(Frozen):
     def _sized(self) -> Self:
         if missing := [name for name in ("cpu", "memory") if name not in self.resources]:
             raise ValueError(f"resources: {missing[0]} is missing; a pod without it is the first to be evicted")
-        if taken := [name for name in RESERVED if name in self.environment]:
-            raise ValueError(f"environment: {taken[0]} is set for every rank by the launcher")
+        containers = self.pod_template.get("spec", {}).get("containers", [])
+        theirs = [each.get("name") for part in containers if part["name"] == CONTAINER for each in part.get("env", [])]
+        for where, names in (("environment", self.environment), (f"pod_template: env of {CONTAINER}", theirs)):
+            if taken := [name for name in RESERVED if name in names]:
+                raise ValueError(f"{where}: {taken[0]} is set for every rank by the launcher")
         for name, asked in self.requests.items():
             limit = self.resources.get(name)
             if limit is None:

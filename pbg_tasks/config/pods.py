@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
@@ -54,6 +54,9 @@ KEYS_OF_POD = frozenset(
     | {"serviceAccountName", "setHostnameAsFQDN", "shareProcessNamespace", "subdomain", "tolerations"}
     | {"terminationGracePeriodSeconds", "topologySpreadConstraints", "volumes", "workloadRef"}
 )
+LISTS_OF_CONTAINER = ("env", "envFrom", "ports", "volumeMounts")
+LISTS_OF_POD = ("hostAliases", "imagePullSecrets", "tolerations", "topologySpreadConstraints", "volumes")
+"""Lists of objects of which the launcher has entries, too."""
 _FACTORS = {"m": 0.001, "": 1.0} | {unit: 1000.0**power for power, unit in enumerate("kMGTPE", 1)}
 _FACTORS |= {f"{unit}i": 1024.0**power for power, unit in enumerate("KMGTPE", 1)}
 
@@ -184,6 +187,13 @@ def check_containers(containers: object, where: str, required: set[str]) -> None
             raise ValueError(f"{where}: {missing[0]} is missing, or no text")
 
 
+def _check_lists(part: Mapping[str, Any], lists: Iterable[str], where: str) -> None:
+    for name in lists:
+        entries = part.get(name, [])
+        if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):
+            raise ValueError(f"{where}: {name} must be a list of mappings, as Kubernetes writes it")
+
+
 def _checked_template(value: dict[str, Any]) -> dict[str, Any]:
     check_keys(value, frozenset({"metadata", "spec"}), "of a pod")
     check_keys(value.get("metadata", {}), frozenset({"labels", "annotations"}), "metadata")
@@ -191,18 +201,25 @@ def _checked_template(value: dict[str, Any]) -> dict[str, Any]:
     check_keys(spec, KEYS_OF_POD, "spec")
     for part in ("containers", "initContainers"):
         check_containers(spec.get(part, []), f"spec.{part}", {"name"})
+        for container in spec.get(part, []):
+            _check_lists(container, LISTS_OF_CONTAINER, f"spec.{part}: {container['name']}")
+    _check_lists(spec, LISTS_OF_POD, "spec")
     for container in spec.get("containers", []):
         if container["name"] == CONTAINER and (taken := [key for key in ("command", "args") if key in container]):
             raise ValueError(f"spec.containers: {CONTAINER} has {taken[0]}, which is the launcher's")
     return value
 
 
-def check_metadata(keys: Mapping[str, str], where: str) -> None:
-    """Refuse labels or annotations that the launcher or the cluster sets.
+def check_metadata(keys: object, where: str) -> None:
+    """Refuse labels or annotations that are no text, or not free.
+
+    Some are set by the launcher or the cluster.
 
     Raises:
         ValueError: the message names place and key.
     """
+    if not isinstance(keys, Mapping) or not all(isinstance(text, str) for item in keys.items() for text in item):
+        raise ValueError(f"{where}: must be a mapping from text to text; quote numbers and true")
     if taken := [key for key in keys if OWN_KEYS.match(key)]:
         raise ValueError(f"{where}: {taken[0]} is set by the launcher or the cluster; use another key")
 

@@ -104,6 +104,14 @@ def test_sidecars_are_those_that_kubernetes_ends(pod):
         ({"pod_template": {"spec": {"contaners": []}}}, "pod_template: spec: unknown key 'contaners'; did you mean"),
         ({"pod_template": {"spec": {"containers": [{"name": "train", "args": []}]}}}, "train has args, which is the"),
         ({"pod_template": {"metadata": {"labels": {"pbg-tasks/run": "r"}}}}, "metadata.labels: pbg-tasks/run is set"),
+        ({"pod_template": {"metadata": {"labels": None}}}, "metadata.labels: must be a mapping from text to text"),
+        ({"pod_template": {"metadata": {"labels": {"cost-centre": 42}}}}, "metadata.labels: .*; quote numbers"),
+        ({"pod_template": {"spec": {"volumes": None}}}, "spec: volumes must be a list of mappings"),
+        ({"pod_template": {"spec": {"containers": [{"name": "a", "env": {}}]}}}, "containers: a: env must be a list"),
+        (
+            {"pod_template": {"spec": {"containers": [{"name": "train", "env": [{"name": "PBG_RUN_TOKEN"}]}]}}},
+            "pod_template: env of train: PBG_RUN_TOKEN is set for every rank",
+        ),
         ({"kueue_priority": "high"}, "kueue_priority needs kueue_queue"),
     ],
 )
