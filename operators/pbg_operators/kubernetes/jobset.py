@@ -6,6 +6,7 @@ restarts the gang, at most ``restarts`` times, from the last stored progress. Jo
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from pbg_operators.kubernetes import manifest
@@ -58,6 +59,15 @@ def restarts_of(workload: Manifest) -> int:
     A Job has never done so.
     """
     return int(workload.get("status", {}).get("restarts") or 0)
+
+
+def of_set(workload: Manifest, pods: list[Manifest]) -> list[Manifest]:
+    """Return the pods that are not those of an earlier JobSet.
+
+    Pods are found by the JobSet's name, and end a while after it was deleted. By then another may have the name.
+    """
+    made = datetime.fromisoformat(workload["metadata"]["creationTimestamp"])
+    return [pod for pod in pods if datetime.fromisoformat(pod["metadata"]["creationTimestamp"]) >= made]
 
 
 def of_last_restart(workload: Manifest, pods: list[Manifest]) -> list[Manifest]:

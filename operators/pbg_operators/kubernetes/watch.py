@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pbg_operators.kubernetes import manifest
 from pbg_operators.kubernetes.conditions import Phase, phase
-from pbg_operators.kubernetes.jobset import child_name, of_last_restart, restarts_of
+from pbg_operators.kubernetes.jobset import child_name, of_last_restart, of_set, restarts_of
 from pbg_operators.kubernetes.logs import RankLogs, recorded
 from pbg_operators.kubernetes.sidecars import outlived
 from pbg_operators.kubernetes.startup import overdue
@@ -105,6 +105,8 @@ class Watch:
             name, uid = self._handle.name, self._handle.uid
             return Verdict(EvictedError(f"{self._handle.kind} {name} (uid {uid}) was deleted; what it stored stays"))
         everything = self._cluster.labelled(manifest.pod_labels(self._handle.name, self._handle.uid, self._handle.kind))
+        if self._handle.kind == "JobSet":
+            everything = of_set(job, everything)
         self._follow_restarts(job)
         pods = of_last_restart(job, everything)
         self._seen |= {pod["metadata"]["uid"]: pod for pod in pods}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from datetime import UTC, datetime
 
 import pytest
 import yaml
@@ -14,10 +15,13 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskD
 from structlog.testing import capture_logs
 
 from pbg_operators.kubernetes.jobset import jobset
+from pbg_operators.kubernetes.submission import Handle
+from pbg_operators.kubernetes.watch import Watch
 from pbg_operators.task import RetryableError
 from pbg_operators.train_job import PBGTrainJobOperator
 from pbg_tasks.config import GraphSpec
 from pbg_tasks.config.base import parse
+from pbg_tasks.config.pods import CONTAINER
 from pbg_tasks.errors import ConfigError
 from tests.operators.kubernetes.conftest import JOB, RUN, launch
 from tests.operators.kubernetes.double import schema
@@ -186,6 +190,42 @@ def test_triggerer_follows_and_deletes_the_jobset(double, fake_pbg, context):
 
     asyncio.run(killed())
     double.wait(lambda: not double.sets() and not double.jobs() and not double.pods())
+
+
+class Successor:
+    """Cluster whose JobSet has the name of a deleted one.
+
+    A failed pod of that is still there.
+    """
+
+    now = datetime(2026, 1, 1, 1, tzinfo=UTC)
+
+    def __init__(self):
+        self.deleted = []
+
+    def read(self, kind, name):
+        made = jobset(gang(restarts=2, kind="JobSet"), 1)
+        about = {"name": name, "uid": "new", "creationTimestamp": "2026-01-01T00:59:00Z"}
+        return made | {"kind": kind, "metadata": about, "spec": made["spec"] | {"suspend": False}}
+
+    def labelled(self, _labels):
+        ended = {"exitCode": 2, "finishedAt": "2026-01-01T00:50:00Z"}
+        status = {"phase": "Running", "containerStatuses": [{"name": CONTAINER, "state": {"terminated": ended}}]}
+        about = {"name": "old", "uid": "old", "creationTimestamp": "2026-01-01T00:00:00Z", "labels": {}}
+        return [{"metadata": about, "spec": {}, "status": status}]
+
+    def log(self, _pod, _since):
+        return iter(["2026-01-01T00:50:00Z a line of the deleted one"])
+
+    def delete_job(self, name, *_):
+        self.deleted.append(name)
+
+
+def test_pods_of_deleted_jobset_are_ignored():
+    cluster, said = Successor(), []
+    watch = Watch(cluster, Handle("n", "new", 1, "JobSet"), startup_seconds=900, interval=1.0, say=said.append)
+    assert watch.look() is None
+    assert (cluster.deleted, said) == ([], [])
 
 
 @pytest.mark.parametrize(
