@@ -18,6 +18,7 @@ import typer
 from pbg_tasks import __version__
 from pbg_tasks.cli import configs, dags, exchange, info, migrations, models, nightly, releases, transfer, tuning
 from pbg_tasks.cli.common import spread_overrides
+from pbg_tasks.cli.first_process import end_on_sigterm
 from pbg_tasks.cli.guide import GuidedGroup, guide
 from pbg_tasks.errors import ConfigError, EvictedError, PbgError, ResourceError
 from pbg_tasks.memory.address_space import limit_hint, require_addresses
@@ -92,6 +93,8 @@ def main() -> None:
     Every failure ends in one line ``error: kind: text`` and the exit status of its kind. For an unforeseen failure,
     which is a bug, the traceback comes before that line.
     """
+    if os.getpid() == 1:
+        end_on_sigterm()
     try:
         _check_arguments(sys.argv[1:])
         app(spread_overrides(sys.argv[1:]))
