@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
@@ -80,9 +81,14 @@ def export_asset(spec: GraphSpec, export: Export) -> Asset:
     Raises:
         ConfigError: it is at no place that Airflow can name.
     """
+    place = export.place(spec.store)
+    scheme = urlsplit(place).scheme
+    if export.is_sink and scheme not in {"", "file", "s3", "http", "https"}:
+        # Providers demand more of their schemes: by one in Airflow's image, postgresql:// names a table.
+        place = f"{re.sub(r'[^a-z0-9]', '-', export.format.lower())}+{place}"
     return _asset(
         f"{spec.graph}_{spec.channel}_{export.name}",
-        export.place(spec.store),
+        place,
         "exports",
         graph=spec.graph,
         channel=spec.channel,

@@ -75,6 +75,21 @@ def test_no_two_assets_share_a_uri(tmp_path):
     assert len({asset.name for asset in assets}) == len({asset.uri for asset in assets}) == len(assets) == 21
 
 
+def test_database_is_an_asset_beside_the_postgres_provider(tmp_path, monkeypatch):
+    """The provider, which Airflow's image has, takes nothing but names of tables."""
+
+    def refuse(uri):
+        if len(uri.path.split("/")) != 4:
+            raise ValueError("URI format postgres:// must contain database, schema, and table names")
+        return uri
+
+    handlers = dict.fromkeys(("postgres", "postgresql"), refuse)
+    monkeypatch.setattr("airflow.sdk.definitions.asset._get_uri_normalizer", handlers.get)
+    spec = in_s3(tmp_path, exports=[{"format": "pgvector", "destination": "postgresql://db.internal/vectors"}])
+    place = "pgvector+postgresql://db.internal/vectors"
+    assert export_asset(spec, spec.exports[0]).uri == f"{place}?channel=production&export=pgvector&graph=small"
+
+
 @pytest.mark.parametrize(
     ("store", "said"), [("s3:///graphs", "must contain a bucket name"), ("s3://b/" + 1500 * "x", "1500")]
 )
