@@ -71,11 +71,11 @@ def places(command: str, run_url: str, snapshots: str) -> tuple[list[str], list[
 def dataset_name(url: str) -> tuple[str, str]:
     """Return OpenLineage's namespace and name of a URL.
 
-    They are the bucket and the key, or ``file`` and the path.
+    They are the bucket and the key, a catalog and the name within it, or ``file`` and the path.
     """
     parts = urlsplit(url)
-    if parts.scheme == "s3":
-        return f"s3://{parts.netloc}", parts.path.strip("/") or "/"
+    if parts.netloc and parts.scheme != "file":
+        return f"{parts.scheme}://{parts.netloc}", parts.path.strip("/") or "/"
     return "file", str(Path(parts.path).absolute())
 
 

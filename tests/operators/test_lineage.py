@@ -35,6 +35,7 @@ def test_tasks_of_chain_read_earlier_outputs():
         ("s3://b", ("s3://b", "/")),
         ("/data/g", ("file", "/data/g")),
         ("file:///data/g", ("file", "/data/g")),
+        ("iceberg://lake/shop.edges/2026-11-20", ("iceberg://lake", "shop.edges/2026-11-20")),
     ],
 )
 def test_names_follow_openlineage(url, name):
