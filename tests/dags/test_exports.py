@@ -60,7 +60,7 @@ def test_each_export_is_an_asset(dag, tmp_path):
     (lance,) = dag.get_task("exports.lancedb").outlets
     assert lance.uri == f"file://{tmp_path}/store/small/sinks/lancedb?channel=production&export=lancedb&graph=small"
     (pgvector,) = dag.get_task("exports.pgvector").outlets
-    assert pgvector.uri.startswith("postgresql://db/vectors?")
+    assert pgvector.uri.startswith("pgvector+postgresql://db/vectors?")
 
 
 def test_dag_survives_serialisation(dag):
