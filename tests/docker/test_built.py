@@ -119,7 +119,7 @@ def test_line_without_a_hash_is_no_lock(line):
 def test_installs_without_hash_are_the_documented_ones():
     """Each install without a hash has its sentence in docs/security.md."""
     text = "\n".join((REPOSITORY / path).read_text() for path in ("Makefile", ".ci/run", "docker/Dockerfile"))
-    installs = re.findall(r"(?:pip|PIP\)) install ([^\n;&}]*)", re.sub(r"\\\n", " ", text))
+    installs = re.findall(r"(?:(?:pip|PIP\)) install|install\.py \$\(PY\)) ([^\n;&}]*)", re.sub(r"\\\n", " ", text))
     unchecked = {each.strip() for each in installs if "--require-hashes" not in each}
     assert unchecked == {
         "--no-compile $(TORCH)",

@@ -67,7 +67,7 @@ def test_docs_give_airflow_processes_images_with_their_packages():
     assert "torch" not in installed(of_triggerer)
 
 
-OPTIONAL = {"faiss", "openlineage"}
+OPTIONAL = {"deltalake", "faiss", "openlineage", "pyiceberg"}
 """Imported where a spec or Airflow's own installation asks for them, and reported when missing."""
 
 

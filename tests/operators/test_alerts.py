@@ -23,6 +23,7 @@ from pbg_tasks.config.alerts import Deadline
 from pbg_tasks.config.base import parse
 from pbg_tasks.errors import ConfigError, QualityGateError, TrainingDivergedError
 from tests.operators.conftest import TaskInstance
+from tests.operators.kubernetes.conftest import launch
 from tests.operators.specs import small_spec
 
 FILE = "tests.stack.notifier.FileNotifier"
@@ -184,8 +185,8 @@ def test_task_that_breaks_has_no_refusal(fake_pbg, context):
 
 def test_divergence_on_cluster_is_reported_after_triggerer(context):
     said = []
-    make = REFUSING["train"]
-    task = make(task_id="t", store_conn_id=None, refused=lambda _, text: said.append(text))
+    cluster = {"launcher": "kubernetes", "kubernetes": launch()}
+    task = REFUSING["train"](task_id="t", store_conn_id=None, refused=lambda _, text: said.append(text), **cluster)
     context |= {"ti": SimpleNamespace(xcom_push=_ignore)}
     with pytest.raises(Refused, match="the loss is no number"):
         task.execute_complete(context, {"kind": TrainingDivergedError.kind, "message": "the loss is no number"})

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from pbg_tasks.config.nights import snapshot_order
 from pbg_tasks.errors import ConfigError, OutOfTurnError
-from pbg_tasks.prepare.sources import lists_keys, snapshot_keys, snapshot_source
 from pbg_tasks.publish.skips import when_skipped
 from pbg_tasks.tasks.approval import under_way
 
@@ -53,6 +52,9 @@ def snapshot_before(snapshots: Snapshots, snapshot: str) -> str | None:
 
     None is returned without one, and where snapshots of a package's format are not listed.
     """
+    # Tasks that compare releases need other parts of this module, and none of what reads snapshots.
+    from pbg_tasks.prepare.sources import lists_keys, snapshot_keys, snapshot_source
+
     if not lists_keys(snapshot_source(snapshots)):
         return None  # the channel alone has the order
     older = [key for key in snapshot_keys(snapshots) if snapshot_order(key) < snapshot_order(snapshot)]

@@ -55,3 +55,55 @@ def golden_jobset() -> str:
     made["spec"]["suspend"] = False
     text = yaml.safe_dump(made, sort_keys=False, width=120)
     return JOBSET_HEADER + text.replace(made["metadata"]["name"], "pbg-train")
+
+
+EVERYTHING = {
+    "namespace": "pbg",
+    "scratch": "100Gi",
+    "secret": "pbg-store",
+    "environment": {"AWS_REGION": "eu-central-1"},
+    "service_account": "pbg-train",
+    "image_pull_secrets": ["registry"],
+    "node_selector": {"node.kubernetes.io/instance-type": "m6id.4xlarge"},
+    "tolerations": [{"key": "batch", "value": "true", "effect": "NoSchedule"}, {"key": "spot"}],
+    "priority_class": "nightly",
+    "kueue_queue": "night",
+    "resources": {"cpu": "8", "memory": "32Gi", "nvidia.com/gpu": "1"},
+    "grace_seconds": 60,
+    "requests": {"cpu": "2", "memory": "8Gi"},
+    "scratch_class": "local-nvme",
+    "env_from": [{"secret": "proxy", "prefix": "PROXY_"}, {"config_map": "site", "optional": True}],
+    "labels": {"team": "graphs", "sidecar.istio.io/inject": "true"},
+    "annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"},
+    "job_labels": {"cost-centre": "42"},
+    "job_annotations": {"example.org/ticket": "G-1"},
+    "volumes": [
+        {"name": "cache", "mount_path": "/cache", "host_path": "/mnt/disks/ssd0"},
+        {"name": "big", "mount_path": "/big", "ephemeral": {"size": "1Ti", "storage_class": "fast"}},
+        {"name": "ca", "mount_path": "/etc/ssl/site", "config_map": "site-ca", "read_only": True},
+        {"name": "keys", "mount_path": "/keys", "secret": "keys", "sub_path": "own"},
+        {"name": "old", "mount_path": "/old", "claim": "archive"},
+    ],
+    "affinity": {
+        "podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "kubernetes.io/hostname"}]
+        }
+    },
+    "topology_spread": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}],
+    "init_containers": [{"name": "warm", "image": "busybox", "command": ["true"]}],
+    "sidecars": [{"name": "metrics", "image": "exporter"}],
+    "runtime_class": "gvisor",
+    "pod_template": {
+        "metadata": {"labels": {"team": "overridden", "own": "yes"}},
+        "spec": {
+            "dnsPolicy": "ClusterFirst",
+            "securityContext": {"runAsUser": 0, "fsGroupChangePolicy": "OnRootMismatch"},
+            "tolerations": [{"operator": "Exists"}],
+            "containers": [
+                {"name": "train", "image": "evil", "imagePullPolicy": "Always", "env": [{"name": "A", "value": "b"}]},
+                {"name": "classic", "image": "logger"},
+            ],
+        },
+    },
+    "kueue_priority": "nightly",
+}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 from tests.operators.kubernetes.conftest import RUN
 
 RESULT = {"shown": ["show", RUN, "--task=train", "--json"]}
@@ -29,3 +31,20 @@ QUICK = RANKS + "    print('trained', flush=True)"
 
 def logged_lines(logged):
     return [entry["event"] % entry.get("positional_args", ()) for entry in logged]
+
+
+class Try(threading.Thread):
+    """A try of the task on a thread of its own."""
+
+    def __init__(self, train, **changes):
+        super().__init__(target=self._try, args=(train, changes))
+        self.result = None
+        self.start()
+
+    def _try(self, train, changes):
+        self.result = train(**changes)
+
+    def end(self):
+        self.join(timeout=30)
+        assert not self.is_alive()
+        return self.result

@@ -27,10 +27,8 @@ from tests.operators.kubernetes.conftest import JOB, RUN, launch
 from tests.operators.kubernetes.double import schema
 from tests.operators.kubernetes.double.problems import RefusedError
 from tests.operators.kubernetes.double.server import GROUPS
-from tests.operators.kubernetes.gangs import TEMPLATES, gang, golden_jobset
-from tests.operators.kubernetes.jobs import RANKS, RESULT, TRAIN, logged_lines
-from tests.operators.kubernetes.test_manifest import EVERYTHING
-from tests.operators.kubernetes.test_train_job import Try
+from tests.operators.kubernetes.gangs import EVERYTHING, TEMPLATES, gang, golden_jobset
+from tests.operators.kubernetes.jobs import RANKS, RESULT, TRAIN, Try, logged_lines
 from tests.operators.specs import small_spec
 
 COUNTED = (

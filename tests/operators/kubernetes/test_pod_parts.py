@@ -16,10 +16,8 @@ from pbg_tasks.config.base import parse
 from pbg_tasks.errors import ConfigError
 from tests.operators.kubernetes.conftest import IMAGE, JOB, launch
 from tests.operators.kubernetes.double import KubernetesDouble
-from tests.operators.kubernetes.gangs import gang
-from tests.operators.kubernetes.jobs import QUICK, RANKS, RESULT, TRAIN, logged_lines
-from tests.operators.kubernetes.test_manifest import EVERYTHING
-from tests.operators.kubernetes.test_train_job import Try
+from tests.operators.kubernetes.gangs import EVERYTHING, gang
+from tests.operators.kubernetes.jobs import QUICK, RANKS, RESULT, TRAIN, Try, logged_lines
 
 
 @pytest.fixture(scope="module")

@@ -28,26 +28,9 @@ from pbg_operators.train_job import PBGTrainJobOperator
 from pbg_tasks.errors import ConfigError, PbgError, ResourceError
 from tests.operators.connections import CONNECTION
 from tests.operators.kubernetes.conftest import JOB, RUN, launch, operator
-from tests.operators.kubernetes.jobs import QUICK, RANKS, RESULT, TRAIN, logged_lines
+from tests.operators.kubernetes.jobs import QUICK, RANKS, RESULT, TRAIN, Try, logged_lines
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-
-
-class Try(threading.Thread):
-    """A try of the task on a thread of its own."""
-
-    def __init__(self, train, **changes):
-        super().__init__(target=self._try, args=(train, changes))
-        self.result = None
-        self.start()
-
-    def _try(self, train, changes):
-        self.result = train(**changes)
-
-    def end(self):
-        self.join(timeout=30)
-        assert not self.is_alive()
-        return self.result
 
 
 def test_four_ranks_return_result_from_the_store(double, fake_pbg, train, context):
