@@ -30,6 +30,7 @@ from tests.operators.kubernetes.double.server import GROUPS
 from tests.operators.kubernetes.gangs import EVERYTHING, TEMPLATES, gang, golden_jobset
 from tests.operators.kubernetes.jobs import RANKS, RESULT, TRAIN, Try, logged_lines
 from tests.operators.specs import small_spec
+from tests.waiting import wait_until
 
 COUNTED = (
     RANKS
@@ -108,17 +109,30 @@ def test_spec_takes_the_launcher():
 # The end
 
 
-def test_cluster_restarts_the_gang_within_one_try(double, fake_pbg, train, context):
+def test_cluster_restarts_the_gang_within_one_try(double, fake_pbg, train, context, tmp_path):
     documents = yaml.safe_load_all((TEMPLATES / "role.yaml").read_text())
     double.rules = next(document for document in documents if document["kind"] == "Role")["rules"]
+    # A restart deletes pods with their logs, so the lost rank ends once its line was read.
     fake_pbg(
-        COUNTED + "    if not before and rank: end('error: rank_lost: rank 0', 12)\n    print('trained', flush=True)"
+        COUNTED
+        + """
+    if not before and rank:
+        print("error: rank_lost: rank 0", flush=True)
+        while not os.path.exists(os.path.join(os.path.dirname(__file__), "read")):
+            time.sleep(0.05)
+        sys.exit(12)
+    print("trained", flush=True)
+"""
     )
+    lost = "[rank 1] error: rank_lost: rank 0"
     with capture_logs() as logged:
-        assert train() == RESULT
+        task = Try(train)
+        wait_until(lambda: lost in logged_lines(logged), 60)
+        (tmp_path / "read").touch()
+        assert task.end() == RESULT
     lines = logged_lines(logged)
     assert f"JobSet {JOB}-1: the gang failed and is restarted, for the 1. time" in lines
-    assert {"[rank 0] trained", "[rank 1] trained", "[rank 1] error: rank_lost: rank 0"} <= set(lines)
+    assert {"[rank 0] trained", "[rank 1] trained", lost} <= set(lines)
     (made,) = double.sets()
     assert (made["status"]["restarts"], made["status"]["terminalState"]) == (1, "Completed")
     assert context["task_state_store"].kept["gang"]["kind"] == "JobSet"
