@@ -46,10 +46,6 @@ CHAIN: dict[str, Setting] = {
     "1 delta epoch, sample .1": {"warm_epochs": 1, "delta": {"sample": 0.1}},
 }
 """Sections ``train`` beside the model of the independent nights."""
-_STEADY = ("1 epoch, anchor 2", "2 epochs, anchor 2", "1 epoch, shrink .85 / .5")
-_GROWING = ("1 epoch, anchor .5", "1 epoch, shrink .85 / .5", "1 epoch, shrink .9 / .5", "2 epochs, shrink .9 / .7")
-TUNING_NIGHTS = 5
-"""Number of the first released nights, on whose first and last independent nights are tuned."""
 ON_VALID: Setting = {
     "eval": {"split": "valid"},
     "gates": {
@@ -60,15 +56,6 @@ ON_VALID: Setting = {
     },
 }
 """Nights judge by valid edges, and nothing but a bad snapshot stops them."""
-
-
-def chains(growing: bool) -> list[str]:  # noqa: FBT001 - what the data is
-    """Return the names of the chains to walk.
-
-    Args:
-        growing: whether the data only gains edges, or also loses some.
-    """
-    return [PLAIN, *(_GROWING if growing else _STEADY), "1 delta epoch, sample .1"]
 
 
 def kept(results: Mapping[str, Any], name: str) -> tuple[Setting, Setting]:

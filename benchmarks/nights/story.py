@@ -22,7 +22,7 @@ from benchmarks.nights.graph import Graph
 from benchmarks.nights.night import DATA_GATE, QUALITY_GATE, RELEASED, run_nights
 from benchmarks.nights.report import WALKS, write
 from benchmarks.nights.results import keep, read
-from benchmarks.nights.settings import CHAIN, INDEPENDENT, best_of, chains
+from benchmarks.nights.settings import CHAIN, INDEPENDENT, best_of
 from benchmarks.nights.table import sentences, table
 from benchmarks.nights.tuning import tune
 from benchmarks.nights.walk import failures, remove, walk_chain, walk_independently
@@ -147,7 +147,7 @@ def walked(graph: Graph, name: str) -> dict[str, list[Walked]]:
     spec = graph.spec("independent", **model)
     alone = Walked(name, spec, f"{graph.place}/independent")
     walks = []
-    for number, title in enumerate(chains(not graph.dated.signed)):
+    for number, title in enumerate(CHAIN):
         store = f"{graph.place}/chain-{number}"
         spec = graph.spec("chain", **model, train=CHAIN[title], store=store)
         walks.append(Walked(title, spec.rename(spec.with_name(f"chain-{number}.yaml")), store))
