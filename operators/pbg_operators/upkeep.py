@@ -92,7 +92,7 @@ def _table(snapshots: Snapshots) -> dict[str, Any]:
 def _drill(spec: GraphSpec, spec_path: Path) -> DAG:
     with DAG(
         dag_id=f"drill_{spec.graph}",
-        description=f"Rehearse the roll-back of graph {spec.graph} on a channel that nobody reads",
+        description=f"Rehearse the roll-back of graph {spec.graph} on a channel without readers",
         doc_md=_DRILL.format(graph=spec.graph, channel=spec.channel, file=spec_path.name),
         schedule="@daily",
         catchup=False,

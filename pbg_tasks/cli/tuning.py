@@ -46,7 +46,8 @@ def tune(
     if as_json:
         typer.echo(json.dumps(found))
         return
-    noise = f"\n{found['alike']} other candidates reach into the interval of the best." if found["alike"] else ""
+    others = "1 other candidate reaches" if found["alike"] == 1 else f"{found['alike']} other candidates reach"
+    noise = f"\n{others} into the interval of the best." if found["alike"] else ""
     typer.echo(f"{table(found)}\n{noise}\n{found['patch']}")
 
 

@@ -1,4 +1,8 @@
-"""Files of one version of a model, pinned when it is opened."""
+"""Files of one version of a model, pinned when it is opened.
+
+The file is longer than others so that every place that holds a model (a run, a release, a directory of PBG) is resolved
+by one set of rules.
+"""
 
 from __future__ import annotations
 

@@ -291,7 +291,9 @@ class LocalWork:
         self._live.committed()
         self._remnant.committed()
         if self._coming and not over and self.stopping():
-            raise EvictedError(f"told to end (SIGTERM); version {self._writer.version} is committed")
+            raise EvictedError(
+                f"told to end (SIGTERM); version {self._writer.version} is committed, and the next start goes on there"
+            )
         return over
 
     def _commit_untrained(self) -> None:

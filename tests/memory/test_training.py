@@ -70,6 +70,14 @@ def trained(root, *, operator="none", all_negs=False, partitions=1, relations=1,
     return json.loads(done.stdout)["memory"]
 
 
+ONE_CHUNK = {
+    "dimension": 16,
+    "comparator": "dot",
+    "loss_fn": "softmax",
+    "batch_size": 5_000,
+    "num_batch_negs": 5_000,
+    "num_uniform_negs": 10_000,
+}
 CASES = {
     "one partition, ComplEx, many negatives, two workers": (
         {"entities": 150_000, "edges": 8_000, "relations": 200},
@@ -130,29 +138,10 @@ CASES = {
         {"entities": 500_000, "edges": 600},
         {"all_negs": True, "dimension": 16, "comparator": "dot", "loss_fn": "softmax", "batch_size": 300},
     ),
-    "one chunk of many negatives": (
-        {"entities": 100_000, "edges": 5_000},
-        {
-            "dimension": 16,
-            "comparator": "dot",
-            "loss_fn": "softmax",
-            "batch_size": 5_000,
-            "num_batch_negs": 5_000,
-            "num_uniform_negs": 10_000,
-        },
-    ),
+    "one chunk of many negatives": ({"entities": 100_000, "edges": 5_000}, ONE_CHUNK),
     "one chunk of many negatives, a fifth of them listed": (
         {"entities": 100_000, "edges": 5_000},
-        {
-            "dimension": 16,
-            "comparator": "dot",
-            "loss_fn": "softmax",
-            "batch_size": 5_000,
-            "num_batch_negs": 5_000,
-            "num_uniform_negs": 10_000,
-            "gradient": "sampled",
-            "gradient_variance": 5.0,
-        },
+        ONE_CHUNK | {"gradient": "sampled", "gradient_variance": 5.0},
     ),
     "l2, many uniform negatives": (
         {"entities": 80_000, "edges": 100},
