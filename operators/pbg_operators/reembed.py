@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import DAG, CronPartitionTimetable, PartitionedAssetTimetable, TaskGroup, chain, task
+from airflow.sdk import DAG, CronPartitionTimetable, PartitionedAssetTimetable, TaskGroup, chain
 from airflow.sdk.exceptions import AirflowTimetableInvalid
 
 from pbg_operators.alerts import Alert, check_notifiers, deadline, on_failure
@@ -17,7 +17,6 @@ from pbg_operators.gate import ApprovalGateOperator
 from pbg_operators.plan import PlanOperator
 from pbg_operators.publish import FinishOperator, PublishOperator
 from pbg_operators.report import ReportOperator
-from pbg_operators.scratch import SCRATCH, make_scratch, remove_scratch
 from pbg_operators.settings import DEFAULTS, apply
 from pbg_operators.task import PbgOperator
 from pbg_operators.train_job import PBGTrainJobOperator
@@ -134,7 +133,6 @@ def _reembed(
                 spec=str(spec_path.resolve()),
                 patience=timedelta(hours=spec.nights.patience_hours),
                 store=spec.store,
-                scratch=SCRATCH,
                 inlets=[edges],
                 refused=refused,
             )
@@ -154,15 +152,10 @@ def _reembed(
             publish = _publication(spec, inlets=[edges])
         exports = _exports(spec)
         # A run that is not to be published skips `publish` and exports, and it has succeeded all the same.
-        summary = PbgOperator(
-            task_id="summary", command="show", arguments=[RUN, "--log"], scratch=SCRATCH, trigger_rule="none_failed"
-        )
+        summary = PbgOperator(task_id="summary", command="show", arguments=[RUN, "--log"], trigger_rule="none_failed")
         dag.add_result(summary.output)
 
-        begin, end = task(make_scratch)().as_setup(), task(remove_scratch)().as_teardown()
-        chain(begin, *prepare, *train, *judge, publish, *([exports] if exports else []), summary, end)
-        chain(publish, *([exports] if exports else []), _report(), end)
-        begin >> end  # makes them a pair: the teardown follows this setup
+        chain(*prepare, *train, *judge, publish, *([exports] if exports else []), [summary, _report()])
     # Set only now, because each task that is made in a DAG with a form carries a copy of the form, which was two thirds
     # of a stored DAG.
     dag.params.update(trigger_form(spec))
@@ -174,7 +167,7 @@ def _at_once(nights: Nights) -> int:
 
 
 def _task(command: str, *, task_id: str | None = None, **kwargs: Any) -> PbgOperator:  # noqa: ANN401 - BaseOperator's
-    return PbgOperator(task_id=task_id or command, command=command, arguments=[RUN], scratch=SCRATCH, **kwargs)
+    return PbgOperator(task_id=task_id or command, command=command, arguments=[RUN], **kwargs)
 
 
 def _preparation(spec: GraphSpec) -> list[PbgOperator]:
@@ -203,7 +196,6 @@ def _publication(spec: GraphSpec, inlets: list[Asset]) -> PublishOperator:
     """
     given: dict[str, Any] = {
         "arguments": [RUN],
-        "scratch": SCRATCH,
         "asset": channel_asset(spec),
         "inlets": inlets,
         "refused": Alert(spec, "refused"),
@@ -222,14 +214,14 @@ def _named(command: str) -> dict[str, str]:
 
 
 def _report() -> ReportOperator:
-    return ReportOperator(task_id="report", arguments=[RUN_IF_ANY], scratch=SCRATCH)
+    return ReportOperator(task_id="report", arguments=[RUN_IF_ANY])
 
 
 def _gate(spec: GraphSpec, command: str) -> PbgOperator:
     refused, warned = Alert(spec, "refused"), Alert(spec, "warned")
     if spec.gates.on_failure == "fail":
         return _task(command, refused=refused, warned=warned, **_pod(spec, command))
-    given: dict[str, Any] = {"task_id": command, "command": command, "arguments": [RUN], "scratch": SCRATCH}
+    given: dict[str, Any] = {"task_id": command, "command": command, "arguments": [RUN]}
     return ApprovalGateOperator(
         **given, **_pod(spec, command), refused=refused, warned=warned, hours=spec.gates.ask_hours
     )
@@ -240,7 +232,6 @@ def _training(spec: GraphSpec) -> PBGTrainJobOperator:
     return PBGTrainJobOperator(
         task_id="train",
         arguments=[RUN],
-        scratch=SCRATCH,
         refused=Alert(spec, "refused"),
         launcher=launch.launcher,
         ranks=f"{{{{ params.ranks or {launch.ranks} }}}}",
@@ -265,7 +256,6 @@ def _exports(spec: GraphSpec) -> list[ExportOperator]:
             ExportOperator(
                 task_id=export.name,
                 arguments=[RUN, export.name],
-                scratch=SCRATCH,
                 export=export.task,
                 snapshot=FACTS["snapshot"],
                 published=PUBLISHED_OF_FEW if spec.airflow.few_tasks else PUBLISHED,

@@ -75,7 +75,7 @@ class PbgOperator(OnCluster):
         store_conn_id: an ``aws`` connection with the store's keys and endpoint. When there is no such connection, or
             for None, the command finds them in the worker's environment.
         scratch: local directory for the command's temporary files, made when missing; templated. None leaves it to
-            ``PBG_SCRATCH`` of the worker.
+            ``PBG_SCRATCH`` of the worker. What killed commands left there is removed before the command.
         snapshots: location of the graph's snapshots, with ``{snapshot}``; for OpenLineage only.
         columns: of the snapshots by role, as in the graph spec; for OpenLineage only.
         graph: name of the graph, for metrics; none are sent without it.
@@ -247,14 +247,27 @@ class PbgOperator(OnCluster):
     def _run(self, environment: Mapping[str, str], command: str, arguments: Sequence[str]) -> dict[str, Any]:
         # -P: the worker's current directory must not shadow installed modules
         call = [sys.executable, "-P", "-m", self.module, command, *arguments, "--json"]
+        self._sweep(environment)
         self.log.info("pbg %s", redacted(" ".join(call[4:])))
         self._process = CommandProcess(call, environment)
         for line in self._process.lines():
             self.log.info("%s", line)
         status, output = self._process.finish()
+        if status < 0:
+            self._sweep(environment)
         if status != 0:
             raise failure(command, status, self._process.last_lines)
         return parse_result(command, output)
+
+    def _sweep(self, environment: Mapping[str, str]) -> None:
+        """Remove the scratch of killed commands, of whatever task and DAG.
+
+        Each worker does so for itself: no other one knows its disk.
+        """
+        from pbg_tasks.storage.staging import scratch_root, sweep  # DAGs are parsed without it
+
+        for removed in sweep(scratch_root(environment)):
+            self.log.info("removed %s, which a killed command left", removed)
 
     def _show_link(self, context: Context, run_url: str, environment: Mapping[str, str]) -> None:
         self.run_url, self.run_link = run_url, browsable(run_url, environment)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import DAG, TaskGroup, TriggerRule, chain, task
+from airflow.sdk import DAG, TaskGroup, TriggerRule, chain
 
 from pbg_operators.alerts import on_failure
 from pbg_operators.form import tune_form
 from pbg_operators.plan import snapshot_of
 from pbg_operators.report import ReportOperator
-from pbg_operators.scratch import SCRATCH, make_scratch, remove_scratch
 from pbg_operators.settings import DEFAULTS, settings_of
 from pbg_operators.task import GraphOperator, PbgOperator, check_arguments
 from pbg_operators.xcom import template
@@ -96,9 +95,8 @@ def tune_dag(spec: GraphSpec, spec_path: Path) -> DAG:
         tags=["tune", spec.graph],
         **on_failure(spec),
     ) as dag:
-        start = TuneStartOperator(task_id=START, spec=str(spec_path.resolve()), scratch=SCRATCH)
-        prepare = PbgOperator(task_id=PREPARE, command="prepare", arguments=[RUN], scratch=SCRATCH)
-        begin, end = task(make_scratch)().as_setup(), task(remove_scratch)().as_teardown()
+        start = TuneStartOperator(task_id=START, spec=str(spec_path.resolve()))
+        prepare = PbgOperator(task_id=PREPARE, command="prepare", arguments=[RUN])
         before: Any = prepare
         for rung in range(len(rung_epochs(spec, search))):
             with TaskGroup(f"rung_{rung}", tooltip="Candidates that train the same number of epochs"):
@@ -106,13 +104,11 @@ def tune_dag(spec: GraphSpec, spec_path: Path) -> DAG:
                     task_id=SELECT,
                     command="tune-select",
                     arguments=[RUN, SEARCH, str(rung)],
-                    scratch=SCRATCH,
                     trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS if rung else TriggerRule.ALL_SUCCESS,
                 )
                 trial = TuneOperator.partial(
                     task_id=TRIAL,
                     command="tune-trial",
-                    scratch=SCRATCH,
                     max_active_tis_per_dagrun=search.parallel,
                     map_index_template="{{ task.arguments[2] }}",
                     **settings_of(spec, TRIAL, spec_path),
@@ -123,13 +119,11 @@ def tune_dag(spec: GraphSpec, spec_path: Path) -> DAG:
             task_id=FINISH,
             command="tune-finish",
             arguments=[RUN, SEARCH],
-            scratch=SCRATCH,
             trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS,
         )
-        chain(begin, start, prepare)
-        report = ReportOperator(task_id="report", arguments=[RUN], scratch=SCRATCH)
+        start >> prepare
+        report = ReportOperator(task_id="report", arguments=[RUN])
         report.trigger_rule = TriggerRule.ALL_SUCCESS  # else its success would hide a search that failed
-        chain(before, finish, report, end)
-        begin >> end  # makes them a pair: the teardown follows this setup
+        chain(before, finish, report)
         dag.add_result(finish.output)
     return dag

@@ -26,7 +26,7 @@ HEAVY = (
 )
 """Tasks whose time and memory grow with the graph."""
 LIGHT = (
-    *("make_scratch", "preserve", "drift", "gate", "publish", "summary", "report", "remove_scratch"),
+    *("preserve", "drift", "gate", "publish", "summary", "report"),
     *("wait_for_snapshots", "remember", "roll_back_and_forward", "remove_what_nothing_needs"),
     *("tune_select", "tune_finish"),
 )

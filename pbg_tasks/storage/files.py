@@ -124,10 +124,15 @@ def hold(path: Path) -> int:
     return descriptor
 
 
-def abandoned(folder: Path, pattern: str) -> Iterator[Path]:
+def abandoned(folder: Path, pattern: str, *, age: float = _ABANDONED_SECONDS) -> Iterator[Path]:
     """Walk the files and directories of killed processes, for removal.
 
     They were marked by ``hold``, and the process that held them has ended.
+
+    Args:
+        folder: that they are in.
+        pattern: of their names.
+        age: seconds since the last change; 0 where nothing has such a name before it is held.
     """
     for path in sorted(folder.glob(pattern)):
         try:
@@ -135,7 +140,7 @@ def abandoned(folder: Path, pattern: str) -> Iterator[Path]:
         except (FileNotFoundError, PermissionError):
             continue  # removed a moment ago, or of another user
         try:
-            if time.time() - os.fstat(descriptor).st_mtime > _ABANDONED_SECONDS:
+            if not age or time.time() - os.fstat(descriptor).st_mtime > age:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 yield path
         except BlockingIOError:

@@ -23,6 +23,14 @@ if TYPE_CHECKING:
     from pbg_tasks.storage.base import Store
 
 
+_HELD, _UNHELD = "pbg-scratch-", "pbg-unheld-"
+"""Beginnings of the names of scratch directories.
+
+One is made under the second and takes the first once it is held, so a process that ends at any moment leaves nothing
+that would have to become old before it may be removed.
+"""
+
+
 class StoredFile(TypedDict):
     """Facts that identify an uploaded file's bytes."""
 
@@ -121,6 +129,34 @@ def named(local: Path, url: str) -> Iterator[None]:
         raise FormatError(str(error).replace(str(local), url)) from None
 
 
+def scratch_root(environment: Mapping[str, str] = os.environ) -> Path:
+    """Return the parent of scratch directories.
+
+    It is ``$PBG_SCRATCH``, else the system's temporary directory.
+    """
+    return Path(environment.get("PBG_SCRATCH") or tempfile.gettempdir())
+
+
+def sweep(root: Path) -> list[Path]:
+    """Remove the scratch directories of killed processes.
+
+    Those of running processes stay, and so does what this user may not remove.
+
+    Args:
+        root: their parent.
+
+    Returns:
+        The removed directories.
+    """
+    removed = []
+    for pattern, age in ((f"{_HELD}*", {"age": 0.0}), (f"{_UNHELD}*", {})):
+        for leftover in abandoned(root, pattern, **age):
+            # Another sweep may have found it too, and a leftover that stays is no reason to fail.
+            shutil.rmtree(leftover, ignore_errors=True)
+            removed += [] if leftover.exists() else [leftover]
+    return removed
+
+
 class Scratch:
     """Private directory on a local disk, removed when the block ends.
 
@@ -136,7 +172,7 @@ class Scratch:
     path: Path
 
     def __init__(self, root: Path | None = None) -> None:
-        self._root = root or Path(os.environ.get("PBG_SCRATCH") or tempfile.gettempdir())
+        self._root = root or scratch_root()
 
     def require(self, size: int) -> None:
         """Check that ``size`` more bytes fit on the disk.
@@ -154,10 +190,10 @@ class Scratch:
     def __enter__(self) -> Self:
         with disk_errors(self._root):
             self._root.mkdir(parents=True, exist_ok=True)
-            for leftover in abandoned(self._root, "pbg-scratch-*"):
-                shutil.rmtree(leftover)
-            self.path = Path(tempfile.mkdtemp(prefix="pbg-scratch-", dir=self._root))
-            self._hold = hold(self.path)
+            sweep(self._root)
+            made = Path(tempfile.mkdtemp(prefix=_UNHELD, dir=self._root))
+            self._hold = hold(made)
+            self.path = made.rename(made.with_name(made.name.replace(_UNHELD, _HELD)))
         return self
 
     def __exit__(

@@ -15,7 +15,6 @@ DAGS = REPOSITORY / "dags"
 HEAVY = ("torch", "h5py", "numpy", "duckdb", "pyarrow", "pandas", "s3fs", "boto3", "botocore")
 
 CHAIN = [
-    "make_scratch",
     "prepare.plan",
     "prepare.validate",
     "prepare.partition",
@@ -27,7 +26,6 @@ CHAIN = [
     "release.gate",
     "release.publish",
     "summary",
-    "remove_scratch",
 ]
 
 PARSE = f"""

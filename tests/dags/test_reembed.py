@@ -64,8 +64,7 @@ def few(graphs, tmp_path):
 
 
 def test_few_tasks_follow_each_other(few):
-    chain = ["make_scratch", "prepare.plan", "prepare.prepare", "train.train", "release.finish", "exports.table"]
-    chain += ["summary", "remove_scratch"]
+    chain = ["prepare.plan", "prepare.prepare", "train.train", "release.finish", "exports.table", "summary"]
     assert [task.task_id for task in few.topological_sort() if task.task_id != "report"] == chain
     for before, after in pairwise(chain):
         assert before in few.get_task(after).upstream_task_ids
@@ -84,15 +83,8 @@ def test_few_tasks_and_people_to_ask_are_refused(graphs, tmp_path):
 def test_pages_are_written_after_any_outcome(dag):
     report = dag.get_task("report")
     assert report.upstream_task_ids == {"release.publish"}
-    assert report.downstream_task_ids == {"remove_scratch"}
+    assert report.downstream_task_ids == set()
     assert report.trigger_rule == "all_done"
-
-
-def test_scratch_is_removed_after_any_outcome(dag):
-    assert dag.get_task("make_scratch").is_setup
-    assert dag.get_task("remove_scratch").is_teardown
-    assert not dag.get_task("remove_scratch").on_failure_fail_dagrun
-    assert dag.get_task("make_scratch") in dag.get_task("remove_scratch").upstream_list
 
 
 def test_tasks_are_retried(dag):

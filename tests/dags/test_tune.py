@@ -33,7 +33,7 @@ def test_only_graph_with_search_has_dag(tmp_path):
     assert dag.schedule is None
     order = [task.task_id for task in dag.topological_sort()]
     rungs = [f"rung_{rung}.{name}" for rung in (0, 1) for name in ("tune_select", "tune_trial")]
-    assert order == ["make_scratch", "tune_start", "tune_prepare", *rungs, "tune_finish", "report", "remove_scratch"]
+    assert order == ["tune_start", "tune_prepare", *rungs, "tune_finish", "report"]
     again = DagSerialization.from_dict(json.loads(json.dumps(DagSerialization.to_dict(dag))))
     assert set(again.task_ids) == set(order)
 

@@ -47,9 +47,6 @@ class TaskInstance:
 
     def xcom_pull(self, task_ids):
         name = task_ids.rpartition(".")[2]
-        if name not in SHAPES:
-            assert task_ids == "make_scratch"
-            return "/scratch"
         return Part(SHAPES[name], json.loads((self.results / f"{name}.json").read_text()), self.read)
 
 

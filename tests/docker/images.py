@@ -1,8 +1,8 @@
-"""Build the training image with buildah, without daemon or registry.
+"""Build the images with buildah, without daemon or registry.
 
 The registry is used where one can be reached.
 
-    python -m tests.docker.images
+    python -m tests.docker.images train worker
 
 The base is pulled, else made of Debian's packages with mmdebstrap. ``TORCH_WHEELS`` may name a folder with the CPU
 build of torch that ``docker/torch.lock`` names; without it, torch comes by its name.
@@ -21,6 +21,15 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 TORCH = "2.13.0"
 BASE = "docker.io/library/python:3.11-slim-bookworm"
 IMAGE = "localhost/pbg-train"
+RUNTIME = """\
+[containers]
+default_ulimits = ["nofile=20000:20000", "nproc=4096:4096"]
+[engine]
+runtime = "runc"
+cgroup_manager = "cgroupfs"
+events_logger = "file"
+"""
+"""Settings of podman for a machine with control groups of both versions, and without the right to raise limits."""
 CERTIFICATES = Path("/etc/ssl/certs")
 PULL_SECONDS = 120
 PACKAGES = ("ca-certificates", "python3", "python3-pip", "python3-venv")
@@ -51,8 +60,13 @@ def build_base() -> None:
         _run("buildah", "commit", "--rm", container, BASE)
 
 
-def build() -> None:
-    """Build the training image by docker/README.md."""
+def name_of(target: str) -> str:
+    """Return the name of a target's image."""
+    return f"localhost/pbg-{target}"
+
+
+def build(target: str) -> None:
+    """Build an image by docker/README.md."""
     options = ["--isolation=chroot", "--network=host", "--pull-never", "--layers"]
     options += [
         f"--build-arg=PYTHON_IMAGE={BASE}",
@@ -66,14 +80,17 @@ def build() -> None:
     else:
         options.append(f"--build-arg=TORCH=torch=={TORCH}")
     dockerfile = REPOSITORY / "docker" / "Dockerfile"
-    _run("buildah", "bud", *options, "-f", str(dockerfile), "--target=train", "-t", IMAGE, str(REPOSITORY))
+    _run(
+        "buildah", "bud", *options, "-f", str(dockerfile), f"--target={target}", "-t", name_of(target), str(REPOSITORY)
+    )
 
 
-def make() -> None:
-    """Build the images that are missing."""
+def make(*targets: str) -> None:
+    """Build images, and their base where it is missing."""
     if not exists(BASE) and not _pull():
         build_base()
-    build()
+    for target in targets:
+        build(target)
 
 
 def _pull() -> bool:
@@ -102,4 +119,4 @@ def _run(*command: str) -> str:
 if __name__ == "__main__":
     if found := missing_programs():
         sys.exit(f"install {' and '.join(found)} first")
-    make()
+    make(*(sys.argv[1:] or ["train"]))

@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 
 from pbg_operators.task import KILL_GRACE_SECONDS, GraphOperator, PbgOperator, RetryableError
 from pbg_tasks.errors import BY_EXIT_CODE
+from pbg_tasks.storage.staging import Scratch
 from tests.operators.connections import CONNECTION
 
 RUN = "s3://bucket/graphs/g/runs/day-0123456789ab"
@@ -192,6 +193,24 @@ def test_scratch_is_made_and_passed_on(fake_pbg, context, tmp_path):
     scratch = tmp_path / "deep" / "scratch"
     assert operator(scratch=str(scratch)).execute(context)["environment"]["PBG_SCRATCH"] == str(scratch)
     assert scratch.is_dir()
+
+
+def test_leftover_on_worker_is_removed_before_command(fake_pbg, context, tmp_path, monkeypatch):
+    fake_pbg("print(json.dumps({'left': os.listdir(os.environ['PBG_SCRATCH'])}))")
+    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))
+    left = tmp_path / "scratch" / "pbg-scratch-killed"
+    with Scratch() as scratch, capture_logs() as logged:
+        (left / "embeddings").mkdir(parents=True)
+        assert operator(command="show").execute(context) == {"left": [scratch.path.name]}
+    assert f"removed {left}, which a killed command left" in lines_of(logged)
+
+
+def test_scratch_of_killed_command_is_removed_at_once(fake_pbg, context, tmp_path, monkeypatch):
+    fake_pbg("os.makedirs(os.environ['PBG_SCRATCH'] + '/pbg-scratch-x'); os.kill(os.getpid(), 9)")
+    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))
+    with pytest.raises(RetryableError, match="SIGKILL"):
+        operator().execute(context)
+    assert list((tmp_path / "scratch").iterdir()) == []
 
 
 def test_link_exists_when_the_command_fails(fake_pbg, context, monkeypatch):

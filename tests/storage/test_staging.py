@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from pbg_tasks.errors import ConflictError, FormatError, NotFoundError, ResourceError
-from pbg_tasks.storage import LocalStore
-from pbg_tasks.storage.staging import Scratch, fetch_many, fetch_verified, put_all_new, sha256_file
+from pbg_tasks.storage import LocalStore, staging
+from pbg_tasks.storage.staging import Scratch, fetch_many, fetch_verified, put_all_new, sha256_file, sweep
 
 
 @pytest.fixture
@@ -110,9 +110,37 @@ def test_leftovers_of_killed_process_are_removed(tmp_path):
     )
     with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True) as child:
         path = Path(child.stdout.readline().strip())
-        os.utime(path, (0, 0))
+        assert sweep(tmp_path) == [], "its process lives"
         with Scratch(tmp_path):
-            assert path.exists(), "its process lives"
+            assert path.exists()
         child.send_signal(signal.SIGKILL)
-    with Scratch(tmp_path):
-        assert not path.exists()
+    assert sweep(tmp_path) == [path]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_directory_that_is_not_held_yet_stays(tmp_path):
+    made = tmp_path / "pbg-unheld-x"
+    made.mkdir()
+    assert sweep(tmp_path) == []
+    os.utime(made, (0, 0))
+    assert sweep(tmp_path) == [made]
+
+
+def test_next_scratch_removes_leftover_of_killed_process(tmp_path):
+    left = tmp_path / "pbg-scratch-x"
+    (left / "deep").mkdir(parents=True)
+    with Scratch(tmp_path) as scratch:
+        assert list(tmp_path.iterdir()) == [scratch.path]
+
+
+def test_leftover_that_another_sweep_removes_is_no_error(tmp_path, monkeypatch):
+    (tmp_path / "pbg-scratch-x").mkdir()
+
+    def removed_before(folder, pattern, **_):
+        for path in folder.glob(pattern):
+            path.rmdir()
+            yield path
+
+    monkeypatch.setattr(staging, "abandoned", removed_before)
+    with Scratch(tmp_path) as scratch:
+        assert scratch.path.is_dir()

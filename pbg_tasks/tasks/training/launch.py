@@ -11,15 +11,14 @@ import secrets
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from pbg_tasks.errors import BY_EXIT_CODE, EvictedError, PbgError, RankLostError
 from pbg_tasks.progress import say
+from pbg_tasks.storage.staging import Scratch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -102,13 +101,13 @@ class _LocalGang:
         self._exits: list[Exit] = []
 
     def __enter__(self) -> Self:
-        self._folder = tempfile.TemporaryDirectory(prefix="pbg-gang-")
-        self._output = (Path(self._folder.name) / "result").open("w+", encoding="utf-8")
+        self._scratch = Scratch().__enter__()
+        self._output = (self._scratch.path / "result").open("w+", encoding="utf-8")
         common = {
             "WORLD_SIZE": str(self._size),
             "LOCAL_WORLD_SIZE": str(self._size),
             "PBG_RUN_TOKEN": secrets.token_hex(32),
-            "PBG_INIT_METHOD": f"file://{self._folder.name}/meeting",
+            "PBG_INIT_METHOD": f"file://{self._scratch.path}/meeting",
             "GLOO_SOCKET_IFNAME": "lo",
             "TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR"),  # not a stack for every lost peer
         }
@@ -185,7 +184,7 @@ class _LocalGang:
             if process.stderr is not None:
                 process.stderr.close()
         self._output.close()
-        self._folder.cleanup()
+        self._scratch.__exit__(None, None, None)
 
 
 def _says_least(each: Exit) -> tuple[bool, bool, int]:
