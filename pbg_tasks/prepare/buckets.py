@@ -20,8 +20,9 @@ from pbg_tasks.prepare.features import FeaturizedBucketWriter, make_bags
 from pbg_tasks.prepare.ids import entity_ids_file_name
 from pbg_tasks.prepare.relations import make_relations
 from pbg_tasks.prepare.snapshot import open_snapshot, reading
-from pbg_tasks.prepare.split import NAMES, TRAIN, candidate_sql, draws, settle
-from pbg_tasks.prepare.sql import md5_head, one_file, quoted
+from pbg_tasks.prepare.split import NAMES, TRAIN, settle
+from pbg_tasks.prepare.sql import DUCKDB, one_file
+from pbg_tasks.prepare.sql import edges as text
 from pbg_tasks.progress import Progress
 
 if TYPE_CHECKING:
@@ -103,8 +104,9 @@ def write_buckets(
     _make_ends(connection, spec, entities)
     with phase(connection, "edges to ids"), reading(files):
         _make_edges(connection, spec, matches, marked=delta is not None)
-        settled = settle(connection, spec.split, returned_previous, out)
-        _make_placed(connection, spec, marked=delta is not None)
+        settled = settle(connection, spec, returned_previous, out)
+        placed = text.placed(DUCKDB, spec, marked=delta is not None)
+        connection.execute(f"CREATE OR REPLACE TEMP TABLE placed AS {placed}")
     counts, dropped = _count(connection, spec)
     _write_grid(connection, spec, out, bags, counts, splits)
     why, chosen = None, None
@@ -117,103 +119,33 @@ def write_buckets(
         edges | {"total": int(counts.sum()) + dropped, "dropped": dropped},
         counts[TRAIN].tolist(),
         **settled,
-        untrained_entities=_untrained(connection) if draws(spec.split) else 0,
+        untrained_entities=_untrained(connection) if text.draws(spec) else 0,
         delta=why,
         delta_matrix=None if chosen is None else chosen[0].tolist(),
     )
 
 
 def _make_ends(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, entities: Path) -> None:
-    """Make the table ``ends(type, name, id, word)``.
-
-    An id packs type, partition (16 bits) and offset (40 bits) into one number. An end of a featurized type is a bag;
-    its number takes the offset's place. A word is 64 bits that follow from the name.
-    """
+    """Make the table ``ends``; see ``text.ends``."""
 
     def ends_of(index: int, entity: str) -> str:
-        kind = f"SELECT {quoted(entity)} AS type, {index}::UBIGINT << 56"
         if spec.model.entities[entity].featurized:
-            return f"{kind} | number::UBIGINT AS id, cell AS name FROM bags WHERE bags.type = {quoted(entity)}"
+            return text.bag_ends(DUCKDB, index, entity)
         file = one_file(entities / entity_ids_file_name(entity))
-        return f'{kind} | (partition::UBIGINT << 40) | "offset"::UBIGINT AS id, name FROM read_parquet({file})'
+        return text.entity_ends(DUCKDB, index, entity, f"read_parquet({file})")
 
-    selects = " UNION ALL ".join(ends_of(index, entity) for index, entity in enumerate(spec.model.entities))
+    types = [ends_of(index, entity) for index, entity in enumerate(spec.model.entities)]
     with loading(entities):
-        connection.execute(
-            f"CREATE OR REPLACE TEMP TABLE ends AS SELECT type, name, id, {md5_head('name')} AS word FROM ({selects})"
-        )
+        connection.execute(f"CREATE OR REPLACE TEMP TABLE ends AS {text.ends(DUCKDB, types)}")
 
 
 def _make_edges(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, matches: str, *, marked: bool) -> None:
-    """Make the table ``edges``: ids, relation, weight, the drawn split, a hash.
+    """Make ``edges``; see ``text.edges``.
 
-    The hash of the names orders and spreads the edges. With ``marked``, they also have the column ``mark``; see
-    ``deltas``. Only candidates keep their keys and their relation's name, because text would be most of the table.
     Where nothing is drawn, it is a view, so that only the columns in use are computed.
     """
-    kind = "TABLE" if draws(spec.split) else "VIEW"
-    typed = len(spec.model.entities) > 1
-    same_lhs, same_rhs = (f" AND {side[0]}.type = drawn.{side}_type" if typed else "" for side in ("lhs", "rhs"))
-    connection.execute(
-        f"""
-        CREATE OR REPLACE TEMP {kind} edges AS
-        WITH keyed AS (
-            SELECT relations.id AS rel, relations.word, relations.lhs_type, relations.rhs_type, raw.lhs, raw.rhs,
-                coalesce(raw.rel, '') AS rel_name, CAST(raw.weight AS FLOAT) AS weight,
-                relations.lhs_type || chr(30) || raw.lhs AS lhs_key, relations.rhs_type || chr(30) || raw.rhs AS rhs_key
-                {f", {deltas.MARK} AS mark" if marked else ""}
-            FROM raw JOIN relations ON {matches}
-        ),
-        drawn AS (SELECT *, {candidate_sql(spec.split)} AS candidate FROM keyed)
-        SELECT drawn.rel, weight, l.id AS lhs_id, r.id AS rhs_id, candidate,
-            if(candidate <> {TRAIN}, rel_name, NULL) AS rel_name,
-            if(candidate <> {TRAIN}, lhs_key, NULL) AS lhs_key,
-            if(candidate <> {TRAIN}, rhs_key, NULL) AS rhs_key,
-            xor(xor(l.word, r.word >> 1), drawn.word >> 2) AS hash{", mark" if marked else ""}
-        FROM drawn
-            JOIN ends l ON l.name = drawn.lhs{same_lhs}
-            JOIN ends r ON r.name = drawn.rhs{same_rhs}
-        """
-    )
-
-
-def _make_placed(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, *, marked: bool) -> None:
-    """Make the table ``placed``: each edge's split and bucket.
-
-    The split is null for a dropped edge. Buckets are numbered over splits, rows and columns.
-    """
-    partitioned = [index for index, entity in enumerate(spec.model.entities.values()) if entity.num_partitions > 1]
-    listed = ", ".join(map(str, partitioned)) or "-1"
-    rows, columns = spec.model.partitions("lhs"), spec.model.partitions("rhs")
-
-    def place(side: str, shift: int, count: int) -> str:
-        if count == 1:
-            return "0"
-        return (
-            f"if(({side}_id >> 56) IN ({listed}), (({side}_id >> 40) & 65535)::INTEGER, "
-            f"((hash >> {shift}) % {count})::INTEGER)"
-        )
-
-    settled = f"SELECT *, {TRAIN} AS split FROM edges"
-    if draws(spec.split):
-        settled += f"""
-            WHERE candidate = {TRAIN}
-            UNION ALL
-            SELECT edges.*,
-                CASE WHEN least_id IS NULL THEN {TRAIN}
-                     WHEN row_number() OVER (PARTITION BY least_id, greatest_id
-                                             ORDER BY rel_name, lhs_key, rhs_key, weight) = 1 THEN candidate END
-            FROM edges LEFT JOIN held_out ON least_id = least(lhs_id, rhs_id) AND greatest_id = greatest(lhs_id, rhs_id)
-            WHERE candidate <> {TRAIN}
-        """
-    connection.execute(
-        f"""
-        CREATE OR REPLACE TEMP TABLE placed AS
-        SELECT rel, weight, lhs_id, rhs_id, hash, split,{" ".join(f"{name}," for name in deltas.COLUMNS * marked)}
-            ((split * {rows} + {place("lhs", 0, rows)}) * {columns} + {place("rhs", 32, columns)})::INTEGER AS bucket
-        FROM ({settled})
-        """
-    )
+    kind = "TABLE" if text.draws(spec) else "VIEW"
+    connection.execute(f"CREATE OR REPLACE TEMP {kind} edges AS {text.edges(DUCKDB, spec, matches, marked=marked)}")
 
 
 def _count(
@@ -244,7 +176,7 @@ def _write_grid(
 ) -> None:
     weighted = spec.columns.weight is not None
     with phase(connection, "sort"):
-        edges = _SortedEdges(connection, spec, table, weighted=weighted)
+        edges = _SortedEdges(connection, spec, table)
     empty: Path | None = None
     with Progress("write buckets", total=int(counts.sum())) as progress:
         for (split, lhs, rhs), count in np.ndenumerate(counts):
@@ -274,26 +206,11 @@ def _writer(
 class _SortedEdges:
     """Edges of a table like ``placed``, sorted, as a stream.
 
-    They are in the order of their buckets, and of their hashes in a bucket. Between two ends, edges of one hash have
-    one relation. Each further column to sort by would cost a third more. Instead of an offset, a bag has -1 minus its
-    number.
+    See ``text.files`` for its columns, and ``text.order``.
     """
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, spec: GraphSpec, table: str, *, weighted: bool) -> None:
-        bagged = [index for index, entity in enumerate(spec.model.entities.values()) if entity.featurized]
-
-        def end(side: str) -> str:
-            offset = f"({side}_id & {(1 << 40) - 1})::BIGINT"
-            if not bagged:
-                return offset
-            return f"if(({side}_id >> 56) IN ({', '.join(map(str, bagged))}), -1 - {offset}, {offset})"
-
-        edges = connection.sql(
-            f"""
-            SELECT {end("lhs")} AS lhs, {end("rhs")} AS rhs, rel::BIGINT AS rel{", weight" if weighted else ""}
-            FROM {table} WHERE bucket IS NOT NULL ORDER BY bucket, hash, lhs_id, rhs_id{", weight" if weighted else ""}
-            """
-        )
+    def __init__(self, connection: duckdb.DuckDBPyConnection, spec: GraphSpec, table: str) -> None:
+        edges = connection.sql(f"{text.files(DUCKDB, spec, table)} ORDER BY {text.order(DUCKDB, spec)}")
         self._batches = batches(edges, BATCH_ROWS)
         self._batch: pa.RecordBatch | None = None
 
@@ -308,11 +225,5 @@ class _SortedEdges:
 
 
 def _untrained(connection: duckdb.DuckDBPyConnection) -> int:
-    (row,) = connection.execute(
-        f"""
-        SELECT count(*) FROM (
-            SELECT id FROM (SELECT lhs_id AS id, split FROM placed UNION ALL SELECT rhs_id, split FROM placed)
-            GROUP BY id HAVING count(*) FILTER (split = {TRAIN}) = 0)
-        """
-    ).fetchall()
+    (row,) = connection.execute(text.UNTRAINED).fetchall()
     return int(row[0])

@@ -22,11 +22,6 @@ if TYPE_CHECKING:
 
     from pbg_tasks.config.graph import DeltaEpochs
 
-COLUMNS = ("mark", "candidate")
-"""Columns of the tables ``edges`` and ``placed``: the edge's hash as in ``EDGE_HASHES``, and the split for which it was
-drawn.
-"""
-MARK = md5_head("concat_ws(chr(31), raw.lhs, raw.rel, raw.rhs, raw.lhs_type, raw.rhs_type)")
 _CHANCES = 1 << 64
 
 
@@ -49,7 +44,7 @@ def choose(connection: duckdb.DuckDBPyConnection, delta: Delta) -> dict[str, int
     """Make the table ``chosen``, rows of ``placed`` to train, and count them.
 
     Args:
-        connection: with ``placed`` and its ``COLUMNS``, and the tables of ``settle``.
+        connection: with ``placed`` and its columns ``MARKED``, and the tables of ``settle``.
         delta: decides.
 
     Returns:

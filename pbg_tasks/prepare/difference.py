@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from pbg_tasks.formats.names import EDGE_HASHES as EDGE_HASHES  # noqa: PLC0414 - for users of this module
 from pbg_tasks.prepare.connection import loading
-from pbg_tasks.prepare.sql import md5_head, one_file, quoted
+from pbg_tasks.prepare.sql import DUCKDB, one_file, quoted
+from pbg_tasks.prepare.sql import difference as text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,41 +90,16 @@ def find_edges(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, before: P
         FormatError: ``before`` is not of this format.
     """
     _open_before(connection, before)
-    label = _label(spec)
-    connection.execute(
-        f"""
-        CREATE OR REPLACE TEMP TABLE labels AS
-        SELECT row_number() OVER (ORDER BY label)::INTEGER AS id, label
-        FROM (SELECT {label} AS label FROM raw UNION SELECT relation FROM marks_before)
-        """
-    )
-    connection.execute(
-        f"""
-        CREATE OR REPLACE TEMP TABLE marks AS
-        SELECT id, hash, count(*) FILTER (NOT old) AS times, bool_or(old) AS old
-        FROM (
-            SELECT id, {md5_head("concat_ws(chr(31), lhs, rel, rhs, lhs_type, rhs_type)")} AS hash, false AS old
-            FROM raw JOIN labels ON labels.label = {label}
-            UNION ALL SELECT id, hash, true FROM marks_before JOIN labels ON labels.label = relation
-        )
-        GROUP BY id, hash
-        """
-    )
-    rows = connection.execute(
-        """
-        SELECT label, sum(times)::BIGINT AS rows, count(*) FILTER (times > 0), count(*) FILTER (old),
-            count(*) FILTER (NOT old), count(*) FILTER (times = 0)
-        FROM marks JOIN labels USING (id) GROUP BY label ORDER BY rows DESC, label
-        """
-    ).fetchall()
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE labels AS {text.labels(DUCKDB, spec)}")
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE marks AS {text.marks(DUCKDB, spec)}")
+    rows = connection.execute(text.COUNTS).fetchall()
     return {name: RelationEdges(*counts) for name, *counts in rows}
 
 
 def _open_before(connection: duckdb.DuckDBPyConnection, before: Path | None) -> None:
     """Make the view ``marks_before(relation, hash)``, empty without a file."""
     if before is None:
-        empty = "SELECT NULL::VARCHAR AS relation, NULL::UBIGINT AS hash WHERE false"
-        connection.execute(f"CREATE OR REPLACE TEMP VIEW marks_before AS {empty}")
+        connection.execute(f"CREATE OR REPLACE TEMP VIEW marks_before AS {text.no_marks(DUCKDB)}")
         return
     with loading(before):
         source = f"read_parquet({one_file(before)})"
@@ -136,11 +112,6 @@ def write_edge_hashes(connection: duckdb.DuckDBPyConnection, out: Path) -> None:
     The same edges give the same bytes.
     """
     connection.execute(
-        "COPY (SELECT label AS relation, hash FROM marks JOIN labels USING (id) WHERE times > 0 ORDER BY id, hash) "
+        f"COPY ({text.HASHES} ORDER BY id, {DUCKDB.ordered('hash')}) "
         f"TO {quoted(str(out / EDGE_HASHES))} (FORMAT parquet, PARQUET_VERSION V2, COMPRESSION zstd)"
     )
-
-
-def _label(spec: GraphSpec) -> str:
-    name = "rel" if spec.columns.rel is not None else quoted(spec.model.relations[0].name)
-    return name if spec.columns.lhs_type is None else f"{name} || ' (' || lhs_type || ', ' || rhs_type || ')'"

@@ -26,7 +26,7 @@ from pbg_tasks.formats.entity_sets import EXPIRED, EntitySet
 from pbg_tasks.prepare.connection import batches, load_table, phase
 from pbg_tasks.prepare.relations import make_relations
 from pbg_tasks.prepare.snapshot import open_snapshot, reading
-from pbg_tasks.prepare.sql import features_sql, md5_tail, one_file, quoted
+from pbg_tasks.prepare.sql import DUCKDB, ids, one_file, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -195,11 +195,7 @@ def _load_known(
     load_table(connection, "known", ID_COLUMNS, path, younger=YOUNGER_COLUMNS)
     if partitions is None:
         return
-    # With another number of partitions at least about half of all names would be elsewhere, so that the first few
-    # suffice for the check.
-    (row,) = connection.execute(
-        f"""SELECT count(*) FROM known WHERE "offset" < 64 AND partition <> {md5_tail("name")} % ?""", [partitions]
-    ).fetchall()
+    (row,) = connection.execute(ids.misplaced(DUCKDB, partitions)).fetchall()
     if row[0]:
         raise ConfigError(
             f"{path}: these ids were not given with model.entities.{entity}.num_partitions = {partitions}; "
@@ -214,51 +210,17 @@ def _find_present(
 
     With a separator, the names are those of features.
     """
-
-    def names(side: str) -> str:
-        return side if separator is None else f"unnest({features_sql(side, separator)})"
-
-    ends = " UNION ALL ".join(
-        f"SELECT {names(side)} AS name FROM raw JOIN relations ON {matches} "
-        f"WHERE relations.{side}_type = {quoted(entity)}"
-        for side in ("lhs", "rhs")
-    )
-    connection.execute(
-        f"CREATE OR REPLACE TEMP TABLE present AS SELECT name FROM ({ends}) GROUP BY name HAVING count(*) >= {least}"
-    )
+    names = ids.present(DUCKDB, entity, matches, least, separator)
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE present AS {names}")
 
 
 def _assign(connection: duckdb.DuckDBPyConnection, partitions: int, snapshot: str) -> dict[str, int]:
     """Make the table ``ids`` of a type, from ``known`` and ``present``."""
-    # New entities are ordered by the binary order of their names, so that the same snapshot gives the same ids.
-    connection.execute(
-        f"""
-        CREATE OR REPLACE TEMP TABLE ids AS
-        WITH sizes AS (SELECT partition, count(*) AS size FROM known GROUP BY partition),
-        fresh AS (
-            SELECT name, ({md5_tail("name")} % $partitions)::INTEGER AS partition
-            FROM present ANTI JOIN known USING (name)
-        )
-        SELECT name, partition, "offset", first_seen, if(present.name IS NULL, last_seen, $snapshot) AS last_seen,
-            if(present.name IS NULL, unseen + 1, 0)::INTEGER AS unseen
-        FROM known LEFT JOIN present USING (name)
-        UNION ALL
-        SELECT name, fresh.partition,
-            coalesce(size, 0) + row_number() OVER (PARTITION BY fresh.partition ORDER BY name) - 1,
-            $snapshot, $snapshot, 0
-        FROM fresh LEFT JOIN sizes USING (partition)
-        """,
-        {"partitions": partitions, "snapshot": snapshot},
-    )
+    connection.execute(f"CREATE OR REPLACE TEMP VIEW fresh AS {ids.fresh(DUCKDB, partitions)}")
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE ids AS {ids.ids(DUCKDB, snapshot, ids.RANKED)}")
     # Entities of the snapshot before that are not in this one have been away for one night, those that it lacked too
     # for more.
-    (row,) = connection.execute(
-        """
-        SELECT count(*), count(*) FILTER (unseen = 1), count(*) FILTER (unseen > 1), (SELECT count(*) FROM known),
-            (SELECT count(*) FILTER (unseen = 0) FROM known)
-        FROM ids
-        """
-    ).fetchall()
+    (row,) = connection.execute(ids.FATES).fetchall()
     total, gone, absent, were, seen = map(int, row)
     fates = {"kept": seen - gone, "gone": gone, "returned": were - seen - absent, "absent": absent}
     return {"total": total, "new": total - were, **fates}

@@ -6,7 +6,8 @@ import difflib
 from typing import TYPE_CHECKING
 
 from pbg_tasks.errors import InputError
-from pbg_tasks.prepare.sql import md5_head
+from pbg_tasks.prepare.sql import DUCKDB
+from pbg_tasks.prepare.sql.ids import relation_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,12 +42,10 @@ def make_relations(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, names
         "(id INTEGER, name VARCHAR, lhs_type VARCHAR, rhs_type VARCHAR, word UBIGINT)"
     )
     if rows:
+        listed_rows = "SELECT unnest(?) AS id, unnest(?)::VARCHAR AS name, unnest(?) AS lhs_type, unnest(?) AS rhs_type"
         columns = [list(column) for column in zip(*rows, strict=True)]
         connection.execute(
-            f"""
-            INSERT INTO relations SELECT *, {md5_head("concat_ws(chr(31), name, lhs_type, rhs_type)")} FROM (
-                SELECT unnest(?) AS id, unnest(?)::VARCHAR AS name, unnest(?) AS lhs_type, unnest(?) AS rhs_type)
-            """,
+            f"INSERT INTO relations {relation_words(DUCKDB, f'({listed_rows})')}",
             columns,
         )
     pairs = {"lhs_type": "lhs_type", "rhs_type": "rhs_type"} if spec.columns.lhs_type is not None else {}

@@ -1,0 +1,26 @@
+"""Definition of preparation, as SQL text that engines share.
+
+The modules beside this one have the text: ``ids``, ``edges``, ``split`` and ``difference``. What engines spell
+differently they take from a ``Dialect``. An engine makes tables and views of the texts, under the names that other
+texts read. Nothing depends on the order in which an engine has its rows, so the same snapshot gives the same files.
+
+The functions below serve queries that only DuckDB runs.
+"""
+
+from __future__ import annotations
+
+import re
+
+from pbg_tasks.prepare.sql.dialect import DUCKDB, Dialect, quoted
+
+__all__ = ["DUCKDB", "Dialect", "features_sql", "md5_head", "md5_tail", "one_file", "quoted"]
+
+md5_head, md5_tail, features_sql = DUCKDB.md5_head, DUCKDB.md5_tail, DUCKDB.features
+
+
+def one_file(path: object) -> str:
+    """Return a path as DuckDB's text for this file only.
+
+    Wildcards in its name are escaped.
+    """
+    return quoted(re.sub(r"([*?\[])", r"[\1]", str(path)))

@@ -1,0 +1,52 @@
+"""Text of the difference between two snapshots, in distinct edges by relation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pbg_tasks.prepare.sql.edges import mark
+
+if TYPE_CHECKING:
+    from pbg_tasks.config import GraphSpec
+    from pbg_tasks.prepare.sql.dialect import Dialect
+
+COUNTS = """
+    SELECT label, CAST(sum(times) AS BIGINT) AS rows, count(*) FILTER (WHERE times > 0), count(*) FILTER (WHERE old),
+        count(*) FILTER (WHERE NOT old), count(*) FILTER (WHERE times = 0)
+    FROM marks JOIN labels USING (id) GROUP BY label ORDER BY rows DESC, label
+"""
+HASHES = "SELECT label AS relation, hash FROM marks JOIN labels USING (id) WHERE times > 0"
+
+
+def no_marks(sql: Dialect) -> str:
+    """Return ``marks_before`` where there is no snapshot before."""
+    return f"SELECT CAST(NULL AS STRING) AS relation, CAST(NULL AS {sql.number}) AS hash WHERE false"
+
+
+def labels(sql: Dialect, spec: GraphSpec) -> str:
+    """Return ``labels(id, label)`` of the relations of both snapshots."""
+    return f"""
+        SELECT CAST(row_number() OVER (ORDER BY label) AS INTEGER) AS id, label
+        FROM (SELECT {_label(sql, spec)} AS label FROM raw UNION SELECT relation FROM marks_before)
+    """
+
+
+def marks(sql: Dialect, spec: GraphSpec) -> str:
+    """Return ``marks(id, hash, times, old)``, a row for each distinct edge.
+
+    It has the number of times that the edge is there, and whether it was there before.
+    """
+    return f"""
+        SELECT id, hash, count(*) FILTER (WHERE NOT old) AS times, bool_or(old) AS old
+        FROM (
+            SELECT id, {mark(sql)} AS hash, false AS old
+            FROM raw JOIN labels ON labels.label = {_label(sql, spec)}
+            UNION ALL SELECT id, hash, true FROM marks_before JOIN labels ON labels.label = relation
+        )
+        GROUP BY id, hash
+    """
+
+
+def _label(sql: Dialect, spec: GraphSpec) -> str:
+    name = "rel" if spec.columns.rel is not None else sql.text(spec.model.relations[0].name)
+    return name if spec.columns.lhs_type is None else f"{name} || ' (' || lhs_type || ', ' || rhs_type || ')'"

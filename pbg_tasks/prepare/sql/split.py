@@ -1,0 +1,69 @@
+"""Text of the split: candidates, and the pairs held out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pbg_tasks.config import Split
+    from pbg_tasks.prepare.sql.dialect import Dialect
+
+TRAIN, VALID, TEST = 0, 1, 2
+
+HELD_OUT = "SELECT least_id, greatest_id FROM candidates WHERE NOT returned"
+RETURNED = (
+    "SELECT least_key, greatest_key FROM returned_before UNION "
+    "SELECT least_key, greatest_key FROM candidates WHERE returned"
+)
+SETTLED = "SELECT count(*) FILTER (WHERE NOT returned), count(*) FILTER (WHERE returned) FROM candidates"
+
+
+def candidate(sql: Dialect, split: Split) -> str:
+    """Return the expression that draws an edge's split from its ends' keys.
+
+    The keys are ``lhs_key`` and ``rhs_key``. The last 8 bytes of the MD5 of ``salt US least US greatest`` (US is the
+    byte 31), little-endian, are taken as a fraction of 2**64: below ``test`` the pair is a test candidate, below ``test
+    + valid`` a valid one.
+    """
+    keys = "chr(31) || least(lhs_key, rhs_key) || chr(31) || greatest(lhs_key, rhs_key)"
+    test, valid = (int(share * 2**64) for share in (split.test, split.test + split.valid))
+
+    # TEST is below both limits, VALID below one. Written as a sum, unlike a CASE, DuckDB computes the hash only once an
+    # edge.
+    def limits(drawn: str) -> str:
+        return f"(CAST({sql.below(drawn, test)} AS TINYINT) + CAST({sql.below(drawn, valid)} AS TINYINT))"
+
+    return sql.once(sql.md5_tail(f"{sql.text(split.salt)} || {keys}"), limits)
+
+
+def no_candidates(sql: Dialect) -> str:
+    """Return ``candidates`` where nothing is drawn."""
+    return f"""
+        SELECT CAST(NULL AS {sql.number}) AS least_id, CAST(NULL AS {sql.number}) AS greatest_id,
+            CAST(NULL AS STRING) AS least_key, CAST(NULL AS STRING) AS greatest_key, false AS returned
+        WHERE false
+    """
+
+
+def candidates() -> str:
+    """Return ``candidates``: the drawn pairs of ``edges``.
+
+    They are ``returned``, that is go back to training, where one of their ends has no other training edge, and where
+    they did in an earlier night.
+    """
+    return f"""
+        WITH trained AS (
+            SELECT lhs_id AS id FROM edges WHERE candidate = {TRAIN} AND lhs_id <> rhs_id
+            UNION SELECT rhs_id FROM edges WHERE candidate = {TRAIN} AND lhs_id <> rhs_id
+        ), pairs AS (
+            SELECT DISTINCT least(lhs_id, rhs_id) AS least_id, greatest(lhs_id, rhs_id) AS greatest_id,
+                least(lhs_key, rhs_key) AS least_key, greatest(lhs_key, rhs_key) AS greatest_key
+            FROM edges WHERE candidate <> {TRAIN}
+        )
+        SELECT pairs.*, before.least_key IS NOT NULL OR one.id IS NULL OR other.id IS NULL AS returned
+        FROM pairs
+            LEFT JOIN returned_before AS before
+                ON before.least_key = pairs.least_key AND before.greatest_key = pairs.greatest_key
+            LEFT JOIN trained AS one ON one.id = least_id
+            LEFT JOIN trained AS other ON other.id = greatest_id
+    """
