@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import yaml
 
+from pbg_tasks.cli import _check_arguments
 from pbg_tasks.config.base import parse
 from pbg_tasks.config.graph import GraphSpec
 from pbg_tasks.errors import ConfigError, InputError, PbgError
@@ -158,6 +160,15 @@ def arguments(home):
         ["train", f"--nonsense={bad}"],
         ["train", SIGNED],
     )
+
+
+def test_credentials_in_argument_name_its_option():
+    bad = f"s3://{AT}bucket"
+    for words, said in ((["--store", bad], "2 of pbg (--store)"), ([f"--store={bad}"], "1 of pbg (--store)")):
+        with pytest.raises(ConfigError, match=re.escape(f"argument {said} holds")):
+            _check_arguments(words)
+    with pytest.raises(ConfigError, match="argument 2 of pbg holds"):
+        _check_arguments(["gc", bad])
 
 
 def test_commands_refuse_and_show_no_credentials(tmp_path):

@@ -16,6 +16,7 @@ import numpy as np
 from pbg_tasks.checkpoint import open_best, open_preserved, preserved_prefix
 from pbg_tasks.config import RunLayout
 from pbg_tasks.evaluate.evaluation import evaluate_edges
+from pbg_tasks.evaluate.local_model import LocalModel
 from pbg_tasks.formats.edges import EdgeList, edge_file_name, read_edges
 from pbg_tasks.formats.embeddings import embeddings_file_name
 from pbg_tasks.formats.entities import entity_names_file_name, read_entity_names, read_relation_names
@@ -136,16 +137,19 @@ class _Trained:
         if not _count(asked):
             return 0.0
         config, splits = self.run.config, self.splits
-        report, _ = evaluate_edges(
+        model = LocalModel(
             config,
             read_model(self.scratch / model_file_name(self.version)).params,
             {key: self.scratch / embeddings_file_name(*key, self.version) for key in partition_keys(config)},
             self.run.require("partition")["counts"],
+            read_relation_names(self.scratch),
+        )
+        report, _ = evaluate_edges(
+            model,
             asked,
             lambda: iter([*splits["test"].items(), *splits["valid"].items(), *asked.items()]),
             train=lambda: iter(splits["train"].items()),
             evaluation=self.run.spec.graph.eval,
-            relation_names=read_relation_names(self.scratch),
             memory_bytes=MEMORY,
             tell_each=tell_each,
         )

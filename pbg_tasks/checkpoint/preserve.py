@@ -127,7 +127,10 @@ def read_preserved(store: Store, directory: str, *, expected_sha256: str | None 
     source = location(store, directory, MANIFEST)
     data = store.get(join(directory, MANIFEST)).data
     if expected_sha256 is not None and sha256(data) != expected_sha256:
-        raise FormatError(f"{source}: not the manifest that was published; it was changed afterwards")
+        raise FormatError(
+            f"{source}: not the manifest that was published; it was changed afterwards; restore it, or serve another "
+            "release (`pbg rollback`)"
+        )
     return decode(PreservedManifest, data, source=source)
 
 

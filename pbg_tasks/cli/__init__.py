@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 import traceback
 from typing import Annotated
@@ -69,6 +70,7 @@ _NO_TORCH = dict.fromkeys(
 )
 _EVERYTHING = 1_100_000_000
 _EACH_CPU = 50_000_000
+_OPTION = re.compile(r"--?[a-z][a-z-]*(?=$|=)")
 _SHORTAGE = ("failed to map segment", "annot allocate memory", "can't start new thread")  # texts of loaders
 
 
@@ -110,14 +112,18 @@ def _check_arguments(arguments: list[str]) -> None:
     That is done before any argument is shown in a message or stored with a run.
 
     Raises:
-        ConfigError: an argument holds credentials; the message has its position, not the argument.
+        ConfigError: an argument holds credentials; the message has its position and option, not the argument.
     """
+    before = ""
     for number, argument in enumerate(arguments, start=1):
+        option = _OPTION.match(argument) or (_OPTION.match(before) if "=" not in before else None)
         if found := credentials_in(argument):
+            named = f" ({option[0]})" if option else ""
             raise ConfigError(
-                f"argument {number} of pbg holds {found}: write the place alone; credentials come from the "
+                f"argument {number} of pbg{named} holds {found}: write the place alone; credentials come from the "
                 "environment, a profile or the Airflow connection"
             )
+        before = argument
 
 
 def _foreseen(error: Exception) -> PbgError | None:

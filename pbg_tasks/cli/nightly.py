@@ -8,14 +8,14 @@ from __future__ import annotations
 import json
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from pbg_tasks.cli.common import Json, Override, Patch, given, is_config, show_result
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 app = typer.Typer()
 datasets = typer.Typer(help="Fetch example data.", no_args_is_help=True)
@@ -46,41 +46,69 @@ Due = Annotated[
 ]
 
 
-@app.command()
-def plan(
-    spec: Spec,
-    snapshot: Snapshot = None,
-    keyed: Keyed = None,
-    param: Override = None,
-    patch: Patch = None,
-    epochs: Epochs = None,
-    dimension: Dimension = None,
-    partitions: Partitions = None,
-    engine: Engine = None,
-    *,
-    publish: Publish = True,
-    accept_data: AcceptData = None,
-    due: Due = None,
-    as_json: Json = False,
-) -> None:
-    """Resolve spec, snapshot and previous release into one stored run."""
-    from pbg_tasks.tasks.nightly.plan import plan as task
+def _planning(name: str, act: Callable[..., None]) -> None:
+    """Register a command that plans a run, with its options.
 
-    result = task(
-        spec,
-        snapshot_key(spec, snapshot, keyed, given(patch, param)),
-        overrides=given(patch, param),
-        epochs=epochs,
-        dimension=dimension,
-        partitions=partitions,
-        engine=engine,
-        publish=publish,
-        accept_data=accept_data,
-        due=due,
-    )
+    Args:
+        name: of the command.
+        act: takes the spec, the snapshot's key, ``as_json`` and the options of the task ``plan``; has the help.
+    """
+
+    def command(
+        spec: Spec,
+        snapshot: Snapshot = None,
+        keyed: Keyed = None,
+        param: Override = None,
+        patch: Patch = None,
+        epochs: Epochs = None,
+        dimension: Dimension = None,
+        partitions: Partitions = None,
+        engine: Engine = None,
+        *,
+        publish: Publish = True,
+        accept_data: AcceptData = None,
+        due: Due = None,
+        as_json: Json = False,
+    ) -> None:
+        overrides = given(patch, param)
+        act(
+            spec,
+            snapshot_key(spec, snapshot, keyed, overrides),
+            as_json=as_json,
+            overrides=overrides,
+            epochs=epochs,
+            dimension=dimension,
+            partitions=partitions,
+            engine=engine,
+            publish=publish,
+            accept_data=accept_data,
+            due=due,
+        )
+
+    command.__doc__ = act.__doc__
+    app.command(name=name)(command)
+
+
+def _plan(spec: Path, snapshot: str, *, as_json: bool, **options: Any) -> None:  # noqa: ANN401 - plan's options
+    """Resolve spec, snapshot and previous release into one stored run."""
+    from pbg_tasks.tasks.nightly.plan import plan
+
+    result = plan(spec, snapshot, **options)
     forecasts = ("memory", "forecast", "degrees")  # lines on stderr have them already
     shown = result if as_json else {key: value for key, value in result.items() if key not in forecasts}
     show_result(shown, as_json=as_json)
+
+
+def _run(spec: Path, snapshot: str, *, as_json: bool, **options: Any) -> None:  # noqa: ANN401 - plan's options
+    """Do all tasks of one snapshot, one after the other."""
+    from pbg_tasks.tasks.nightly.chain import run_chain
+    from pbg_tasks.tasks.view.tables import table
+
+    summary = run_chain(spec, snapshot, **options)
+    typer.echo(json.dumps(summary) if as_json else table([summary]))
+
+
+_planning("plan", _plan)
 
 
 def _task(name: str, text: str) -> None:
@@ -149,38 +177,7 @@ def announced(
     show_result(remember(run, task), as_json=as_json)
 
 
-@app.command(name="run")
-def run_all(
-    spec: Spec,
-    snapshot: Snapshot = None,
-    keyed: Keyed = None,
-    param: Override = None,
-    patch: Patch = None,
-    epochs: Epochs = None,
-    dimension: Dimension = None,
-    partitions: Partitions = None,
-    engine: Engine = None,
-    *,
-    publish: Publish = True,
-    accept_data: AcceptData = None,
-    as_json: Json = False,
-) -> None:
-    """Do all tasks of one snapshot, one after the other."""
-    from pbg_tasks.tasks.nightly.chain import run_chain
-    from pbg_tasks.tasks.view.tables import table
-
-    summary = run_chain(
-        spec,
-        snapshot_key(spec, snapshot, keyed, given(patch, param)),
-        overrides=given(patch, param),
-        epochs=epochs,
-        dimension=dimension,
-        partitions=partitions,
-        engine=engine,
-        publish=publish,
-        accept_data=accept_data,
-    )
-    typer.echo(json.dumps(summary) if as_json else table([summary]))
+_planning("run", _run)
 
 
 def snapshot_key(spec: Path, named: str | None, keyed: str | None, overrides: Sequence[str] | None) -> str:

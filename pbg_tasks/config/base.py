@@ -171,12 +171,18 @@ def _scalars(value: object, key: str = "") -> Iterator[tuple[str, str | int]]:
         parts = enumerate(value) if isinstance(value, list | tuple) else value.items()
         for name, part in parts:
             if not isinstance(part, float):  # floats are most of a result's values, and neither text nor integer
-                yield from _scalars(part, f"{key}.{name}" if key else str(name))
+                yield from _scalars(part, f"{key}.{_part(name)}" if key else _part(name))
+
+
+def _part(name: object) -> str:
+    """Return a part of a key path, quoted if its dots mislead."""
+    text = str(name)
+    return text if all(text.split(".")) else repr(text)
 
 
 def _explain(model: type[BaseModel], problem: ErrorDetails) -> str:
     path = [part for part in problem["loc"] if not str(part).startswith(("function-", "tagged-"))]
-    where = ".".join(str(part) for part in path) or "the whole"
+    where = ".".join(map(_part, path)) or "the whole"
     if problem["type"] == "extra_forbidden":
         known = _known_keys(model, path[:-1])
         near = difflib.get_close_matches(str(path[-1]), known, n=1, cutoff=0.5)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Discriminator, Field, JsonValue, Tag, model_validator
@@ -17,7 +18,7 @@ from pbg_tasks.config.schema import Float, NonNegativeInt, PositiveFloat, Positi
 if TYPE_CHECKING:
     import random
 
-_DIGITS = 6  # significant digits of a drawn number, so that it can be read and copied
+_DIGITS = 6  # significant digits of a number drawn without steps, so that it can be read and copied
 _ROUNDING = 1e-9  # what rounding may take from the last of equal steps
 
 
@@ -70,12 +71,13 @@ class Range(Frozen):
         if self.log:
             found = math.exp(rng.uniform(math.log(self.low), math.log(self.high)))
         elif self.int or self.step is not None:
-            found = self.low + rng.randint(0, round(self._steps)) * (self.step or 1)
+            low, step = (Decimal(repr(float(each))) for each in (self.low, self.step or 1))
+            found = min(float(low + rng.randint(0, round(self._steps)) * step), self.high)
+            return round(found) if self.int else found
         else:
             found = rng.uniform(self.low, self.high)
-        if self.int:
-            return round(min(max(found, self.low), self.high))
-        return min(max(float(f"{found:.{_DIGITS}g}"), self.low), self.high)
+        found = min(max(float(f"{found:.{_DIGITS}g}"), self.low), self.high)
+        return round(found) if self.int else found
 
 
 def _kind(value: object) -> str:

@@ -27,11 +27,10 @@ from pbg_tasks.progress import Progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
 
     from pbg_tasks.config import Evaluation, Gates, ModelConfig
     from pbg_tasks.evaluate.compared_model import ComparedModel
-    from pbg_tasks.formats.entity_sets import EntitySet
+    from pbg_tasks.evaluate.local_model import LocalModel
 
     EdgeStream = Callable[[], Iterator[tuple[Bucket, EdgeList]]]
 
@@ -41,19 +40,13 @@ PIECE_EDGES = 1 << 20
 
 
 def evaluate_edges(
-    config: ModelConfig,
-    params: Mapping[str, np.ndarray],
-    paths: Mapping[tuple[str, int], Path],
-    counts: Mapping[str, list[int]],
+    ranked: LocalModel,
     held_out: Mapping[Bucket, EdgeList],
     known: EdgeStream,
     *,
     evaluation: Evaluation,
-    relation_names: list[str],
-    loops: np.ndarray | None = None,
     train: EdgeStream | None = None,
     candidates: Candidates | None = None,
-    hidden: EntitySet | None = None,
     compared: ComparedModel | None = None,
     best: ComparedModel | None = None,
     gates: Gates | None = None,
@@ -66,19 +59,13 @@ def evaluate_edges(
     """Rank held-out edges on both sides.
 
     Args:
-        config: the model.
-        params: shared parameters by PBG's path.
-        paths: embeddings file of each (type, partition).
-        counts: entities of each partition, by type.
+        ranked: the model; ``evaluation.exclude_self`` needs its loops.
         held_out: edges by bucket.
         known: every edge known to be true, by bucket; called once. A bucket may come in several pieces.
         evaluation: numbers of edges and candidates.
-        relation_names: by relation id.
-        loops: int64, ids of the relations that had loops in training; ``evaluation.exclude_self`` needs it.
         train: training edges, in the same way. They count as known, so ``known`` need not repeat them, and the
             popularity baseline is made of them.
         candidates: a sample to use again, for the types that it has.
-        hidden: entities that are never candidates.
         compared: another model that ranks the same edges, as far as it knows their ends and relations.
         best: a third one; where it is ``compared``, that ranks the edges once.
         gates: limits about which the figures have to decide: a sample of the edges is ranked in rounds, until they do;
@@ -100,24 +87,25 @@ def evaluate_edges(
     torch.set_num_threads(1)
     use_fast_float32()
     keep_freed_memory()
-    families = Families(config, len(relation_names))
-    numbering = Numbering(config, counts, families)
+    config, params = ranked.config, ranked.params
+    families = Families(config, len(ranked.relations))
+    numbering = Numbering(config, ranked.counts, families)
     sample_of_edges = Sample.of(held_out, evaluation.max_edges, relation_edges=relation_edges(gates) if gates else 0)
     asked = numbering.triples(sample_of_edges.edges.items())
     sides = {side: OneSide(side, asked, max(map(numbering.total, config.entities))) for side in SIDES}
     if evaluation.exclude_self:
-        _exclude_known_ends(config, families, asked, loops, sides)
+        _exclude_known_ends(config, families, asked, ranked.loops, sides)
     _stream(known, numbering, [side.add_known for side in sides.values()])
     if train is not None:
         _stream(train, numbering, [add for side in sides.values() for add in (side.add_known, side.add_training)])
 
-    sample = Candidates.draw(counts, evaluation.max_candidates, seed, kept=candidates)
-    tables = _tables(config, paths, numbering, sample, hidden)
+    sample = Candidates.draw(ranked.counts, evaluation.max_candidates, seed, kept=candidates)
+    tables = _tables(ranked, numbering, sample)
     groups = list(by_types(config, families, asked))
     models = [config, *(rival.config for rival in (compared, best) if rival is not None)]
     dimension = max(each.entity_dimension(entity) for each in models for entity in each.entities)
     budget = Budget.of(memory_bytes, dimension, threads)
-    names = relation_labels(config, relation_names)
+    names = relation_labels(config, ranked.relations)
     rounds = RankedRounds(tables, groups, sides, len(asked))
     paired, paired_best = (
         None if rival is None else PairedRanks(tables, rival, numbering, groups, sides, asked, seed)
@@ -215,23 +203,17 @@ def _part(edges: EdgeList, start: int, stop: int) -> EdgeList:
     return EdgeList(edges.lhs[start:stop], edges.rhs[start:stop], edges.rel[start:stop])
 
 
-def _tables(
-    config: ModelConfig,
-    paths: Mapping[tuple[str, int], Path],
-    numbering: Numbering,
-    sample: Candidates | None,
-    hidden: EntitySet | None,
-) -> dict[str, EntityTable]:
+def _tables(ranked: LocalModel, numbering: Numbering, sample: Candidates | None) -> dict[str, EntityTable]:
     """Return the table of every entity type."""
     return {
         entity: EntityTable(
-            [paths[entity, partition] for partition in range(len(bases) - 1)],
+            [ranked.paths[entity, partition] for partition in range(len(bases) - 1)],
             bases,
-            config.entity_dimension(entity),
+            ranked.config.entity_dimension(entity),
             eligible(
                 int(bases[-1]),
                 sample.numbers(entity, bases) if sample else None,
-                hidden.numbers(entity, bases) if hidden else None,
+                ranked.hidden.numbers(entity, bases) if ranked.hidden else None,
             ),
         )
         for entity, bases in numbering.bases.items()

@@ -1,8 +1,4 @@
-"""Embeddings and operators as text, as PBG's ``export_to_tsv`` writes them.
-
-A line is a name and numbers, with tabs in between. A name that holds a tab or a line break would be misread and is
-refused.
-"""
+"""Operators as text, as PBG's ``export_to_tsv`` writes them, and global embeddings."""
 
 from __future__ import annotations
 
@@ -13,52 +9,18 @@ from typing import TYPE_CHECKING, BinaryIO
 import numpy as np
 
 from pbg_tasks.errors import FormatError
-from pbg_tasks.formats.embeddings import iter_blocks
 from pbg_tasks.formats.model import parameter_order
 from pbg_tasks.model.families import Families
 from pbg_tasks.model.parameters import SIDES, global_path, operator_path
 from pbg_tasks.publish.decimals import write_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pbg_tasks.config import ModelConfig
 
-BLOCK_ROWS = 128  # a block's temporaries stay in a core's cache
 _BLOCK_NUMBERS = 1 << 16
 _UNSAFE = ("\t", "\n", "\r")
-
-
-def write_embeddings_tsv(
-    out: BinaryIO,
-    path: Path,
-    names: Sequence[str],
-    *,
-    dimension: int,
-    added: np.ndarray | None = None,
-    on_rows: Callable[[int], None] | None = None,
-) -> None:
-    """Write a partition's embeddings, one line an entity.
-
-    Args:
-        out: file to write to.
-        path: embeddings file.
-        names: by offset.
-        dimension: of the embeddings.
-        added: float32 (D,), the type's global embedding: it is part of every embedding.
-        on_rows: called with the number of rows written since the last call.
-
-    Raises:
-        FormatError: the file is damaged or of another shape, or a name cannot be written.
-    """
-    for start, raw in iter_blocks(path, BLOCK_ROWS, count=len(names), dimension=dimension):
-        block = raw if added is None else raw + added
-        some = names[start : start + len(block)]
-        _check(some)
-        write_lines(out, some, block)
-        if on_rows is not None:
-            on_rows(len(block))
 
 
 def write_relations_tsv(

@@ -43,6 +43,12 @@ class Copies:
             self._sizes[path] = size
         return path
 
+    def clear(self) -> None:
+        """Remove all copies."""
+        for path in self._sizes:
+            path.unlink(missing_ok=True)
+        self._sizes.clear()
+
     def _make_room(self, wanted: Path, size: int) -> None:
         """Remove other copies until ``size`` bytes fit.
 

@@ -1,19 +1,23 @@
-"""Sets of files of a task or an import, with manifests."""
+"""Directories of files, with manifests of tasks and imports."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from pbg_tasks.checkpoint import ObjectRecord, VerifiedFiles
-from pbg_tasks.checkpoint.manifest import decode, encode
+from pbg_tasks.checkpoint.manifest import decode, encode, sha256
+from pbg_tasks.checkpoint.reader import location
 from pbg_tasks.config.base import Frozen
 from pbg_tasks.errors import ConfigError, ConflictError, FormatError, NotFoundError
-from pbg_tasks.storage import FinalFile
-from pbg_tasks.storage.staging import put_all_new, sha256_file
+from pbg_tasks.storage import FinalFile, LocalStore
+from pbg_tasks.storage.names import join
+from pbg_tasks.storage.parallel import in_parallel
+from pbg_tasks.storage.staging import fetch_verified, put_all_new, sha256_file
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
+    from collections.abc import Iterable, Mapping
 
     from pbg_tasks.storage import Store
     from pbg_tasks.tasks.context import RunContext
@@ -21,10 +25,14 @@ if TYPE_CHECKING:
 MANIFEST = "manifest.json"
 IMPORT_MANIFEST = "import.manifest.json"
 """Lists what an import wrote into a directory, with sizes and hashes."""
-CHANGED_SINCE_IMPORT = (
+UNFINISHED = "import.unfinished"
+"""Key in an entity path while an import changes it and its edge paths."""
+_CHANGED_SINCE_IMPORT = (
     f"not the bytes that `pbg import` recorded; restore it or import again (or remove {IMPORT_MANIFEST} beside it, if "
     "another program changed it on purpose)"
 )
+_CHANGED = "not the bytes that were recorded when it was written; restore it"
+_THREADS = 4
 
 
 class FileSet(Frozen):
@@ -95,6 +103,19 @@ def import_records(store: Store) -> Mapping[str, ObjectRecord]:
     return decode(FileSet, data, source=f"{store.url}/{IMPORT_MANIFEST}").objects
 
 
+def refuse_unfinished(store: Store) -> None:
+    """Refuse a directory of an import that has not finished.
+
+    Raises:
+        ConfigError: it runs, or was cut off.
+    """
+    if store.head(UNFINISHED) is not None:
+        raise ConfigError(
+            f"{store.url}/{UNFINISHED}: an import is running or was cut off, so entities and edges may not belong "
+            "together; run `pbg import` again"
+        )
+
+
 def check_imported(url: str, path: Path, record: ObjectRecord | None) -> None:
     """Compare a local file with what an import recorded of it.
 
@@ -107,4 +128,85 @@ def check_imported(url: str, path: Path, record: ObjectRecord | None) -> None:
         FormatError: they differ.
     """
     if record is not None and (path.stat().st_size != record.size or sha256_file(path) != record.sha256):
-        raise FormatError(f"{url}: {CHANGED_SINCE_IMPORT}")
+        raise FormatError(f"{url}: {_CHANGED_SINCE_IMPORT}")
+
+
+@dataclass(frozen=True, slots=True)
+class Directory:
+    """Files in one directory of a store.
+
+    Attributes:
+        prefix: the directory's key; empty for the store's root.
+        records: by name of file; those of an import, unless ``whole``.
+        whole: whether these are all files; no other is read then.
+    """
+
+    store: Store
+    prefix: str
+    records: Mapping[str, ObjectRecord] = field(default_factory=dict)
+    whole: bool = False
+
+    @classmethod
+    def of(cls, files: VerifiedFiles) -> Directory:
+        """Return the directory that a manifest describes."""
+        return cls(files.store, files.prefix, files.records, whole=True)
+
+    @classmethod
+    def imported(cls, store: Store) -> Directory:
+        """Return a directory of PBG, with the records of an import.
+
+        Raises:
+            FormatError: the manifest of the import is damaged.
+        """
+        return cls(store, "", import_records(store))
+
+    @property
+    def url(self) -> str:
+        """URL of the directory."""
+        return location(self.store, self.prefix)
+
+    def read(self, name: str) -> bytes | None:
+        """Read a small file; None when it is not there.
+
+        Raises:
+            FormatError: it has other bytes than recorded.
+        """
+        try:
+            data = self.store.get(join(self.prefix, name)).data
+        except NotFoundError:
+            return None
+        if name in self.records and sha256(data) != self.records[name].sha256:
+            raise FormatError(f"{self.url}/{name}: {_CHANGED if self.whole else _CHANGED_SINCE_IMPORT}")
+        return data
+
+    def bring(self, names: Iterable[str], scratch: Path) -> list[Path]:
+        """Return local paths of several files, verified where they are recorded.
+
+        A local file is used in its place.
+
+        Raises:
+            FormatError: one has other bytes than recorded, or its manifest does not list it.
+            NotFoundError: one is missing.
+        """
+        return in_parallel(lambda name: self._bring(name, scratch), names, _THREADS)
+
+    def _bring(self, name: str, scratch: Path) -> Path:
+        key, record = join(self.prefix, name), self.records.get(name)
+        if self.whole and record is None:
+            raise FormatError(f"{self.url}: no file {name!r} in its manifest")
+        if isinstance(self.store, LocalStore):
+            return self._in_place(name, Path(self.store.url) / key, record)
+        if self.whole and record is not None:
+            return fetch_verified(self.store, key, scratch / name, sha256=record.sha256, size=record.size)
+        self.store.fetch(key, scratch / name)
+        check_imported(f"{self.url}/{name}", scratch / name, record)
+        return scratch / name
+
+    def _in_place(self, name: str, path: Path, record: ObjectRecord | None) -> Path:
+        if not path.is_file():
+            raise NotFoundError(f"{self.url}: file {name!r} is missing")
+        if not self.whole:
+            check_imported(str(path), path, record)
+        elif record is not None and (path.stat().st_size != record.size or sha256_file(path) != record.sha256):
+            raise FormatError(f"{path}: {_CHANGED}")
+        return path

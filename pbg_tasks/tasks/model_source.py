@@ -1,22 +1,19 @@
 """Files of one version of a model, pinned when it is opened.
 
-The file is longer than others so that every place that holds a model (a run, a release, a directory of PBG) is resolved
-by one set of rules.
+Every place that holds a model (a run, a release, a directory of PBG) is resolved by one set of rules.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from pbg_tasks.checkpoint import VerifiedFiles, open_best, open_preserved
 from pbg_tasks.checkpoint.contents import checkpoint_names
-from pbg_tasks.checkpoint.manifest import sha256
 from pbg_tasks.checkpoint.plain import open_directory
-from pbg_tasks.checkpoint.reader import VERSION_MIRROR, location, read_mirror
+from pbg_tasks.checkpoint.reader import VERSION_MIRROR, read_mirror
 from pbg_tasks.config import RunLayout
 from pbg_tasks.errors import ConfigError, FormatError, InputError, NotFoundError
 from pbg_tasks.formats.directory import read_config
@@ -34,23 +31,22 @@ from pbg_tasks.formats.entity_sets import EXPIRED, EntitySet
 from pbg_tasks.formats.files import parse_natural
 from pbg_tasks.formats.guard import open_foreign
 from pbg_tasks.formats.metadata import CONFIG as CONFIG_ATTRIBUTE
-from pbg_tasks.formats.model import model_file_name, read_model
-from pbg_tasks.model.parameters import initial_parameters
+from pbg_tasks.formats.model import ModelState, model_file_name, read_model
 from pbg_tasks.publish import Channel, channel_names
-from pbg_tasks.storage import LocalStore, open_store
-from pbg_tasks.storage.names import join
+from pbg_tasks.storage import open_store
 from pbg_tasks.storage.parallel import in_parallel
-from pbg_tasks.storage.staging import fetch_verified, named, sha256_file
+from pbg_tasks.storage.staging import named
 from pbg_tasks.tasks.context import RunContext
-from pbg_tasks.tasks.files import CHANGED_SINCE_IMPORT, check_imported, import_records
+from pbg_tasks.tasks.files import Directory, refuse_unfinished
 from pbg_tasks.tasks.files import open_directory as open_directory_of
+from pbg_tasks.train.data.parameters import SharedParameters
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
 
-    from pbg_tasks.checkpoint import ObjectRecord
+    from pbg_tasks.checkpoint import CheckpointFiles
     from pbg_tasks.config import ConfigSchema
-    from pbg_tasks.formats.model import ModelState
     from pbg_tasks.publish import Release
     from pbg_tasks.storage import Store
 
@@ -60,88 +56,6 @@ CONFIG = "config.json"
 HERE = "."  # as entity_path of a directory that holds its names itself
 _THREADS = 4
 _TRIES = 5
-_CHANGED = "not the bytes that were recorded when it was written; restore it"
-
-
-@dataclass(frozen=True, slots=True)
-class Directory:
-    """Files in one directory of a store.
-
-    Attributes:
-        prefix: the directory's key; empty for the store's root.
-        records: by name of file; those of an import, unless ``whole``.
-        whole: whether these are all files; no other is read then.
-    """
-
-    store: Store
-    prefix: str
-    records: Mapping[str, ObjectRecord] = field(default_factory=dict)
-    whole: bool = False
-
-    @classmethod
-    def of(cls, files: VerifiedFiles) -> Directory:
-        """Return the directory that a manifest describes."""
-        return cls(files.store, files.prefix, files.records, whole=True)
-
-    @classmethod
-    def imported(cls, store: Store) -> Directory:
-        """Return a directory of PBG, with the records of an import.
-
-        Raises:
-            FormatError: the manifest of the import is damaged.
-        """
-        return cls(store, "", import_records(store))
-
-    @property
-    def url(self) -> str:
-        """URL of the directory."""
-        return location(self.store, self.prefix)
-
-    def read(self, name: str) -> bytes | None:
-        """Read a small file; None when it is not there.
-
-        Raises:
-            FormatError: it has other bytes than recorded.
-        """
-        try:
-            data = self.store.get(join(self.prefix, name)).data
-        except NotFoundError:
-            return None
-        if name in self.records and sha256(data) != self.records[name].sha256:
-            raise FormatError(f"{self.url}/{name}: {_CHANGED if self.whole else CHANGED_SINCE_IMPORT}")
-        return data
-
-    def bring(self, names: Iterable[str], scratch: Path) -> list[Path]:
-        """Return local paths of several files, verified where they are recorded.
-
-        A local file is used in its place.
-
-        Raises:
-            FormatError: one has other bytes than recorded, or its manifest does not list it.
-            NotFoundError: one is missing.
-        """
-        return in_parallel(lambda name: self._bring(name, scratch), names, _THREADS)
-
-    def _bring(self, name: str, scratch: Path) -> Path:
-        key, record = join(self.prefix, name), self.records.get(name)
-        if self.whole and record is None:
-            raise FormatError(f"{self.url}: no file {name!r} in its manifest")
-        if isinstance(self.store, LocalStore):
-            return self._in_place(name, Path(self.store.url) / key, record)
-        if self.whole and record is not None:
-            return fetch_verified(self.store, key, scratch / name, sha256=record.sha256, size=record.size)
-        self.store.fetch(key, scratch / name)
-        check_imported(f"{self.url}/{name}", scratch / name, record)
-        return scratch / name
-
-    def _in_place(self, name: str, path: Path, record: ObjectRecord | None) -> Path:
-        if not path.is_file():
-            raise NotFoundError(f"{self.url}: file {name!r} is missing")
-        if not self.whole:
-            check_imported(str(path), path, record)
-        elif record is not None and (path.stat().st_size != record.size or sha256_file(path) != record.sha256):
-            raise FormatError(f"{path}: {_CHANGED}")
-        return path
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,19 +87,7 @@ class Source:
         name = model_file_name(self.version)
         (path,) = self.checkpoint.bring([name], scratch)
         with named(path, f"{self.checkpoint.url}/{name}"):
-            initial = initial_parameters(self.config, relation_count)
-            state = read_model(path)
-            if not state.params:
-                state = replace(state, params={parameter: value.numpy() for parameter, value in initial.items()})
-            for parameter, value in initial.items():
-                found = state.params.get(parameter)
-                if found is None or found.shape != value.shape:
-                    what = "is missing" if found is None else f"has shape {found.shape}"
-                    raise FormatError(
-                        f"{path}: parameter model/{parameter} {what}; config and relation names ask for shape "
-                        f"{tuple(value.shape)}"
-                    )
-        return state
+            return read_shared(path, self.config, relation_count)
 
     def embeddings(self, entity: str, scratch: Path) -> list[Path]:
         """Return the local files of a type's embeddings, by partition."""
@@ -264,6 +166,33 @@ class Source:
         if count is not None:
             check_relation_count(names, count, directory=self.entities.url)
         return tuple(names)
+
+
+def read_shared(path: Path, config: ConfigSchema, relation_count: int, *, grown: bool = False) -> ModelState:
+    """Read shared parameters: all those of a config, and no others.
+
+    A file without any stands for an untrained model, as in PBG.
+
+    Args:
+        path: of the file.
+        config: of the model.
+        relation_count: number of relations.
+        grown: with dynamic relations, give those that came since their start instead of an error.
+
+    Raises:
+        FormatError: the file is damaged, or of a config with other relations or entities.
+    """
+    state, shared = read_model(path), SharedParameters(config, relation_count)
+    try:
+        shared.load(state.params, state.sums)
+    except FormatError as error:
+        raise FormatError(f"{path}: {error}") from None
+    params, sums = shared.arrays()
+    for name, found in state.params.items():
+        if not grown and found.shape != params[name].shape:
+            raise FormatError(f"{path}: model/{name}: has shape {found.shape}, the relations need {params[name].shape}")
+    params = {name: params[name] for name in state.params or params}  # in the order of the file
+    return ModelState(params, sums if state.sums else {}, state.loops)
 
 
 def load_newest(find: Callable[[], Source], load: Callable[[Source], Loaded]) -> Loaded:
@@ -349,13 +278,25 @@ def locate_config(config: ConfigSchema) -> Source:
     The names are those at the config's entity path.
 
     Raises:
+        ConfigError: an import into the entity path was cut off.
         NotFoundError: there is no checkpoint.
         FormatError: the directory is damaged.
     """
-    store = open_store(config.checkpoint_path)
-    files = open_directory(store, "", expect=checkpoint_names(config))
-    checkpoint = Directory.of(files) if isinstance(files, VerifiedFiles) else Directory(store, "")
-    return Source(files.version, config, checkpoint, Directory.imported(open_store(config.entity_path)))
+    entities = open_store(config.entity_path)
+    refuse_unfinished(entities)
+    files = open_config(config)
+    return Source(
+        files.version, config, _directory(files, open_store(config.checkpoint_path)), Directory.imported(entities)
+    )
+
+
+def open_config(config: ConfigSchema) -> CheckpointFiles:
+    """Open the newest version of a config's checkpoint; raises as ``locate_config``."""
+    return open_directory(open_store(config.checkpoint_path), "", expect=checkpoint_names(config))
+
+
+def _directory(files: CheckpointFiles, store: Store) -> Directory:
+    return Directory.of(files) if isinstance(files, VerifiedFiles) else Directory(store, "")
 
 
 def _released(channel: Channel, number: int | None) -> Release:
@@ -394,7 +335,7 @@ def _is_plain(store: Store) -> bool:
 def _plain(store: Store, names: Directory | None, scratch: Path) -> Source:
     config = _config(Directory(store, ""), read_mirror(store, "") or 0, scratch)
     files = open_directory(store, "", expect=checkpoint_names(config))
-    directory = Directory.of(files) if isinstance(files, VerifiedFiles) else Directory(store, "")
+    directory = _directory(files, store)
     if CONFIG in files.names:
         config = _config(directory, files.version, scratch)  # now verified
     return Source(files.version, config, directory, names or _names(directory, config))

@@ -272,7 +272,7 @@ def test_wrong_arguments_are_refused(trained, tmp_path):
     with pytest.raises(FormatError, match=r"embeddings.*shape \(50, 8\), expected \(any, 10\)"):
         Model.open(data.checkpoint)
     path.write_text(json.dumps(config | {"global_emb": True}))
-    with pytest.raises(FormatError, match="model/entities/n/global_embedding is missing"):
+    with pytest.raises(FormatError, match="model/entities/n/global_embedding: not in the model file"):
         Model.open(data.checkpoint)
     path.write_text(json.dumps(config | {"entity_path": ""}))
     with pytest.raises(ConfigError, match="give entity_path"):

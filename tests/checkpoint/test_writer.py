@@ -265,6 +265,8 @@ def test_preserved_directory_can_be_moved(store, tmp_path):
     files = open_preserved(store, "elsewhere", expected_sha256=document.sha256())
     assert files.fetch("embeddings_all_0.v1.h5", tmp_path / "out").read_bytes() == b"vectors"
     assert not any(path.is_symlink() for path in (tmp_path / "elsewhere").iterdir())
+    with pytest.raises(FormatError, match="changed afterwards; restore it, or serve another release"):
+        open_preserved(store, "elsewhere", expected_sha256="0" * 64)
 
 
 def test_objects_name_their_writer(store):

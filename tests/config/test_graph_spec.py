@@ -53,6 +53,7 @@ def test_config_json_has_pbgs_keys_and_no_others():
     ("change", "expected"),
     [
         (lambda s: s["model"].update(dimenson=8), "unknown key 'model.dimenson'; did you mean 'dimension'?"),
+        (lambda s: s["model"]["entities"].update({"..": {"parts": 1}}), "unknown key \"model.entities.'..'.parts\""),
         (lambda s: s.update(gate={}), "unknown key 'gate'; did you mean 'gates'?"),
         (
             lambda s: s["model"]["relations"][1].update(opertor="none"),

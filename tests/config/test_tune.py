@@ -52,6 +52,17 @@ def test_logarithmic_samples_are_even_over_decades():
     assert 20 <= small <= 40
 
 
+def test_samples_of_step_are_exact():
+    wide = {"low": 1_000_000.25, "high": 1_000_003.0, "step": 0.25}
+    found = {each.changes["model.lr"] for each in candidates(searched({"space": {"model.lr": wide}, "samples": 12})[1])}
+    assert found == {1_000_000.25 + 0.25 * number for number in range(12)}
+    tenths = {"low": 0.1, "high": 0.7, "step": 0.1}
+    found = {
+        each.changes["model.lr"] for each in candidates(searched({"space": {"model.lr": tenths}, "samples": 7})[1])
+    }
+    assert found == {0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7}
+
+
 def test_rungs_end_with_epochs_of_spec():
     graph, tune = searched({"space": GRID, "halving": {"eta": 3}})
     assert rung_epochs(graph, tune) == [1, 3, 9]

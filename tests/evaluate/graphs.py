@@ -10,6 +10,7 @@ import torch
 
 from pbg_tasks.config import ConfigSchema, Evaluation
 from pbg_tasks.evaluate.evaluation import evaluate_edges
+from pbg_tasks.evaluate.local_model import LocalModel
 from pbg_tasks.formats.edges import EdgeList
 from pbg_tasks.formats.embeddings import IterationInfo, embeddings_file_name, write_embeddings
 from pbg_tasks.model.scoring import RelationScorer
@@ -39,6 +40,9 @@ def make_config(*, partitions=1, dynamic=False, operator="none", comparator="dot
         checkpoint_path="c",
         **keys,
     )
+
+
+LOCAL = ("relations", "loops", "hidden")
 
 
 class Graph:
@@ -126,14 +130,15 @@ class Graph:
 
     def evaluate(self, tmp_path, held_out, **options):
         return evaluate_edges(
-            self.config,
-            self.params,
-            self.files(tmp_path),
-            self.counts,
+            self.local(tmp_path, **{name: options.pop(name) for name in LOCAL if name in options}),
             self.buckets(held_out),
             lambda: iter(self.buckets(self.triples).items()),
-            **({"evaluation": Evaluation(), "relation_names": NAMES} | options),
+            **({"evaluation": Evaluation()} | options),
         )
+
+    def local(self, tmp_path, relations=NAMES, **options):
+        """Write the tables; return the model that is ranked."""
+        return LocalModel(self.config, self.params, self.files(tmp_path), self.counts, relations, **options)
 
 
 def popularity_oracle(graph, train, held_out, eligible=None):

@@ -19,7 +19,7 @@ from pbg_tasks.evaluate.report import figures, random_scorer
 from pbg_tasks.evaluate.sampling import Sample
 from pbg_tasks.evaluate.tables import Budget
 from pbg_tasks.model.scoring import RelationScorer
-from tests.evaluate.graphs import NAMES, Graph, assert_popularity_is_that_of_brute_force, make_config
+from tests.evaluate.graphs import Graph, assert_popularity_is_that_of_brute_force, make_config
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
@@ -175,7 +175,7 @@ def test_limit_on_edges_samples_every_bucket(tmp_path):
 
 def test_relations_of_one_name_differ_by_types(tmp_path):
     graph = Graph(make_config())
-    report, _ = graph.evaluate(tmp_path, graph.triples, relation_names=["likes", "likes"])
+    report, _ = graph.evaluate(tmp_path, graph.triples, relations=["likes", "likes"])
     assert sorted(report.relations) == ["likes (user, item)", "likes (user, user)"]
 
 
@@ -191,17 +191,12 @@ def test_training_edges_count_as_known(tmp_path):
     whole, _ = graph.evaluate(tmp_path, graph.triples[:40])
     assert whole.popularity is None
     assert "popularity" not in whole.to_json()
-    paths = graph.files(tmp_path)
     parts, _ = evaluate_edges(
-        graph.config,
-        graph.params,
-        paths,
-        graph.counts,
+        graph.local(tmp_path),
         graph.buckets(graph.triples[:40]),
         lambda: iter(graph.buckets(graph.triples[:40]).items()),
         train=lambda: iter(graph.buckets(graph.triples[40:]).items()),
         evaluation=Evaluation(),
-        relation_names=NAMES,
     )
     assert parts.filtered == whole.filtered
 

@@ -172,7 +172,7 @@ def of_directory(*file: str) -> Kind:
 
 def read_directory(place: Path) -> dict[str, str]:
     from pbg_tasks.api.loading import open_contents
-    from pbg_tasks.tasks.directory.dataset import EntityPath
+    from pbg_tasks.tasks.runs.dataset import EntityPath
 
     with ExitStack() as resources:
         contents = open_contents(resources, place / "checkpoint", entity_path=place / "entities", scratch=place / "s")

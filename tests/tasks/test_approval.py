@@ -36,7 +36,7 @@ def refused(place):
     """A night that the quality gate refused."""
     place.write_spec(model=QUICK, gates=STRICT)
     place.snapshot("d1", ring(40))
-    with pytest.raises(QualityGateError, match=r"at least 1\.5 asked"):
+    with pytest.raises(QualityGateError, match=r"at least 1\.5 asked \(gates\.min_mrr\); .*`pbg approve RUN`"):
         run_chain(place.spec, "d1")
     return plan(place.spec, "d1")["run"]
 
@@ -148,7 +148,27 @@ def test_unusable_vectors_cannot_be_approved(place, refused):
     run.store.put(key, canonical_json(verdict))
     with pytest.raises(ConfigError, match="nobody can approve what nobody could use: n: 3 vectors are not"):
         approve(refused, by="ada", reason="never mind")
-    with pytest.raises(UnusableError, match="n: 3 vectors are not finite"):
+    with pytest.raises(
+        UnusableError, match="n: 3 vectors are not finite; train it otherwise, or leave it: later nights go on"
+    ):
+        run_task("gate", refused)
+
+
+@pytest.mark.parametrize(
+    ("check", "key"),
+    [
+        ("min_mrr of likes", "relations"),
+        ("min_coverage of n", "min_coverage"),
+        ("drift.min_cosine of n", "drift.min_cosine"),
+        ("max_mrr_drop", "on_few_common_edges"),  # without a value: it could not be decided
+    ],
+)
+def test_refusal_names_keys_of_its_limits(refused, check, key):
+    run = RunContext.open(refused)
+    verdict = json.loads(run.store.get(run.key("results/gate.json")).data)
+    verdict["checks"].append({"name": check, "passed": False, "sentence": "not enough"})
+    run.store.put(run.key("results/gate.json"), canonical_json(verdict))
+    with pytest.raises(QualityGateError, match=rf"not enough \(gates\.{key}\); train it otherwise, change the limits"):
         run_task("gate", refused)
 
 

@@ -13,10 +13,10 @@ from pbg_tasks.config import ConfigSchema
 from pbg_tasks.errors import FormatError
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.directory.evaluate import evaluate_directory
-from pbg_tasks.tasks.directory.import_claim import UNFINISHED
 from pbg_tasks.tasks.directory.importing import import_edges
 from pbg_tasks.tasks.exchange.export import export
 from pbg_tasks.tasks.exchange.export_tsv import export_directory
+from pbg_tasks.tasks.files import UNFINISHED
 from pbg_tasks.tasks.training.train import train_directory
 from tests.defects.imports import TSV
 

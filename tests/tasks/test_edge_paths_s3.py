@@ -17,7 +17,7 @@ from pbg_tasks.formats.embeddings import read_embeddings
 from pbg_tasks.formats.hdf5_header import PART
 from pbg_tasks.storage import copies, open_store
 from pbg_tasks.storage.s3 import S3Store
-from pbg_tasks.tasks.directory.dataset import EdgePaths
+from pbg_tasks.tasks.runs.dataset import EdgePaths
 from pbg_tasks.tasks.training.train import train_directory
 from pbg_tasks.train.data import edge_files
 from pbg_tasks.train.edge_chunks import EdgeChunkTrainer

@@ -398,6 +398,7 @@ def test_full_disk_leaves_no_partial_export(place, small_disk):
     ("exchange", "options", "message"),
     [
         ("glove", {}, "no exchange format is named 'glove'; there are angel, "),
+        ("glove", {}, "; sinks are lancedb, milvus, pgvector, qdrant"),
         ("parquet", {"escape": True}, "format parquet has no option 'escape'"),
         ("npy", {"index": "Flat"}, "format npy has no option 'index'"),
         ("npy", {"limit": 3}, "format npy has no option 'limit'"),

@@ -6,7 +6,8 @@ import pytest
 
 from pbg_tasks.errors import ConflictError
 from pbg_tasks.storage import LocalStore
-from pbg_tasks.tasks.directory.import_claim import UNFINISHED, ImportClaim, claimed
+from pbg_tasks.tasks.directory.import_claim import ImportClaim, claimed
+from pbg_tasks.tasks.files import UNFINISHED
 
 
 def test_one_of_two_simultaneous_imports_wins(tmp_path):

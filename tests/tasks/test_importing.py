@@ -22,9 +22,9 @@ from pbg_tasks.prepare import Minimum, buckets
 from pbg_tasks.storage import LocalStore, open_store
 from pbg_tasks.tasks.directory import importing
 from pbg_tasks.tasks.directory.evaluate import evaluate_directory
-from pbg_tasks.tasks.directory.import_claim import UNFINISHED
 from pbg_tasks.tasks.directory.importing import EdgeLists, import_edges
 from pbg_tasks.tasks.exchange.export_tsv import export_directory
+from pbg_tasks.tasks.files import UNFINISHED
 from pbg_tasks.tasks.training.train import train_directory
 from tests.defects.imports import TSV, Import, ring
 

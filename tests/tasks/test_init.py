@@ -108,6 +108,11 @@ def drafted(tmp_path, location, **options):
     return load_graph_spec(path)
 
 
+def test_draft_for_store_of_no_scheme_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="no store has the scheme gs://"):
+        draft_spec(str(tmp_path), "gs://bucket/graph")
+
+
 def test_drafted_spec_runs_unchanged(tmp_path):
     lines = [f"e{n},{name},e{(n + step) % 40}\n" for n in range(40) for name, step in STEPS]
     for day in ("2026-11-9", "2026-11-20"):

@@ -133,14 +133,13 @@ def test_table_has_changed_keys_and_figures(searched):
 
 def test_candidates_never_read_test_split(graph, monkeypatch):
     read = []
-    buckets = trial_module.EdgeBuckets
 
-    class Watched(buckets):
-        def _fetched(self, splits):
-            read.extend(splits)
-            yield from super()._fetched(splits)
+    class Watched(trial_module.NightRun):
+        def edges(self, *parts, size=None):
+            read.extend(parts)
+            return super().edges(*parts, size=size)
 
-    monkeypatch.setattr(trial_module, "EdgeBuckets", Watched)
+    monkeypatch.setattr(trial_module, "NightRun", Watched)
     tune(written(graph, LEARNING, {"margin": 0.2}), "d1")
     assert set(read) == {"train", "valid"}
 

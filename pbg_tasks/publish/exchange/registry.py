@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from pbg_tasks.config.base import Options, parse
-from pbg_tasks.config.registry import EXPORTS, IMPORTS
+from pbg_tasks.config.registry import EXPORTS, IMPORTS, SINKS
 from pbg_tasks.errors import ConfigError
 from pbg_tasks.plugins import AT_WORK, PluginError
 
@@ -173,9 +173,10 @@ def _blamed(name: str, blocks: Iterator[Block]) -> Iterator[Block]:
 
 def _check(name: str, kind: Kind) -> None:
     if name not in kind.names():
+        sinks = f"; sinks are {', '.join(SINKS.names())} (group {SINKS.group!r})" if kind is EXPORTS else ""
         raise ConfigError(
             f"no {kind.noun} is named {name!r}; there are {', '.join(kind.names())}, and those of packages with an "
-            f"entry point of the group {kind.group!r}"
+            f"entry point of the group {kind.group!r}{sinks}"
         )
 
 

@@ -10,30 +10,27 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from pbg_tasks.checkpoint import checkpoint_names, open_directory
 from pbg_tasks.config import Evaluation
 from pbg_tasks.config.support import check_supported
 from pbg_tasks.errors import ConfigError, InputError
 from pbg_tasks.evaluate.evaluation import evaluate_edges
 from pbg_tasks.formats.directory import EvalStats
-from pbg_tasks.formats.edges import EdgeList, edge_file_name
-from pbg_tasks.formats.embeddings import embeddings_file_name
+from pbg_tasks.formats.edges import EdgeList
 from pbg_tasks.formats.metadata import IterationInfo
 from pbg_tasks.formats.model import ModelState
 from pbg_tasks.memory import usable_cpus
 from pbg_tasks.progress import Progress, human_seconds, say
-from pbg_tasks.storage import open_store
 from pbg_tasks.storage.staging import Scratch, named
-from pbg_tasks.tasks.directory.dataset import EdgePaths, EntityPath, stored_model
-from pbg_tasks.train import StartingPoint, TorchEngine, partition_keys
+from pbg_tasks.tasks.runs.base import bring_model
+from pbg_tasks.tasks.runs.directory import DirectoryRun
+from pbg_tasks.train import StartingPoint, TorchEngine
 from pbg_tasks.train.data.buffer import PartitionBuffer
-from pbg_tasks.train.data.edge_files import FiledEdges
 from pbg_tasks.train.data.partition_files import PartitionFiles, Stamp
-from pbg_tasks.train.schedule import Bucket, bucket_order, grid
+from pbg_tasks.train.schedule import Bucket, bucket_order
 from pbg_tasks.train.starting_point import seeded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from pbg_tasks.config import ConfigSchema
@@ -84,15 +81,16 @@ def evaluate_directory(
         raise ConfigError("exclude_self changes the filtered figures alone: give --filtered (and --known) with it")
     started = time.monotonic()
     with Scratch() as scratch:
-        place = _Place(config, scratch.path)
-        say(f"eval: version {place.files.version} of {place.files.url} on {', '.join(config.edge_paths)}")
+        run = DirectoryRun(config, scratch.path)
+        say(f"eval: version {run.files.version} of {run.files.url} on {', '.join(config.edge_paths)}")
         if filtered and not known:
             say("eval: --filtered without --known leaves out edges of edge_paths only; published figures know training")
         if negatives == "config":
-            figures = _against_config(place, threads or usable_cpus(), seed)
+            figures = _against_config(run, scratch.path, threads or usable_cpus(), seed)
         else:
             figures = _against_all(
-                place,
+                run,
+                scratch.path,
                 (*config.edge_paths, *known) if filtered or known else (),
                 Evaluation(max_candidates=max_candidates, max_edges=None, exclude_self=exclude_self),
                 threads=threads or usable_cpus(),
@@ -103,8 +101,8 @@ def evaluate_directory(
     say(f"eval: finished in {human_seconds(seconds)}")
     return {
         "task": "eval",
-        "checkpoint": place.files.url,
-        "version": place.files.version,
+        "checkpoint": run.files.url,
+        "version": run.files.version,
         "edge_paths": list(config.edge_paths),
         "negatives": negatives,
         "seconds": round(seconds, 3),
@@ -112,42 +110,17 @@ def evaluate_directory(
     }
 
 
-class _Place:
-    """A data set with its checkpoint, opened.
-
-    Attributes:
-        config: PBG's.
-        scratch: local directory.
-        entities: counts and names.
-        files: of the checkpoint.
-        buckets: the whole grid.
-    """
-
-    def __init__(self, config: ConfigSchema, scratch: Path) -> None:
-        self.config, self.scratch = config, scratch
-        self.entities = EntityPath(config, scratch)
-        self.entities.check_names()
-        self.files = open_directory(open_store(config.checkpoint_path), "", expect=checkpoint_names(config))
-        self._grid = (config.partitions("lhs"), config.partitions("rhs"))
-        self.buckets = grid(*self._grid)
-
-    def edges(self, paths: Sequence[str]) -> Iterator[tuple[Bucket, EdgeList]]:
-        """Yield each bucket of each edge path."""
-        for path in paths:
-            files = EdgePaths((path,), self.scratch)
-            files.check_grid(*self._grid)
-            edges = FiledEdges(files, where=files.where)
-            for bucket in self.buckets:
-                found = edges.read(0, bucket, 0, edges.count(0, bucket))
-                self.entities.check_edges(found, bucket, f"{path}/{edge_file_name(*bucket)}")
-                yield bucket, found
-            files.clear()
-
-
 def _against_all(
-    place: _Place, known: Sequence[str], evaluation: Evaluation, *, threads: int, memory_bytes: int, seed: int
+    run: DirectoryRun,
+    scratch: Path,
+    known: Sequence[str],
+    evaluation: Evaluation,
+    *,
+    threads: int,
+    memory_bytes: int,
+    seed: int,
 ) -> dict[str, Any]:
-    config = place.config
+    config = run.config
     for entity, schema in config.entities.items():
         if schema.featurized:
             raise ConfigError(
@@ -155,26 +128,17 @@ def _against_all(
                 "--negatives config ranks against the other edges of a batch"
             )
     held_out: dict[tuple[int, int], EdgeList] = {}
-    for bucket, edges in place.edges(config.edge_paths):
+    for bucket, edges in run.edges(*config.edge_paths):
         held_out[bucket] = _joined(held_out[bucket], edges) if bucket in held_out else edges
     if not any(map(len, held_out.values())):
         raise InputError(f"{', '.join(config.edge_paths)}: hold no edges, so there is nothing to evaluate")
-    paths = {}
-    for key in partition_keys(config):
-        name = embeddings_file_name(*key, place.files.version)
-        paths[key.entity, key.partition] = place.files.fetch(name, place.scratch)
-    with named(place.scratch, place.files.url):
-        model = stored_model(config, place.files, place.entities, place.scratch)
+    model = bring_model(run, scratch)
+    with named(scratch, run.files.url):
         report, _ = evaluate_edges(
-            config,
-            model.params,
-            paths,
-            place.entities.listed,
+            model,
             held_out,
-            lambda: place.edges(known),
+            lambda: run.edges(*known),
             evaluation=evaluation,
-            relation_names=place.entities.relation_names(),
-            loops=model.loops,
             threads=threads,
             memory_bytes=memory_bytes,
             seed=seed,
@@ -199,27 +163,25 @@ def _joined(first: EdgeList, second: EdgeList) -> EdgeList:
     return EdgeList(lhs, rhs, rel)
 
 
-def _against_config(place: _Place, threads: int, seed: int) -> dict[str, Any]:
+def _against_config(run: DirectoryRun, scratch: Path, threads: int, seed: int) -> dict[str, Any]:
     """Rank as PBG's own evaluation does, against the config's negatives.
 
     It goes batch by batch.
     """
     own = {
-        "eval_num_batch_negs": place.config.num_batch_negs,
-        "eval_num_uniform_negs": place.config.num_uniform_negs,
+        "eval_num_batch_negs": run.config.num_batch_negs,
+        "eval_num_uniform_negs": run.config.num_uniform_negs,
     }
-    config = place.config.model_copy(update=own)
-    start = StartingPoint(
-        config, place.entities.counts, place.files, grows=False, seed=seed, scratch=place.scratch, initial=None
-    )
-    engine = TorchEngine(config, place.entities.relation_count, workers=threads)
+    config = run.config.model_copy(update=own)
+    start = StartingPoint(config, run.entities.counts, run.files, grows=False, seed=seed, scratch=scratch, initial=None)
+    engine = TorchEngine(config, run.entities.relation_count, workers=threads)
     state = start.model(ModelState(*engine.parameters()))
     if state is not None:
         engine.load_parameters(state.params, state.sums)
-    buffer = PartitionBuffer(config, start, PartitionFiles(config, place.scratch), keep=False)
+    buffer = PartitionBuffer(config, start, PartitionFiles(config, scratch), keep=False)
     pieces: dict[Bucket, list[EdgeList]] = {}
-    for bucket, piece in place.edges(config.edge_paths):
-        pieces.setdefault(bucket, []).append(piece)
+    for bucket, piece in run.edges(*config.edge_paths):
+        pieces.setdefault(Bucket(*bucket), []).append(piece)
     total = sum(len(piece) for listed in pieces.values() for piece in listed)
     if not total:
         raise InputError(f"{', '.join(config.edge_paths)}: hold no edges, so there is nothing to evaluate")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from pbg_tasks.checkpoint.writer_heartbeat import PATIENCE_SECONDS, WriterHeartbeat, wait_until_free
 from pbg_tasks.errors import ConflictError
 from pbg_tasks.storage.uploads import end_old_uploads
+from pbg_tasks.tasks.files import UNFINISHED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from pbg_tasks.storage import ObjectInfo, Store
 
 LEASE = "import.lease.json"
-UNFINISHED = "import.unfinished"
-"""Key in an entity path while an import changes it and its edge paths."""
 
 
 class ImportClaim:

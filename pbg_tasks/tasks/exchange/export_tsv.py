@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
-from pbg_tasks.checkpoint import checkpoint_names, open_directory
+from pbg_tasks.config.exports import ExportOptions
 from pbg_tasks.config.support import check_supported
 from pbg_tasks.errors import ConfigError, ConflictError, PbgError
-from pbg_tasks.formats.embeddings import embeddings_file_name
 from pbg_tasks.progress import Progress, human_seconds, say
-from pbg_tasks.publish.tsv import global_embedding, write_embeddings_tsv, write_relations_tsv
-from pbg_tasks.storage import FinalFile, open_file, open_store
-from pbg_tasks.storage.staging import Scratch, named
-from pbg_tasks.tasks.directory.dataset import EntityPath, stored_model
-from pbg_tasks.train.data.partitions import partition_keys
+from pbg_tasks.publish.exchange import Outbox, writer
+from pbg_tasks.storage import FinalFile, open_file
+from pbg_tasks.storage.files import disk_errors
+from pbg_tasks.storage.staging import Scratch
+from pbg_tasks.tasks.exchange.opened import finder, load_contents, told
+from pbg_tasks.tasks.model_source import load_newest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,40 +51,22 @@ def export_directory(
         if not overwrite and store.head(name) is not None:
             raise ConflictError(f"{store.url}/{name}: exists; remove it, name another, or give --overwrite")
     with Scratch() as scratch:
-        entities = EntityPath(config, scratch.path)
-        files = open_directory(open_store(config.checkpoint_path), "", expect=checkpoint_names(config))
-        params = stored_model(config, files, entities, scratch.path).params
-        texts = [scratch.path / "entities.tsv", scratch.path / "relations.tsv"]
-        total = sum(entities.counts.values())
-        with (
-            texts[0].open("wb") as out,
-            Progress("export", total=total, unit="rows") as progress,
-        ):
-            for key in partition_keys(config):
-                name = embeddings_file_name(*key, files.version)
-                path, names = files.fetch(name, scratch.path), entities.entity_names(key)
-                with named(path, f"{files.url}/{name}"):
-                    write_embeddings_tsv(
-                        out,
-                        path,
-                        names,
-                        dimension=config.entity_dimension(key.entity),
-                        added=global_embedding(config, params, key.entity),
-                        on_rows=progress.advance,
-                    )
-                path.unlink()
-        with texts[1].open("wb") as out:
-            lines = write_relations_tsv(out, config, entities.relation_names(), params)
-        _put_both(targets, texts, overwrite=overwrite)
+        progress, outbox = Progress("export", unit="rows"), Outbox(scratch.path / "outbox")
+        load = partial(load_contents, scratch=scratch.path, types=(), on_rows=progress.advance)
+        found, contents = load_newest(finder(config, scratch.path, None, None), load)
+        progress.total = contents.rows
+        with progress, told(found, scratch.path), disk_errors(scratch.path):
+            measured = writer("tsv", ExportOptions())(contents, outbox)
+        _put_both(targets, list(outbox.files.values()), overwrite=overwrite)
     seconds = time.monotonic() - started
     say(f"export: finished in {human_seconds(seconds)}")
     return {
         "task": "export",
-        "checkpoint": files.url,
-        "version": files.version,
-        "entities": total,
+        "checkpoint": found.checkpoint.url,
+        "version": found.version,
+        "entities": contents.rows,
         "entities_output": entities_output,
-        "relation_parameters": lines,
+        **measured,
         "relation_types_output": relation_types_output,
         "seconds": round(seconds, 3),
     }

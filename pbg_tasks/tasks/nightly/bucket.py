@@ -7,18 +7,20 @@ from typing import TYPE_CHECKING
 from pbg_tasks.checkpoint import open_preserved
 from pbg_tasks.config import RunLayout
 from pbg_tasks.config.results import BucketFindings, BucketResult, PartitionResult, Result
+from pbg_tasks.errors import QualityGateError
 from pbg_tasks.prepare import EDGE_HASHES, connect, write_buckets
 from pbg_tasks.prepare.delta import Delta
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.context import RunContext, perform
 from pbg_tasks.tasks.files import open_directory, upload_directory
 from pbg_tasks.tasks.nightly.data_gate import enforce
-from pbg_tasks.tasks.nightly.edge_buckets import require_held_out
 from pbg_tasks.tasks.nightly.partition import previous_ids
 from pbg_tasks.tasks.nightly.staged import staged_snapshot
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from pbg_tasks.config.results import SplitEdges
 
 
 def bucket(url: str) -> Result:
@@ -70,3 +72,31 @@ def _delta(run: RunContext, directory: Path) -> Delta | None:
         directory.mkdir()
         before = files.fetch(EDGE_HASHES, directory)
     return Delta(rule, before, run.spec.snapshot)
+
+
+def require_held_out(run: RunContext, edges: SplitEdges, returned: int) -> None:
+    """Refuse a night without held-out edges.
+
+    The quality of its vectors could not be measured.
+
+    Args:
+        run: the night.
+        edges: of its snapshot, by split.
+        returned: pairs of entities that were drawn to be held out, and went back to training.
+
+    Raises:
+        QualityGateError: there is nothing to evaluate on.
+    """
+    split = run.spec.graph.eval.split
+    if getattr(edges, split):
+        return
+    advice = f"raise split.{split}"
+    if returned:
+        advice = (
+            f"{returned} pairs of entities were drawn to be held out, and went back to training because one of the two "
+            f"would keep no other training edge, now or in an earlier night; a larger split.{split} helps only where "
+            "entities have several edges"
+        )
+    raise QualityGateError(
+        f"{run.url}: no {split} edges could be held out, so there is nothing to evaluate on: {advice}"
+    )

@@ -15,7 +15,7 @@ from pbg_tasks.config.presets import OPERATOR, PRESET, of_size, takes_self_negat
 from pbg_tasks.prepare import connect
 from pbg_tasks.prepare.kinds import count_kinds
 from pbg_tasks.progress import say
-from pbg_tasks.storage import is_remote
+from pbg_tasks.storage import is_remote, open_store
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.nightly.draft_source import find_snapshots, read_columns, recognise
 
@@ -53,9 +53,10 @@ def draft_spec(
 
     Raises:
         InputError: there is no snapshot, or it cannot be read.
-        ConfigError: columns cannot be recognised, or no graph can have the name.
+        ConfigError: columns cannot be recognised, no graph can have the name, or no store has the scheme.
     """
     root = store if is_remote(store) else str(Path(store.removeprefix("file://")).expanduser().absolute())
+    open_store(root)  # a spec for a store that nothing here opens could not run
     name = graph or re.sub(r"[^A-Za-z0-9_-]+", "-", root.rstrip("/").rpartition("/")[2]).strip("-_") or "graph"
     source = find_snapshots(location)
     resources = Resources(memory_gb=memory_gb)

@@ -29,7 +29,8 @@ def _drift(run: RunContext) -> DriftFindings:
         return NOTHING
     from pbg_tasks.tasks.nightly.baseline import bring_baseline  # here, as the first night has no use for torch
     from pbg_tasks.tasks.nightly.moved_vectors import Comparison
-    from pbg_tasks.tasks.nightly.tonight import bring_tonight
+    from pbg_tasks.tasks.runs.base import bring_model
+    from pbg_tasks.tasks.runs.night import NightRun
 
     with Scratch() as scratch:
         directories = scratch.path / "now", scratch.path / "before"
@@ -37,5 +38,5 @@ def _drift(run: RunContext) -> DriftFindings:
             directory.mkdir()
         now, before = directories
         baseline = bring_baseline(run, release, run.need(PartitionResult).counts, before)
-        comparison = Comparison(run, baseline, bring_tonight(run, now), now)
+        comparison = Comparison(run, baseline, bring_model(NightRun.preserved(run, now), now), now)
         return comparison.findings()

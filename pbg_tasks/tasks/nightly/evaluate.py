@@ -12,31 +12,30 @@ from pbg_tasks.errors import FormatError, NotFoundError
 from pbg_tasks.evaluate.evaluation import PIECE_EDGES, evaluate_edges
 from pbg_tasks.evaluate.health import Health
 from pbg_tasks.formats.embeddings import iter_blocks
-from pbg_tasks.formats.entity_sets import EXPIRED, EntitySet
 from pbg_tasks.memory import usable_cpus
 from pbg_tasks.progress import say
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.context import RunContext, perform
 from pbg_tasks.tasks.nightly.baseline import bring_baseline, bring_by_name
+from pbg_tasks.tasks.nightly.bucket import require_held_out
 from pbg_tasks.tasks.nightly.candidates import store_candidates, stored_candidates
 from pbg_tasks.tasks.nightly.comparison_target import awaited, incomparable, release_before
 from pbg_tasks.tasks.nightly.coverage import open_coverage
-from pbg_tasks.tasks.nightly.edge_buckets import EdgeBuckets, require_held_out
 from pbg_tasks.tasks.nightly.moved_vectors import Comparison
-from pbg_tasks.tasks.nightly.tonight import bring_tonight
 from pbg_tasks.tasks.nightly.yardstick import best_release, changes_of
+from pbg_tasks.tasks.runs.base import bring_model
+from pbg_tasks.tasks.runs.night import NightRun
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from pbg_tasks.checkpoint import VerifiedFiles
     from pbg_tasks.config import ConfigSchema
     from pbg_tasks.evaluate.compared_model import ComparedModel
     from pbg_tasks.evaluate.coverage import Coverage
+    from pbg_tasks.evaluate.local_model import LocalModel
     from pbg_tasks.formats.edges import EdgeList
     from pbg_tasks.publish import Release
-    from pbg_tasks.tasks.nightly.tonight import Tonight
 
 HEALTH_ROWS = 1 << 14
 
@@ -60,9 +59,9 @@ def _evaluate(run: RunContext) -> Evaluation:
         directory, before, start, third = (scratch.path / name for name in ("now", "before", "start", "best"))
         for path in (directory, before, start, third):
             path.mkdir()
-        tonight = bring_tonight(run, directory)
-        buckets = EdgeBuckets(run, directory)
-        held_out = dict(buckets.of(graph.eval.split))
+        night = NightRun.preserved(run, directory)
+        tonight = bring_model(night, directory)
+        held_out = dict(night.edges(graph.eval.split))
         missing = awaited(run)
         current = release_before(run)
         baseline = bring_baseline(run, current, counts, before) if current is not None else None
@@ -76,18 +75,12 @@ def _evaluate(run: RunContext) -> Evaluation:
             open_coverage(run, baseline, tonight.paths, len(tonight.relations), start) if baseline is not None else None
         )
         report, candidates = evaluate_edges(
-            config,
-            tonight.model.params,
-            tonight.paths,
-            counts,
+            tonight,
             held_out,
-            lambda: buckets.pieces("valid", "test", edges=PIECE_EDGES),
-            train=lambda: _noted(buckets.pieces("train", edges=PIECE_EDGES), coverage),
+            lambda: night.edges("valid", "test", size=PIECE_EDGES),
+            train=lambda: _noted(night.edges("train", size=PIECE_EDGES), coverage),
             evaluation=graph.eval,
-            relation_names=tonight.relations,
-            loops=tonight.model.loops,
             candidates=stored_candidates(run),
-            hidden=hidden_entities(tonight.files, directory),
             compared=rival,
             best=best_rival,
             gates=graph.gates,
@@ -116,7 +109,7 @@ def _evaluate(run: RunContext) -> Evaluation:
 
 
 def _bring_best(
-    run: RunContext, best: Release, counts: Mapping[str, list[int]], directory: Path, tonight: Tonight
+    run: RunContext, best: Release, counts: Mapping[str, list[int]], directory: Path, tonight: LocalModel
 ) -> tuple[ComparedModel | None, str | None]:
     """Return the best release's model, or the reason for its lack.
 
@@ -140,16 +133,6 @@ def _noted(
         if coverage is not None:
             coverage.add(bucket, listed)
         yield bucket, listed
-
-
-def hidden_entities(files: VerifiedFiles, scratch: Path) -> EntitySet | None:
-    """Return the entities that a directory's files do not show.
-
-    None where they show all of them.
-    """
-    if EXPIRED not in files.names:
-        return None
-    return EntitySet.from_bytes(files.fetch(EXPIRED, scratch).read_bytes(), source=f"{files.url}/{EXPIRED}")
 
 
 def _health(config: ConfigSchema, entity: str, paths: Mapping[tuple[str, int], Path]) -> Health:

@@ -7,9 +7,17 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from pbg_tasks.config.results import DriftResult, EvalResult, GateFindings, GateResult, Metrics, Result
+from pbg_tasks.config.results import (
+    CheckDocument,
+    DriftResult,
+    EvalResult,
+    GateFindings,
+    GateResult,
+    Metrics,
+    Result,
+)
 from pbg_tasks.errors import InputError, QualityGateError, UnusableError
-from pbg_tasks.evaluate.gate import judge
+from pbg_tasks.evaluate.gate import FALLS, judge
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
 from pbg_tasks.tasks.approval import approval, beyond_approval
@@ -25,10 +33,27 @@ def gate(url: str) -> Result:
     """
     verdict = perform(GateResult, url, _gate)
     if not verdict.passed and approval(RunContext.open(url), "gate") is None:
-        reasons = "; ".join(check.sentence for check in verdict.checks if not check.passed)
-        kind = UnusableError if beyond_approval(verdict) else QualityGateError
-        raise kind(f"run {verdict.run}: {reasons}")
+        reasons = "; ".join(f"{check.sentence}{_key(check)}" for check in verdict.checks if not check.passed)
+        if beyond_approval(verdict):
+            raise UnusableError(f"run {verdict.run}: {reasons}; train it otherwise, or leave it: later nights go on")
+        raise QualityGateError(
+            f"run {verdict.run}: {reasons}; train it otherwise, change the limits, or take it this once: "
+            "`pbg approve RUN`"
+        )
     return verdict.document()
+
+
+def _key(check: CheckDocument) -> str:
+    """Return the key of a check's limit, in brackets.
+
+    Checks without a limit have none.
+    """
+    name = check.name.split()[0]
+    if check.name.startswith("min_mrr of "):
+        name = "relations"
+    elif check.value is None and name in FALLS:
+        name = "on_few_common_edges"
+    return "" if name in {"finite", "health"} else f" (gates.{name})"
 
 
 def _gate(run: RunContext) -> GateFindings:

@@ -18,7 +18,7 @@ from pbg_tasks.prepare import EDGE_HASHES, connect, entity_ids_file_name
 from pbg_tasks.prepare.lookup import edge_hash, hashes_among, names_at, places_of
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.context import RunContext
-from pbg_tasks.tasks.nightly.edge_buckets import SPLITS, EdgeBuckets
+from pbg_tasks.tasks.runs.night import SPLITS, NightEdges
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -190,7 +190,7 @@ def _edges_then(
     then = _open(connection, trained, baseline.files, baseline.relations, directory)
     ends = then.ends(names)
     around = Surroundings(trained.config, Families(trained.config, len(then.relations)), list(ends), EDGES_OF_ONE)
-    for piece in EdgeBuckets(trained, directory).of(*SPLITS):
+    for piece in NightEdges(trained, directory).of(*SPLITS):
         around.add(then.numbering.triples([piece]))
     return {ends[end]: listed for end, listed in then.named(around.edges).items()}
 

@@ -23,15 +23,15 @@ from pbg_tasks.model.numerics import keep_freed_memory, use_fast_float32
 from pbg_tasks.model.similarity import Similarity
 from pbg_tasks.progress import say
 from pbg_tasks.tasks.nightly.candidates import stored_candidates
-from pbg_tasks.tasks.nightly.edge_buckets import SPLITS, EdgeBuckets
 from pbg_tasks.tasks.nightly.most_moved import EDGES_OF_ONE, explain
+from pbg_tasks.tasks.runs.night import SPLITS, NightEdges
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pbg_tasks.evaluate.local_model import LocalModel
     from pbg_tasks.tasks.context import RunContext
     from pbg_tasks.tasks.nightly.baseline import Baseline
-    from pbg_tasks.tasks.nightly.tonight import Tonight
 
 MOST_MOVED = 20
 
@@ -66,9 +66,9 @@ class Comparison:
         directory: local one, for edges.
     """
 
-    def __init__(self, run: RunContext, baseline: Baseline, tonight: Tonight, directory: Path) -> None:
+    def __init__(self, run: RunContext, baseline: Baseline, tonight: LocalModel, directory: Path) -> None:
         self._run, self._baseline, self._directory = run, baseline, directory
-        self._paths, self._params, self._relations = tonight.paths, tonight.model.params, tonight.relations
+        self._paths, self._params, self._relations = tonight.paths, tonight.params, tonight.relations
         self._families = Families(run.config, len(self._relations))
         self._numbering = Numbering(run.config, run.need(PartitionResult).counts, self._families)
         self._seed = run.spec.graph.train.seed
@@ -86,7 +86,7 @@ class Comparison:
         relations = RelationDrift(self._run.config, self._families, cosine, overlap)
         moved = self._most_moved(cosine)
         around = Surroundings(self._run.config, self._families, list(moved), EDGES_OF_ONE)
-        for piece in EdgeBuckets(self._run, self._directory).of(*SPLITS):
+        for piece in NightEdges(self._run, self._directory).of(*SPLITS):
             edges = self._numbering.triples([piece])
             relations.add(edges)
             around.add(edges)

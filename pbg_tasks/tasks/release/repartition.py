@@ -28,7 +28,8 @@ from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
 from pbg_tasks.storage import open_store
 from pbg_tasks.storage.staging import Scratch
-from pbg_tasks.tasks.model_source import CONFIG, Directory, Source
+from pbg_tasks.tasks.files import Directory
+from pbg_tasks.tasks.model_source import CONFIG, Source
 from pbg_tasks.tasks.partitioning import partition_counts
 from pbg_tasks.tasks.release.moved_release import move_model, store_release
 

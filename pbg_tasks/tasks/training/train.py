@@ -17,14 +17,13 @@ from pbg_tasks.config.results import BucketResult, PartitionResult, TrainResult
 from pbg_tasks.config.run import DELTA, id_layout, vector_space
 from pbg_tasks.config.support import check_supported
 from pbg_tasks.errors import ConfigError, FormatError
-from pbg_tasks.formats.edges import edge_file_name
 from pbg_tasks.progress import human_seconds, say
 from pbg_tasks.storage import open_store
-from pbg_tasks.storage.copies import Copies
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.context import RunContext, perform
-from pbg_tasks.tasks.directory.dataset import EdgePaths, EntityPath
 from pbg_tasks.tasks.files import open_directory
+from pbg_tasks.tasks.runs.dataset import EdgePaths, EntityPath
+from pbg_tasks.tasks.runs.night import RunBuckets
 from pbg_tasks.tasks.training.gang import TrainingTarget, train_as, train_here
 from pbg_tasks.tasks.training.job import Job
 from pbg_tasks.tasks.training.newcomers import newcomers
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from pbg_tasks.checkpoint import VerifiedFiles
     from pbg_tasks.config import ConfigSchema
     from pbg_tasks.config.graph import DeviceName, EngineName
     from pbg_tasks.config.results import Result, Stored
@@ -169,40 +167,6 @@ def _early_stopping(run: RunContext, buckets: BucketResult, scratch: Path) -> Ea
 def _edges(files: RunBuckets, matrix: list[list[int]]) -> FiledEdges:
     sizes = {(0, Bucket(i, j)): size for i, row in enumerate(matrix) for j, size in enumerate(row)}
     return FiledEdges(files, sizes, files.where)
-
-
-class RunBuckets:
-    """A split of a run, with buckets downloaded when they are needed.
-
-    They are verified as well.
-
-    Args:
-        files: of the run.
-        directory: for downloads, which stay there while its disk has room.
-        split: folder of the buckets.
-        reserve: bytes of that disk that are left to others.
-    """
-
-    def __init__(self, files: VerifiedFiles, directory: Path, split: str = "train", *, reserve: int = 0) -> None:
-        self._files, self._directory, self._copies = files, directory, Copies(reserve)
-        self._split = split
-
-    def where(self, edge_path_idx: int, bucket: Bucket) -> str:  # noqa: ARG002 - a run has one edge path
-        """Return what messages call the file of a bucket."""
-        return f"{self._files.url}/{self._name(bucket)}"
-
-    def local(self, edge_path_idx: int, bucket: Bucket) -> Path:  # noqa: ARG002 - a run has one edge path
-        """Return the local file of a bucket.
-
-        The file stays until the next one is asked for.
-        """
-        name = self._name(bucket)
-        record = self._files.records.get(name)
-        fetch = partial(self._files.fetch, name, self._directory)  # raises the error where there is no record
-        return self._copies.bring(self._directory / name, 0 if record is None else record.size, fetch)
-
-    def _name(self, bucket: Bucket) -> str:
-        return f"{self._split}/{edge_file_name(*bucket)}"
 
 
 def train_directory(

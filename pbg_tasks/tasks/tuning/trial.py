@@ -14,26 +14,22 @@ from pbg_tasks.checkpoint.writer import LEASE
 from pbg_tasks.checkpoint.writer_heartbeat import may_be_held
 from pbg_tasks.config import RunLayout
 from pbg_tasks.config.base import digest
-from pbg_tasks.config.results import BucketResult, PartitionResult
+from pbg_tasks.config.results import BucketResult
 from pbg_tasks.config.support import check_nightly
 from pbg_tasks.config.tune_results import Outcome
 from pbg_tasks.config.tune_space import changed
 from pbg_tasks.errors import ConfigError, ConflictError, QualityGateError
 from pbg_tasks.evaluate.evaluation import PIECE_EDGES, evaluate_edges
-from pbg_tasks.formats.embeddings import embeddings_file_name
-from pbg_tasks.formats.entities import RELATION_NAMES, read_relation_names
-from pbg_tasks.formats.model import model_file_name, read_model
 from pbg_tasks.memory import usable_cpus
 from pbg_tasks.progress import human_seconds, say
 from pbg_tasks.publish.gc_holds import hold
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.files import open_directory
-from pbg_tasks.tasks.nightly.edge_buckets import EdgeBuckets
-from pbg_tasks.tasks.nightly.evaluate import hidden_entities
+from pbg_tasks.tasks.runs.base import bring_model
+from pbg_tasks.tasks.runs.night import NightRun
 from pbg_tasks.tasks.search import described
 from pbg_tasks.tasks.training.gang import TrainingTarget, train_here
 from pbg_tasks.tasks.training.train import job_of
-from pbg_tasks.train import partition_keys
 from pbg_tasks.train.engine.device import find_place
 
 if TYPE_CHECKING:
@@ -145,26 +141,13 @@ def _trained(context: SearchContext, trial: str, rung: int, *, patient: bool) ->
 def _ranks(run: RunContext, config: ConfigSchema, files: VerifiedFiles, directory: Path) -> EvaluationReport:
     """Rank the valid split among all entities by the newest version."""
     graph = run.spec.graph
-    names, version = model_file_name(files.version), files.version
-    paths: dict[tuple[str, int], Path] = {
-        key: directory / embeddings_file_name(*key, version) for key in partition_keys(config)
-    }
-    files.fetch_all([*(path.name for path in paths.values()), names], directory)
-    entities = open_directory(run, RunLayout.entities)
-    entities.fetch(RELATION_NAMES, directory)
-    model, buckets = read_model(directory / names), EdgeBuckets(run, directory)
+    night = NightRun(run, directory, config=config, files=files, names=open_directory(run, RunLayout.entities))
     report, _ = evaluate_edges(
-        config,
-        model.params,
-        paths,
-        run.need(PartitionResult).counts,
-        dict(buckets.of("valid")),
-        lambda: buckets.pieces("valid", edges=PIECE_EDGES),
-        train=lambda: buckets.pieces("train", edges=PIECE_EDGES),
+        bring_model(night, directory),
+        dict(night.edges("valid")),
+        lambda: night.edges("valid", size=PIECE_EDGES),
+        train=lambda: night.edges("train", size=PIECE_EDGES),
         evaluation=graph.eval,
-        relation_names=read_relation_names(directory),
-        loops=model.loops,
-        hidden=hidden_entities(entities, directory),
         threads=graph.resources.threads or usable_cpus(),
         memory_bytes=int(graph.resources.memory_gb * 1e9),
         seed=0,  # also where candidates try seeds: all are ranked among the same entities

@@ -25,37 +25,24 @@ from pbg_tasks.formats.entities import (
 )
 from pbg_tasks.formats.files import parse_natural
 from pbg_tasks.formats.hdf5_header import read_header
-from pbg_tasks.formats.model import ModelState, model_file_name, read_model
 from pbg_tasks.model.families import Families
 from pbg_tasks.storage import LocalStore, RangedStore, open_store
 from pbg_tasks.storage.copies import Copies
 from pbg_tasks.storage.parallel import in_parallel
 from pbg_tasks.storage.staging import named
-from pbg_tasks.tasks.directory.import_claim import UNFINISHED
-from pbg_tasks.tasks.files import check_imported, import_records
-from pbg_tasks.tasks.model_source import Directory
-from pbg_tasks.train.data.parameters import SharedParameters
+from pbg_tasks.tasks.files import Directory, check_imported, import_records, refuse_unfinished
 from pbg_tasks.train.data.partitions import Layout, PartitionKey, partition_keys
 from pbg_tasks.train.engine.batching import check_edges
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pbg_tasks.checkpoint import CheckpointFiles
     from pbg_tasks.config import ConfigSchema
     from pbg_tasks.formats.edges import EdgeFacts, EdgeList
     from pbg_tasks.storage import ObjectInfo, Store
     from pbg_tasks.train.schedule import Bucket
 
 _LOOKS_AT_ONCE = 16
-
-
-def _refuse_unfinished(store: Store) -> None:
-    if store.head(UNFINISHED) is not None:
-        raise ConfigError(
-            f"{store.url}/{UNFINISHED}: an import is running or was cut off, so entities and edges may not belong "
-            "together; run `pbg import` again"
-        )
 
 
 class EntityPath:
@@ -74,7 +61,7 @@ class EntityPath:
     def __init__(self, config: ConfigSchema, scratch: Path) -> None:
         self._config, self._scratch = config, scratch
         self._store = open_store(config.entity_path)
-        _refuse_unfinished(self._store)
+        refuse_unfinished(self._store)
         self._files = Directory.imported(self._store)
         self.counts: Mapping[PartitionKey, int] = {key: self._count(key) for key in partition_keys(config)}
 
@@ -205,7 +192,7 @@ class EdgePaths:
 
     @staticmethod
     def _listed(store: Store) -> dict[str, ObjectInfo]:
-        _refuse_unfinished(store)
+        refuse_unfinished(store)
         files = {info.key: info for info in store.list("edges_") if info.key.endswith(".h5")}
         if not files:
             raise NotFoundError(f"{store.url}: holds no edges_*.h5; run `pbg import` first, or correct edge_paths")
@@ -308,23 +295,3 @@ def _fetch_listed(store: Store, info: ObjectInfo, path: Path) -> None:
             f"{store.url}/{info.key}: was changed since its edges were counted; its ids may be others, so start again, "
             "and let imports write to a new place"
         )
-
-
-def stored_model(config: ConfigSchema, files: CheckpointFiles, entities: EntityPath, scratch: Path) -> ModelState:
-    """Return a checkpoint's shared parameters: all the config's, and no others.
-
-    Where the checkpoint has none at all, they are those of an untrained model, as for PBG.
-
-    Raises:
-        FormatError: the file is damaged, or of another config's relations or entities.
-    """
-    name = model_file_name(files.version)
-    path = files.fetch(name, scratch)
-    with named(path, f"{files.url}/{name}"):
-        state = read_model(path)
-    shared = SharedParameters(config, entities.relation_count)
-    try:
-        shared.load(state.params, {})
-    except FormatError as error:
-        raise FormatError(f"{files.url}/{name}: {error}") from None
-    return ModelState(shared.arrays()[0], loops=state.loops)

@@ -1,0 +1,1 @@
+"""Trained models with their graphs: nights, and directories of PBG."""
