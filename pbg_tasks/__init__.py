@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pbg_tasks.api import Model
+    from pbg_tasks.config.contract import Contract
 
 __version__ = "0.1.0"
-__all__ = ["Model"]
+__all__ = ["Contract", "Model"]
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - any name may be asked for
@@ -24,4 +25,8 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - any name may be asked for
         from pbg_tasks.api import Model
 
         return Model
+    if name == "Contract":
+        from pbg_tasks.config.contract import Contract
+
+        return Contract
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

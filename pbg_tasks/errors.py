@@ -169,6 +169,13 @@ class UnusableError(QualityGateError):
     exit_code = 15
 
 
+class IncompatibleError(PbgError):
+    """Vectors that do not fit those that a reader or channel has."""
+
+    kind = "incompatible"
+    exit_code = 16
+
+
 class TrainingDivergedError(QualityGateError):
     """NaN or infinity in training; nothing of that epoch was committed."""
 
@@ -193,6 +200,7 @@ BY_EXIT_CODE: dict[int, type[PbgError]] = {
         NotFoundError,
         TrainingDivergedError,
         UnusableError,
+        IncompatibleError,
         PbgError,
     )
 }

@@ -31,6 +31,7 @@ from pbg_tasks.publish.gc_holds import Tombstone, read_decision
 from pbg_tasks.publish.looks import Seen
 from pbg_tasks.publish.release import Current, Release
 from pbg_tasks.publish.retention import Pin, pins
+from pbg_tasks.publish.service_pins import ServicePin
 from pbg_tasks.publish.sinks.base import TableRecord
 from pbg_tasks.publish.sinks.lance import Pointer
 from pbg_tasks.publish.skips import Skipped, skipped
@@ -54,7 +55,7 @@ MODELS = {
     r"runs/[^/]+/decisions/\w+\.json": Decision,
     r"(runs/[^/]+/checkpoint|gang)/HEAD\.json": Head,
     r"runs/[^/]+/checkpoint/manifest\.v\d+\.json": Manifest,
-    r"runs/[^/]+/(release|checkpoint/epoch_\d+)/manifest\.json": PreservedManifest,
+    r"(runs/[^/]+/(release|checkpoint/epoch_\d+)|release)/manifest\.json": PreservedManifest,
     r"runs/[^/]+/checkpoint/live\.json": PartialRecord,
     r"gang/progress\.v[\d.e]+\.json": PartialRecord,
     r"gang/partial/e\d+/pieces\.v[\d.]+\.json": Segment,
@@ -63,6 +64,7 @@ MODELS = {
     r"sinks/\w+/_pbg/\w+/tables/\w+\.json": TableRecord,
     r"sinks/\w+/_pbg/\w+/current\.json": Pointer,
     r"channels/\w+/pins/\d+\.json": Pin,
+    r"channels/\w+/pins/for-[\w-]+\.json": ServicePin,
     r"channels/\w+/skipped/[^/]+\.json": Skipped,
     r"\.looks/[^/]+\.json": Seen,
     r"gc/[^/]+\.json": Tombstone,

@@ -9,5 +9,6 @@ from pbg_tasks.api.known import KnownEdges
 from pbg_tasks.api.model import Answer, Model
 from pbg_tasks.api.names import UnknownNameError
 from pbg_tasks.api.training import train
+from pbg_tasks.config.contract import Contract
 
-__all__ = ["Answer", "KnownEdges", "Model", "UnknownNameError", "train"]
+__all__ = ["Answer", "Contract", "KnownEdges", "Model", "UnknownNameError", "train"]

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from pbg_tasks.config import ConfigSchema
+    from pbg_tasks.config.contract import Contract
     from pbg_tasks.tasks.model_source import Source
 
 
@@ -52,6 +53,7 @@ class Contents:
         loops: int64, ids of the relations that had loops in training; None: unknown.
         relations: names by id.
         entities: by type.
+        contract: facts by which readers check that the vectors fit.
         channel: by which it was found; None without one.
         release: its number in the channel; None without one.
     """
@@ -63,6 +65,7 @@ class Contents:
     loops: np.ndarray | None
     relations: tuple[str, ...]
     entities: Mapping[str, EntityTable]
+    contract: Contract
     channel: str | None = None
     release: int | None = None
 
@@ -73,8 +76,11 @@ def open_contents(
     *,
     channel: str | None = None,
     release: int | None = None,
+    for_service: str | None = None,
+    key: str | None = None,
     entity_path: str | Path | None = None,
     scratch: Path | None = None,
+    expect: Contract | None = None,
 ) -> Contents:
     """Load the newest version at a URL.
 
@@ -85,14 +91,26 @@ def open_contents(
         url: as in ``source.locate``.
         channel: same.
         release: same.
+        for_service: same, there called ``service``.
+        key: same.
         entity_path: same.
         scratch: parent of the private directory.
+        expect: what the reader relies on; checked before anything large is downloaded.
 
     Raises:
         FormatError: a file is missing or damaged, or files do not fit together.
+        IncompatibleError: the model is not what is expected.
     """
     place = resources.enter_context(Scratch(scratch)).path
-    find = partial(locate, url, place, channel=channel, release=release, entity_path=entity_path)
+
+    def find() -> Source:
+        source = locate(
+            url, place, channel=channel, release=release, service=for_service, key=key, entity_path=entity_path
+        )
+        if expect is not None:
+            expect.check(source.contract, source=source.checkpoint.url)
+        return source
+
     return load_newest(find, partial(_load, scratch=place))
 
 
@@ -107,7 +125,7 @@ def _load(source: Source, scratch: Path) -> Contents:
         entity: EntityTable(_entity_names(source, entity, table, scratch), table) for entity, table in vectors.items()
     }
     facts = (source.checkpoint.url, source.version, config, model.params, model.loops, relations, entities)
-    return Contents(*facts, channel=source.channel, release=source.release)
+    return Contents(*facts, source.contract, channel=source.channel, release=source.release)
 
 
 def _vectors(source: Source, entity: str, scratch: Path) -> Vectors:

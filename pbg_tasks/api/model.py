@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pbg_tasks.api.names import Column
     from pbg_tasks.api.scoring import Ends
     from pbg_tasks.config import ConfigSchema
+    from pbg_tasks.config.contract import Contract
     from pbg_tasks.evaluate.filters import Answers as KnownAnswers
     from pbg_tasks.model.parameters import Side
 
@@ -73,8 +74,11 @@ class Model:
         *,
         channel: str | None = None,
         release: int | None = None,
+        for_service: str | None = None,
+        key: str | None = None,
         entity_path: str | Path | None = None,
         scratch: Path | None = None,
+        expect: Contract | None = None,
     ) -> Self:
         """Open the newest version at a URL.
 
@@ -85,17 +89,31 @@ class Model:
                 (``{store}/runs/{id}``), or a graph's store. A local path or ``s3://``.
             channel: opens its current release; needed for a store with several.
             release: opens the channel's release of this number instead.
+            for_service: name of the service that reads; its pin (``pbg pin --for``) goes before the channel's release.
+            key: of a service or user. While a share of the channel's keys reads another release, the key decides, in
+                every process alike. Without a key the channel's own release is opened.
             entity_path: directory of the names, if it is not the config's.
             scratch: parent of the private directory; by default ``$PBG_SCRATCH`` or the system's temporary one.
+            expect: facts that the reader relies on, such as ``Contract(dimensions={"item": 100})`` or the ``contract``
+                of the model that it has.
 
         Raises:
             NotFoundError: there is no checkpoint.
             InputError: the channel has no release, or none of that number.
             FormatError: a file is missing, damaged, or does not fit the others.
+            IncompatibleError: the model is not what is expected.
         """
         with ExitStack() as resources:
             contents = open_contents(
-                resources, url, channel=channel, release=release, entity_path=entity_path, scratch=scratch
+                resources,
+                url,
+                channel=channel,
+                release=release,
+                for_service=for_service,
+                key=key,
+                entity_path=entity_path,
+                scratch=scratch,
+                expect=expect,
             )
             return cls(contents, resources.pop_all())
 
@@ -134,6 +152,11 @@ class Model:
     def config(self) -> ConfigSchema:
         """Config with which the model was trained."""
         return self._contents.config
+
+    @property
+    def contract(self) -> Contract:
+        """Vector space, dimensions, comparator and operators."""
+        return self._contents.contract
 
     @property
     def relations(self) -> tuple[str, ...]:

@@ -7,11 +7,12 @@ written last.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pbg_tasks.checkpoint.manifest import Manifest, ObjectRecord, decode, encode, sha256
 from pbg_tasks.checkpoint.reader import VERSION_MIRROR, VerifiedFiles, location
-from pbg_tasks.config.base import Frozen
+from pbg_tasks.config.base import Growing
+from pbg_tasks.config.contract import Contract
 from pbg_tasks.errors import ConflictError, FormatError
 from pbg_tasks.formats.directory import checkpoint_version_bytes
 from pbg_tasks.storage.names import join
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 MANIFEST = "manifest.json"
 
 
-class PreservedManifest(Frozen):
+class PreservedManifest(Growing):
     """Manifest of a preserved snapshot.
 
     Attributes:
@@ -34,13 +35,18 @@ class PreservedManifest(Frozen):
         version: checkpoint version in the file names.
         epochs: number of finished epochs.
         objects: every file of the directory but this one, by name.
+        contract: facts by which readers check that the vectors fit; None for a snapshot that no channel serves, and
+            where an earlier version wrote the manifest.
     """
+
+    later_keys: ClassVar[tuple[str, ...]] = ("contract",)
 
     format: Literal[1] = 1
     spec: str
     version: int
     epochs: int
     objects: dict[str, ObjectRecord]
+    contract: Contract | None = None
 
     def sha256(self) -> str:
         """Return the hash of the document as it is stored."""
@@ -61,6 +67,7 @@ def preserve(
     epochs: int,
     copies: Mapping[str, tuple[str, ObjectRecord]] | None = None,
     documents: Mapping[str, bytes] | None = None,
+    contract: Contract | None = None,
 ) -> PreservedManifest:
     """Preserve a committed version; a repetition changes nothing.
 
@@ -72,6 +79,7 @@ def preserve(
         epochs: number of finished epochs.
         copies: more files for the directory, by name: the key they are copied from and their record.
         documents: more small files, by name.
+        contract: of the model, for its readers.
 
     Raises:
         ConflictError: the directory holds other bytes.
@@ -88,6 +96,7 @@ def preserve(
         epochs=epochs,
         objects={name: record for name, (_, record) in sources.items()}
         | {name: ObjectRecord(sha256=sha256(data), size=len(data)) for name, data in small.items()},
+        contract=contract,
     )
     _put_same(store, join(target, MANIFEST), encode(document))
     return document
@@ -109,7 +118,7 @@ def open_preserved(store: Store, directory: str, *, expected_sha256: str | None 
         FormatError: the manifest is not the one expected, or unreadable.
     """
     document = read_preserved(store, directory, expected_sha256=expected_sha256)
-    return VerifiedFiles(store, directory, document.version, document.objects)
+    return VerifiedFiles(store, directory, document.version, document.objects, document.contract)
 
 
 def is_preserved(store: Store, directory: str) -> bool:
@@ -135,7 +144,14 @@ def read_preserved(store: Store, directory: str, *, expected_sha256: str | None 
 
 
 def preserve_files(
-    store: Store, files: Mapping[str, Path], target: str, *, spec: str, version: int, epochs: int
+    store: Store,
+    files: Mapping[str, Path],
+    target: str,
+    *,
+    spec: str,
+    version: int,
+    epochs: int,
+    contract: Contract | None = None,
 ) -> PreservedManifest:
     """Make a preserved directory of local files; a repetition changes nothing.
 
@@ -146,6 +162,7 @@ def preserve_files(
         spec: hash of the spec it was trained with.
         version: checkpoint version in the file names.
         epochs: number of finished epochs.
+        contract: of the model, for its readers.
 
     Raises:
         ConflictError: the directory holds other bytes.
@@ -155,6 +172,6 @@ def preserve_files(
     _put_same(store, join(target, VERSION_MIRROR), mirror)
     objects = {name: ObjectRecord.model_validate(stored[join(target, name)]) for name in files}
     objects[VERSION_MIRROR] = ObjectRecord(sha256=sha256(mirror), size=len(mirror))
-    document = PreservedManifest(spec=spec, version=version, epochs=epochs, objects=objects)
+    document = PreservedManifest(spec=spec, version=version, epochs=epochs, objects=objects, contract=contract)
     _put_same(store, join(target, MANIFEST), encode(document))
     return document

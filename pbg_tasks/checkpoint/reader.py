@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
     from pathlib import Path
 
+    from pbg_tasks.config.contract import Contract
     from pbg_tasks.storage import Store
 
 HEAD = "HEAD.json"
@@ -76,12 +77,14 @@ class VerifiedFiles:
         prefix: the directory's key, without a trailing slash; empty for the store's root.
         version: checkpoint version in the file names.
         records: by file name.
+        contract: of a preserved version; None where its manifest has none.
     """
 
     store: Store
     prefix: str
     version: int
     records: Mapping[str, ObjectRecord]
+    contract: Contract | None = None
 
     @property
     def url(self) -> str:

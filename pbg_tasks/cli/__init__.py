@@ -50,7 +50,8 @@ guide(app)
 # and rounded up. A command that is not listed may load DuckDB, Arrow and torch.
 _NOTHING_HEAVY = {"schema", "config", "dag-file", "dag-files"}
 _STORE_ONLY = dict.fromkeys(
-    ("show", "info", "releases", "rollback", "pin", "unpin", "skip", "gc", "tune-select", "tune-finish"), 300_000_000
+    ("show", "info", "releases", "promote", "rollback", "pin", "unpin", "skip", "gc", "tune-select", "tune-finish"),
+    300_000_000,
 )
 _NO_TORCH = dict.fromkeys(
     (

@@ -1,12 +1,13 @@
 """Commands on a graph's releases.
 
-They are list, roll back, redo, pin, skip, approve, reject, collect, drill and replay.
+They are list, promote, roll back, redo, pin, skip, approve, reject, collect, drill and replay.
 """
 
 from __future__ import annotations
 
 import getpass
 import json
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -24,16 +25,82 @@ By = Annotated[
     str | None, typer.Option(help="Name of the person who decides; your login by default.", show_default=False)
 ]
 Number = Annotated[int, typer.Argument(min=1, help="Number of the release.", show_default=False)]
+Channel = Annotated[
+    str | None, typer.Option(help="Name of the channel; the one that readers follow by default.", show_default=False)
+]
+Service = Annotated[
+    str | None, typer.Option("--for", metavar="SERVICE", help="Name of the service.", show_default=False)
+]
+
+Day = Annotated[
+    datetime | None,
+    typer.Option(formats=["%Y-%m-%d"], help="Last day on which the service needs it.", show_default=False),
+]
 
 
 @app.command()
 def releases(spec: Spec, *, as_json: Json = False) -> None:
-    """List the releases of a graph's channel."""
+    """List the releases of a graph, and their readers."""
+    from pbg_tasks.tasks.view.readers import releases_text
     from pbg_tasks.tasks.view.show import history
-    from pbg_tasks.tasks.view.tables import history_table
 
     listed = history(spec)
-    typer.echo(json.dumps(listed) if as_json else history_table(listed))
+    typer.echo(json.dumps(listed) if as_json else releases_text(listed))
+
+
+@app.command()
+def promote(
+    spec: Spec,
+    release: Annotated[
+        int | None,
+        typer.Argument(min=1, help="Release of the channel of nights; its current one by default.", show_default=False),
+    ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option("--from", help="Channel that has it; that of the nights by default.", show_default=False),
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option(help="Channel that takes it over; `promote.to` by default.", show_default=False)
+    ] = None,
+    share: Annotated[
+        str | None, typer.Option(help="Share of the keys that reads it, such as 10%.", show_default=False)
+    ] = None,
+    by: By = None,
+    *,
+    stop: Annotated[bool, typer.Option("--stop", help="End a share: all readers read the channel's release.")] = False,
+    due: Annotated[bool, typer.Option("--due", help="Only do what the spec's `promote` rules after a night.")] = False,
+    other_space: Annotated[
+        bool, typer.Option("--other-space", help="Even if its vectors cannot be compared with those being read.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Let the readers' channel take over a release of another channel.
+
+    It is one swap, and `pbg rollback` takes it back. A share of the readers, by their keys, may read it first.
+    """
+    from pbg_tasks.tasks.release import promote as task
+
+    choices = {"RELEASE": release, "--from": source, "--share": share, "--other-space": other_space or None}
+    given = [name for name, value in choices.items() if value is not None]
+    if (stop or due) and given:
+        raise typer.BadParameter(f"{given[0]} has no meaning with {'--stop' if stop else '--due'}; leave it out")
+    if due and (stop or to is not None):
+        raise typer.BadParameter(f"{'--stop' if stop else '--to'} has no meaning with --due; leave it out")
+    if stop:
+        result = task.stop(spec, to=to)
+    elif due:
+        result = task.promote_due(spec)
+    else:
+        result = task.promote(
+            spec,
+            release,
+            by=by or getpass.getuser(),
+            source=source,
+            to=to,
+            share=None if share is None else task.share_of(share),
+            other_space=other_space,
+        )
+    show_result(result, as_json=as_json)
 
 
 @app.command()
@@ -43,13 +110,16 @@ def rollback(
         int | None, typer.Argument(min=1, help="Release to go back to; the one before by default.", show_default=False)
     ] = None,
     to: Annotated[int | None, typer.Option(min=1, help="The same as RELEASE.")] = None,
+    channel: Channel = None,
+    by: By = None,
     *,
     as_json: Json = False,
 ) -> None:
     """Point the channel back to an earlier release."""
     from pbg_tasks.tasks.release.releases import rollback as task
 
-    show_result(task(spec, to=_one(release, to, "--to", "RELEASE")), as_json=as_json)
+    number = _one(release, to, "--to", "RELEASE")
+    show_result(task(spec, to=number, channel=channel, by=by or getpass.getuser()), as_json=as_json)
 
 
 def _one(argument: T | None, option: T | None, flag: str, name: str) -> T | None:
@@ -81,19 +151,40 @@ def redo(
 
 
 @app.command()
-def pin(spec: Spec, release: Number, *, as_json: Json = False) -> None:
-    """Keep a release until it is unpinned."""
+def pin(
+    spec: Spec,
+    release: Number,
+    service: Service = None,
+    owner: Annotated[
+        str | None,
+        typer.Option(help="Person or team responsible for the service; your login by default.", show_default=False),
+    ] = None,
+    until: Day = None,
+    channel: Channel = None,
+    *,
+    as_json: Json = False,
+) -> None:
+    """Keep a release until it is unpinned; let a service read it."""
     from pbg_tasks.tasks.release.releases import pin as task
 
-    show_result(task(spec, release), as_json=as_json)
+    owner = owner or (getpass.getuser() if service is not None else None)
+    day = until.date() if until is not None else None
+    show_result(task(spec, release, service=service, owner=owner, until=day, channel=channel), as_json=as_json)
 
 
 @app.command()
-def unpin(spec: Spec, release: Number, *, as_json: Json = False) -> None:
-    """Remove the pin of a release, so that retention applies to it."""
+def unpin(
+    spec: Spec,
+    release: Annotated[int | None, typer.Argument(min=1, help="Number of the release.", show_default=False)] = None,
+    service: Service = None,
+    channel: Channel = None,
+    *,
+    as_json: Json = False,
+) -> None:
+    """Remove the pin of a release, or of a service."""
     from pbg_tasks.tasks.release.releases import unpin as task
 
-    show_result(task(spec, release), as_json=as_json)
+    show_result(task(spec, release, service=service, channel=channel), as_json=as_json)
 
 
 @app.command()
@@ -149,7 +240,8 @@ def drill(
 def gc(
     store: Annotated[str, typer.Argument(help="Root of the graph's store.", show_default=False)],
     channel: Annotated[
-        str | None, typer.Option(help="Only releases and runs of this channel go.", show_default=False)
+        list[str] | None,
+        typer.Option(help="Only releases and runs of this channel go; may be repeated.", show_default=False),
     ] = None,
     keep_releases: Annotated[
         int | None,

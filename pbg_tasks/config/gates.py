@@ -114,3 +114,23 @@ class Gates(Growing):
     data: DataGates = DataGates()
     on_failure: Literal["fail", "ask"] = Field(default="fail", exclude=True)
     ask_hours: Annotated[float, Field(gt=0)] = Field(default=24.0, exclude=True)
+
+    def check_asking(self, grace_hours: float | None, *, few_tasks: bool) -> None:
+        """Refuse to ask where no answer could be waited for.
+
+        Args:
+            grace_hours: of the collections of the graph; None where there are none.
+            few_tasks: whether one Airflow task does the work of several.
+
+        Raises:
+            ValueError: the night could be removed meanwhile, or the gates have no tasks of their own.
+        """
+        if self.on_failure != "ask":
+            return
+        if grace_hours is not None and self.ask_hours >= grace_hours:
+            raise ValueError(
+                f"gates.ask_hours is {self.ask_hours:g} and nights.collect.grace_hours {grace_hours:g}: a night that "
+                "waits for an answer could be removed meanwhile; ask for less time than the grace"
+            )
+        if few_tasks:
+            raise ValueError("gates.on_failure is ask, for which each gate needs a task; leave airflow.few_tasks out")

@@ -15,6 +15,7 @@ from pbg_tasks.config.gates import EVERY_OTHER, Gates
 from pbg_tasks.config.launch import Launch
 from pbg_tasks.config.names import Name
 from pbg_tasks.config.nights import Nights, snapshot_folder
+from pbg_tasks.config.promote import Promote
 from pbg_tasks.config.registry import SOURCES
 from pbg_tasks.config.relations import relation_labels
 from pbg_tasks.config.schema import ModelConfig, NonNegativeFloat, NonNegativeInt, PositiveInt, named
@@ -252,7 +253,7 @@ class GraphSpec(Frozen):
     Attributes:
         graph: its name, part of the DAG id.
         store: root of everything written for this graph, ``s3://bucket/prefix`` or a directory.
-        channel: the pointer readers follow.
+        channel: to which nights publish; the pointer that readers follow, unless ``promote`` names another.
         model: PBG's config without its paths.
         exports: files for other tools and tables of vector stores, written after each release.
         nights: order and beginning of nights. Left out of every dump, as ``launch``.
@@ -261,6 +262,8 @@ class GraphSpec(Frozen):
         limits: limits of a night's forecast. Left out of every dump, as ``launch``.
         airflow: settings of Airflow's tasks. Left out of every dump, as ``launch``.
         tune: search of hyper-parameters; null: none. Left out of every dump, as ``launch``.
+        promote: rules by which another channel, which readers follow then, takes over releases; null: readers follow
+            ``channel``. Left out of every dump, as ``launch``.
     """
 
     graph: Name
@@ -282,6 +285,12 @@ class GraphSpec(Frozen):
     limits: Limits = Field(default=Limits(), exclude=True)
     airflow: AirflowSettings = Field(default=AirflowSettings(), exclude=True)
     tune: Tune | None = Field(default=None, exclude=True)
+    promote: Promote | None = Field(default=None, exclude=True)
+
+    @property
+    def read_channel(self) -> str:
+        """Name of the channel that readers follow."""
+        return self.channel if self.promote is None else self.promote.to
 
     @property
     def held_out_share(self) -> float:
@@ -342,19 +351,15 @@ class GraphSpec(Frozen):
         return self
 
     @model_validator(mode="after")
-    def _kept_while_asked(self) -> Self:
-        gates, collect = self.gates, self.nights.collect
-        if gates.on_failure == "ask" and collect is not None and gates.ask_hours >= collect.grace_hours:
-            raise ValueError(
-                f"gates.ask_hours is {gates.ask_hours:g} and nights.collect.grace_hours {collect.grace_hours:g}: a "
-                "night that waits for an answer could be removed meanwhile; ask for less time than the grace"
-            )
+    def _asked(self) -> Self:
+        collect = self.nights.collect
+        self.gates.check_asking(None if collect is None else collect.grace_hours, few_tasks=self.airflow.few_tasks)
         return self
 
     @model_validator(mode="after")
-    def _asked(self) -> Self:
-        if self.airflow.few_tasks and self.gates.on_failure == "ask":
-            raise ValueError("gates.on_failure is ask, for which each gate needs a task; leave airflow.few_tasks out")
+    def _promotable(self) -> Self:
+        if self.promote is not None:
+            self.promote.check(self.channel, self.nights.walk)
         return self
 
     @model_validator(mode="after")

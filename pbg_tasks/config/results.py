@@ -660,6 +660,19 @@ class PublishAnswer(PublishFindings):
     announced: Flag = False
 
 
+class PromoteAnswer(Stored):
+    """Answer of ``pbg promote``; ``announced``: its event is out."""
+
+    channel: str
+    promoted: Flag
+    reason: str = ""
+    run: str | None = None
+    release: Count | None = None
+    snapshot: str | None = None
+    directory: str | None = None
+    announced: Flag = False
+
+
 class ExportFindings(Stored):
     """Figures of an export."""
 

@@ -8,7 +8,8 @@ removes them meanwhile.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from contextlib import suppress
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from pbg_tasks.checkpoint import open_preserved
@@ -16,13 +17,14 @@ from pbg_tasks.checkpoint.manifest import decode, encode, encode_unique, sha256
 from pbg_tasks.config.nights import snapshot_order
 from pbg_tasks.errors import ConfigError, ConflictError, FormatError, InputError, NotFoundError
 from pbg_tasks.publish.gc_holds import hold, run_with
-from pbg_tasks.publish.release import Current, Release, newest_before, served_before
+from pbg_tasks.publish.release import Current, Pointer, Release, newest_before, served_before
 from pbg_tasks.storage.parallel import in_parallel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-    from pbg_tasks.storage import ObjectInfo, Store
+    from pbg_tasks.publish.release import Canary
+    from pbg_tasks.storage import Store
 
 
 _AT_ONCE = 8
@@ -30,34 +32,6 @@ _AT_ONCE = 8
 _RELEASE = re.compile(r"([0-9]{8,18})\.json")
 _HIGHEST = "highest"
 """Metadata of a pointer that an earlier version wrote; it is a field of the document now."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pointer:
-    """Pointer of a channel as it was read, for a swap.
-
-    Attributes:
-        info: of the object; None where the channel has pointed to no release yet.
-        release: that it names.
-        rolled_back: whether it was a roll-back that moved it there.
-        highest: the highest number it has ever had; None where an early version wrote it, which did not record that, or
-            recorded it in metadata that a copy of the store left behind.
-    """
-
-    info: ObjectInfo | None
-    release: Release | None
-    rolled_back: bool = False
-    highest: int | None = None
-
-    def may_have_left(self, release: Release) -> bool:
-        """Return whether the pointer may have been rolled back from a release.
-
-        A release that was recorded, but to which the pointer never moved, was not left. The document of a release is
-        written before the pointer moves, so that its existence proves nothing. Numbers only grow, so a release with a
-        number above all that the pointer has had was never served; no clock is needed. Where the highest number is
-        unknown, every release counts as served: a release that a user left on purpose must not come back by itself.
-        """
-        return self.rolled_back and (self.highest is None or release.seq <= self.highest)
 
 
 def channel_names(store: Store) -> list[str]:
@@ -94,7 +68,15 @@ class Channel:
             if not told.isdecimal():
                 raise FormatError(f"{self.store.url}/{self._pointer}: metadata {_HIGHEST!r} is {told!r}, not a number")
             highest = int(told)
-        return Pointer(blob.info, release, rolled_back=current.moved_by == "rollback", highest=highest)
+        return Pointer(
+            blob.info,
+            release,
+            rolled_back=current.moved_by == "rollback",
+            highest=highest,
+            by=current.by,
+            at=current.at,
+            canary=current.canary,
+        )
 
     def release(self, seq: int, *, expected_sha256: str | None = None) -> Release:
         """Read one release.
@@ -113,6 +95,13 @@ class Channel:
         if expected_sha256 is not None and sha256(data) != expected_sha256:
             raise FormatError(f"{self.store.url}/{key}: changed after it was published")
         return decode(Release, data, source=f"{self.store.url}/{key}")
+
+    def stored_sha256(self, seq: int) -> str:
+        """Return the hash of a release's document as it is stored.
+
+        This version need not encode a document of another version alike.
+        """
+        return sha256(self.store.get(self.release_key(seq)).data)
 
     def check_graph(self, graph: str) -> None:
         """Refuse a graph that would continue another graph's vectors.
@@ -181,7 +170,13 @@ class Channel:
         return self.release(seq)
 
     def publish(
-        self, candidate: dict[str, Any], *, planned_on: int | None, independent: bool = False
+        self,
+        candidate: dict[str, Any],
+        *,
+        planned_on: int | None,
+        independent: bool = False,
+        by: str | None = None,
+        check: Callable[[Pointer], None] | None = None,
     ) -> tuple[Release, bool]:
         """Record a release and point the channel to it.
 
@@ -191,6 +186,8 @@ class Channel:
             candidate: the fields of the release but ``seq``, ``channel`` and ``previous``.
             planned_on: number of the release the run started from.
             independent: whether the run started from none, so that the channel's pointer does not matter.
+            by: the person, or the rule, that publishes; None: a night.
+            check: refuses the release beside the one that the channel serves, each time before the pointer is swapped.
 
         Returns:
             The release, and whether the channel points to it. A channel never goes back to an older snapshot, and never
@@ -212,11 +209,13 @@ class Channel:
                 recorded = self._recorded(candidate["run"])
                 if recorded is not None and pointer.may_have_left(recorded):
                     return recorded, False
+            if check is not None:
+                check(pointer)
             moves = there is None or snapshot_order(there.snapshot) <= snapshot_order(candidate["snapshot"])
             if moves and not independent:
                 self._check_plan(there, candidate["snapshot"], planned_on)
             release = self._record(candidate, previous=there.seq if there else None)
-            if not moves or self._point(pointer, release, moved_by="publish"):
+            if not moves or self._point(pointer, release, moved_by="publish", by=by):
                 return release, moves
             # The channel was moved meanwhile, perhaps to this very run, which two tasks may publish at once.
 
@@ -255,22 +254,64 @@ class Channel:
         """Return the release of a run, if there is one."""
         return next((release for release in self.releases(newest_first=True) if release.run == run), None)
 
-    def _point(self, pointer: Pointer, release: Release, *, moved_by: Literal["publish", "rollback"]) -> bool:
-        """Swap the pointer; return False when it has changed meanwhile."""
+    def _point(
+        self,
+        pointer: Pointer,
+        release: Release,
+        *,
+        moved_by: Literal["publish", "rollback"],
+        by: str | None,
+        at: datetime | None = None,
+        canary: Canary | None = None,
+    ) -> bool:
+        """Swap the pointer; return False when it has changed meanwhile.
+
+        Without a new canary an earlier one ends: all readers follow the pointer.
+        """
         if pointer.release is not None:
             _hold(self.store, pointer.release)  # its readers have the grace to finish
+        with suppress(InputError, FormatError):  # a canary that is damaged must not keep the channel where it is
+            if (canary_release := self.canary_release(pointer)) is not None:
+                _hold(self.store, canary_release)
         current = Current(
             seq=release.seq,
-            # The hash is of the bytes as stored: this version need not encode a document of another version alike.
-            release_sha256=sha256(self.store.get(self.release_key(release.seq)).data),
+            release_sha256=self.stored_sha256(release.seq),
             moved_by=moved_by,
             highest=max(release.seq, self._highest(pointer)),
+            by=by,
+            at=at or (None if by is None else datetime.now(UTC)),
+            canary=canary,
         )
         try:
             self.store.swap(self._pointer, encode_unique(current), expected=pointer.info)
         except ConflictError:
             return False
         return True
+
+    def set_canary(self, pointer: Pointer, canary: Canary | None) -> bool:
+        """Give the pointer another canary, or none.
+
+        Return False when it has changed meanwhile.
+
+        Args:
+            pointer: of the channel, which has a release.
+            canary: whose release is held; None: all readers follow the pointer.
+        """
+        if pointer.release is None:
+            raise RuntimeError("a canary of a channel without a release: a bug")
+        moved_by: Literal["publish", "rollback"] = "rollback" if pointer.rolled_back else "publish"
+        return self._point(pointer, pointer.release, moved_by=moved_by, by=pointer.by, at=pointer.at, canary=canary)
+
+    def canary_release(self, pointer: Pointer) -> Release | None:
+        """Read the release of a pointer's canary; None without one.
+
+        Raises:
+            InputError: it is there no more.
+            FormatError: it changed after the share was set.
+        """
+        if (canary := pointer.canary) is None:
+            return None
+        return Channel(self.store, canary.channel).release(canary.seq, expected_sha256=canary.release_sha256)
 
     def _highest(self, pointer: Pointer) -> int:
         """Return the highest number a pointer may have had.
@@ -281,14 +322,19 @@ class Channel:
             return 0
         return pointer.highest if pointer.highest is not None else max(self.numbers(), default=0)
 
-    def _moved(self) -> ConflictError:
+    def moved(self) -> ConflictError:
+        """Return the error of a swap that another process won."""
         return ConflictError(f"channel {self.name!r} of {self.store.url} was moved by someone else meanwhile")
 
-    def rollback(self, to: int | None = None) -> tuple[Release, Release]:
+    def rollback(self, to: int | None = None, *, by: str | None = None) -> tuple[Release, Release]:
         """Point back to an earlier release.
 
         It is number ``to``, or the one that was served before. Where none was served before, as when the newest night
-        came first, it is the one of the newest snapshot before.
+        came first, it is the one of the newest snapshot before. A canary of the channel ends.
+
+        Args:
+            to: number of the release.
+            by: name of the person; None: not known.
 
         Returns:
             The release the channel pointed to, and the one it points to now.
@@ -311,8 +357,8 @@ class Channel:
         _hold(self.store, self.release(target))
         release = self.release(target)  # read again, because it may have been removed before it was held
         open_preserved(self.store, release.directory, expected_sha256=release.manifest_sha256)
-        if not self._point(pointer, release, moved_by="rollback"):
-            raise self._moved()
+        if not self._point(pointer, release, moved_by="rollback", by=by):
+            raise self.moved()
         return there, release
 
 

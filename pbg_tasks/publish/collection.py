@@ -26,7 +26,7 @@ from pbg_tasks.storage.base import DirectoryStore
 from pbg_tasks.storage.parallel import in_parallel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from pbg_tasks.publish.gc_holds import Decision
     from pbg_tasks.publish.looks import Ages
@@ -78,7 +78,7 @@ def collect(
     retention: Retention,
     *,
     grace: float,
-    channel: str | None = None,
+    channel: str | Collection[str] | None = None,
     dry_run: bool = False,
     trust_clock: bool = False,
 ) -> Collected:
@@ -88,7 +88,7 @@ def collect(
         store: the graph's.
         retention: rules for the releases that stay.
         grace: seconds for which whatever was written or held stays.
-        channel: the only one whose releases and runs go; None: every channel's.
+        channel: the only one, or ones, whose releases and runs go; None: every channel's.
         dry_run: only report what would go.
         trust_clock: count ages by dates, also in a directory.
 
@@ -102,8 +102,9 @@ def collect(
     ages = Looks.of(store, grace) if no_clock else dates
     runs = stored_runs(store)
     surplus = silence(now, _dates(store, runs), grace) if no_clock and retention.days else 0.0
-    staying = staying_releases(store, runs, retention, channel=channel, now=now - surplus)
-    needed = {run for run, _ in staying} | (of_another_channel(store, runs, channel) if channel is not None else set())
+    only = {channel} if isinstance(channel, str) else channel
+    staying = staying_releases(store, runs, retention, only=only, now=now - surplus)
+    needed = {run for run, _ in staying} | (of_another_channel(store, runs, only) if only is not None else set())
     reached = needed | at_work(store, runs, ages)
     unwatched = sorted(reached - needed - at_work(store, runs, dates)) if no_clock else []
     collected = Collected(kept=len(staying), unwatched=unwatched, silence=surplus, stored=len(runs))

@@ -12,8 +12,8 @@ from pbg_tasks.storage.parallel import in_parallel
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pbg_tasks.publish.channel import Channel, Pointer
-    from pbg_tasks.publish.release import Release
+    from pbg_tasks.publish.channel import Channel
+    from pbg_tasks.publish.release import Pointer, Release
 
 _AT_ONCE = 16
 
@@ -38,18 +38,25 @@ def descent(channel: Channel, releases: Sequence[Release], pointer: Pointer) -> 
         releases: all of the channel.
         pointer: of the channel.
     """
-    found = in_parallel(lambda release: _continued(channel, release), releases, _AT_ONCE)
+    numbers = {release.run: release.seq for release in releases}
+    found = in_parallel(lambda release: _continued(channel, release, numbers), releases, _AT_ONCE)
     continues = dict(zip((release.seq for release in releases), found, strict=True))
     reasons = _reasons(releases, pointer, continues)
     return {number: _way(number, continues, reasons) for number in continues}
 
 
-def _continued(channel: Channel, release: Release) -> int | None:
-    """Read the number of the release that a run continued, or None."""
+def _continued(channel: Channel, release: Release, numbers: Mapping[str, int]) -> int | None:
+    """Read the number of the release that a run continued, or None.
+
+    The spec of a run has the number in the channel of its nights. For a release that was promoted from there, the
+    number is that of the same run here, if it was promoted, too.
+    """
     key = f"runs/{release.run}/{RunLayout.spec}"
     try:
         previous = json.loads(channel.store.get(key).data)["previous"]
-        return None if previous is None else int(previous["seq"])
+        if previous is None:
+            return None
+        return int(previous["seq"]) if release.promoted is None else numbers.get(previous["run"])
     except NotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as error:

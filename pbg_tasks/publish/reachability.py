@@ -11,9 +11,10 @@ from pbg_tasks.errors import ConfigError, FormatError, NotFoundError
 from pbg_tasks.publish.channel import Channel, channels
 from pbg_tasks.publish.gc_holds import TOMBSTONES, hold_key, run_with, tombstone_key
 from pbg_tasks.publish.retention import Retention, kept, pins
+from pbg_tasks.publish.service_pins import service_pins
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from pbg_tasks.publish.looks import Ages
     from pbg_tasks.publish.release import Release
@@ -86,7 +87,7 @@ def stored_runs(store: Store) -> dict[str, StoredRun]:
 
 
 def staying_releases(
-    store: Store, runs: Mapping[str, StoredRun], retention: Retention, *, channel: str | None, now: float
+    store: Store, runs: Mapping[str, StoredRun], retention: Retention, *, only: Collection[str] | None, now: float
 ) -> list[tuple[str, Release]]:
     """Return the releases that stay, with the run each is made of.
 
@@ -94,35 +95,45 @@ def staying_releases(
         store: the graph's.
         runs: of the store.
         retention: rules for the releases that stay.
-        channel: the only one to which they apply, with its canary; all releases of the others stay. None: they apply to
-            every channel.
+        only: channels to which they apply, with those of their drills; all releases of the others stay. None: they
+            apply to every channel.
         now: seconds by the store's clock.
     """
     by_channel: dict[str, dict[int, tuple[str, Release]]] = {}
     for run in runs.values():
         for owner, release in run.releases:
             by_channel.setdefault(owner.name, {})[release.seq] = (run.run, release)
+    pointers = {name: Channel(store, name).current() for name in {*channels(store), *by_channel}}
+    shared = {(each.canary.channel, each.canary.seq) for each in pointers.values() if each.canary is not None}
     return [
         releases[seq]
         for name, releases in by_channel.items()
         for seq in _kept(
             Channel(store, name),
             [releases[seq][1] for seq in sorted(releases)],
-            retention if channel in {None, name, name.removesuffix(CANARY)} else _EVERYTHING,
+            pointers[name].release,
+            {seq for other, seq in shared if other == name},
+            retention if only is None or {name, name.removesuffix(CANARY)} & {*only} else _EVERYTHING,
             now,
         )
     ]
 
 
-def _kept(channel: Channel, releases: list[Release], retention: Retention, now: float) -> set[int]:
-    current = channel.current().release
+def _kept(
+    channel: Channel,
+    releases: list[Release],
+    current: Release | None,
+    shared: set[int],
+    retention: Retention,
+    now: float,
+) -> set[int]:
     listed = channel.store.list(f"channels/{channel.name}/releases/")
     written = {info.key: now if info.modified is None else info.modified for info in listed}
     return kept(
         releases,
         {release.seq: written.get(channel.release_key(release.seq), now) for release in releases},
         current=current.seq if current else None,
-        pinned=pins(channel),
+        pinned=pins(channel) | {pin.seq for pin in service_pins(channel)} | shared,
         retention=retention,
         now=now,
     )
@@ -138,10 +149,10 @@ def at_work(store: Store, runs: Mapping[str, StoredRun], ages: Ages) -> set[str]
     return used | {run_with(each.get("directory", ""), each["run"]) for each in continued if "run" in each}
 
 
-def of_another_channel(store: Store, runs: Mapping[str, StoredRun], channel: str) -> set[str]:
-    """Return the unreleased runs that were not planned for ``channel``."""
+def of_another_channel(store: Store, runs: Mapping[str, StoredRun], only: Collection[str]) -> set[str]:
+    """Return the unreleased runs that were planned for other channels."""
     unreleased = (run.run for run in runs.values() if not run.releases)
-    return {run for run in unreleased if (_spec(store, run).get("graph") or {}).get("channel") != channel}
+    return {run for run in unreleased if (_spec(store, run).get("graph") or {}).get("channel") not in only}
 
 
 def _spec(store: Store, run: str) -> dict[str, Any]:

@@ -5,20 +5,64 @@ One pointer, which readers follow, moves by compare-and-swap.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from pbg_tasks.checkpoint.manifest import Sha256, Stamped
-from pbg_tasks.config.base import Frozen
+from pbg_tasks.config.base import Frozen, Growing
 from pbg_tasks.config.nights import snapshot_order
 from pbg_tasks.config.results import ReleaseFacts, ReleaseMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from pbg_tasks.storage import ObjectInfo
 
-class Release(Frozen):
+
+Person = Annotated[str, Field(min_length=1, max_length=200)]
+Share = Annotated[float, Field(gt=0, lt=1)]
+
+
+class Promoted(Frozen):
+    """Origin of a release that a channel took over from another one.
+
+    Attributes:
+        channel: that had it first.
+        seq: its number there.
+        by: the person, or the rule, that promoted it.
+        at: time of that, UTC.
+    """
+
+    channel: str
+    seq: Annotated[int, Field(ge=1)]
+    by: Person
+    at: datetime
+
+
+class Canary(Frozen):
+    """Release of another channel that a share of a channel's keys reads.
+
+    Attributes:
+        channel: of the release.
+        seq: its number there.
+        release_sha256: hash of the release's document.
+        share: of the keys.
+        by: the person, or the rule, that set it.
+        at: time of that, UTC.
+    """
+
+    channel: str
+    seq: Annotated[int, Field(ge=1)]
+    release_sha256: Sha256
+    share: Share
+    by: Person
+    at: datetime
+
+
+class Release(Growing):
     """One release: a plain PBG checkpoint directory with names and facts.
 
     Attributes:
@@ -33,7 +77,10 @@ class Release(Frozen):
         previous: the release the channel pointed to when this one was published.
         metrics: of the evaluation, as ``evaluate`` wrote them.
         data: edges and entities of the snapshot, and the numbers of edges of the snapshots before it.
+        promoted: its origin; None where a night published it here.
     """
+
+    later_keys: ClassVar[tuple[str, ...]] = ("promoted",)
 
     format: Literal[1] = 1
     graph: str
@@ -49,23 +96,69 @@ class Release(Frozen):
     previous: int | None = None
     metrics: ReleaseMetrics = Field(default_factory=dict)
     data: ReleaseFacts = Field(default_factory=dict)
+    promoted: Promoted | None = None
 
 
-class Current(Stamped):
+class Current(Growing, Stamped):
     """Pointer of a channel.
+
+    A canary is a key of the pointer, so that whatever changes the readers of a channel is one swap. Versions before the
+    key ignore it, and drop it when they move the channel: then all readers follow the pointer.
 
     Attributes:
         seq: of the release.
         release_sha256: hash of the release's document.
         moved_by: reason of its last move.
         highest: number that the channel has ever pointed to; None where an earlier version wrote the document.
+        by: the person, or the rule, that moved it last; None: a night.
+        at: time of that, UTC.
+        canary: release that a share of the keys reads instead; None: all readers read ``seq``.
     """
+
+    later_keys: ClassVar[tuple[str, ...]] = ("by", "at", "canary")
 
     format: Literal[1] = 1
     seq: int
     release_sha256: Sha256
     moved_by: Literal["publish", "rollback"]
     highest: Annotated[int, Field(ge=1)] | None = None
+    by: Person | None = None
+    at: datetime | None = None
+    canary: Canary | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """Pointer of a channel as it was read, for a swap.
+
+    Attributes:
+        info: of the object; None where the channel has pointed to no release yet.
+        release: that it names.
+        rolled_back: whether it was a roll-back that moved it there.
+        highest: the highest number it has ever had; None where an early version wrote it, which did not record that, or
+            recorded it in metadata that a copy of the store left behind.
+        by: the person, or the rule, that moved it last; None: a night.
+        at: time of that.
+        canary: release of another channel that a share of the keys reads; None: there is none.
+    """
+
+    info: ObjectInfo | None
+    release: Release | None
+    rolled_back: bool = False
+    highest: int | None = None
+    by: str | None = None
+    at: datetime | None = None
+    canary: Canary | None = None
+
+    def may_have_left(self, release: Release) -> bool:
+        """Return whether the pointer may have been rolled back from a release.
+
+        A release that was recorded, but to which the pointer never moved, was not left. The document of a release is
+        written before the pointer moves, so that its existence proves nothing. Numbers only grow, so a release with a
+        number above all that the pointer has had was never served; no clock is needed. Where the highest number is
+        unknown, every release counts as served: a release that a user left on purpose must not come back by itself.
+        """
+        return self.rolled_back and (self.highest is None or release.seq <= self.highest)
 
 
 def newest_before(releases: Iterable[Release], snapshot: str) -> Release | None:

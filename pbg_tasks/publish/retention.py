@@ -53,7 +53,7 @@ def kept(
         releases: all of the channel, oldest number first.
         published: times of publication, in seconds, by number.
         current: number to which the channel points.
-        pinned: numbers that stay for ever.
+        pinned: numbers that stay for ever: pinned ones, and those that a share of another channel's keys reads.
         retention: further rules.
         now: seconds on the same clock.
     """

@@ -27,14 +27,14 @@ def announced(url: str, task: str) -> Announced:
 
     Args:
         url: of the run.
-        task: ``publish``, or ``export-`` and the name of an export.
+        task: ``publish``, ``promote``, or ``export-`` and the name of an export.
 
     Raises:
         ConfigError: the run has no such task.
         ConflictError: the run is being removed.
     """
     run = RunContext.open(url)
-    tasks = ["publish", *(export.task for export in run.spec.graph.exports)]
+    tasks = ["publish", "promote", *(export.task for export in run.spec.graph.exports)]
     if task not in tasks:
         raise ConfigError(f"{run.url}: announces no {task!r}, only {', '.join(tasks)}")
     hold(run.store, run.run_id)

@@ -15,6 +15,7 @@ from pbg_tasks.checkpoint.contents import checkpoint_names
 from pbg_tasks.checkpoint.plain import open_directory
 from pbg_tasks.checkpoint.reader import VERSION_MIRROR, read_mirror
 from pbg_tasks.config import RunLayout
+from pbg_tasks.config.contract import Contract
 from pbg_tasks.errors import ConfigError, FormatError, InputError, NotFoundError
 from pbg_tasks.formats.directory import read_config
 from pbg_tasks.formats.embeddings import embeddings_file_name
@@ -32,7 +33,10 @@ from pbg_tasks.formats.files import parse_natural
 from pbg_tasks.formats.guard import open_foreign
 from pbg_tasks.formats.metadata import CONFIG as CONFIG_ATTRIBUTE
 from pbg_tasks.formats.model import ModelState, model_file_name, read_model
+from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel, channel_names
+from pbg_tasks.publish.promotion import release_for
+from pbg_tasks.publish.service_pins import pin_of
 from pbg_tasks.storage import open_store
 from pbg_tasks.storage.parallel import in_parallel
 from pbg_tasks.storage.staging import named
@@ -69,6 +73,7 @@ class Source:
         entities: holds names.
         channel: by which it was found; None without one.
         release: its number in the channel; None without one.
+        space: id of the space that the vectors are in; None: unknown.
     """
 
     version: int
@@ -77,6 +82,12 @@ class Source:
     entities: Directory
     channel: str | None = None
     release: int | None = None
+    space: str | None = None
+
+    @property
+    def contract(self) -> Contract:
+        """Contract of the model, by which readers check that it fits."""
+        return Contract.of(self.config, self.space)
 
     def model(self, scratch: Path, relation_count: int) -> ModelState:
         """Return the shared parameters; of a file without any, the untrained ones.
@@ -225,6 +236,8 @@ def locate(
     *,
     channel: str | None = None,
     release: int | None = None,
+    service: str | None = None,
+    key: str | None = None,
     entity_path: str | Path | None = None,
 ) -> Source:
     """Find the newest version at a URL.
@@ -235,13 +248,15 @@ def locate(
         scratch: local directory for downloads.
         channel: of the store, whose current release is opened; needed where the store has several.
         release: number of the release that is opened instead.
+        service: whose pin names the release; without a pin it reads what the channel serves.
+        key: of the reader, by which it reads the channel's release or the one of a share of the keys.
         entity_path: directory of the names, if it is another than the config's.
 
     Raises:
         NotFoundError: there is no checkpoint.
         InputError: the channel has no release, or none of that number.
-        ConfigError: the directory of the names is unknown, the store has several channels, or a release has a number
-            and no channel.
+        ConfigError: the directory of the names is unknown, the store has several channels, or a release is named twice
+            or outside a channel.
         FormatError: a manifest or config is damaged.
     """
     names = None if entity_path is None else Directory.imported(open_store(entity_path))
@@ -251,12 +266,17 @@ def locate(
         if "/runs/" in text and "/" not in text.rpartition("/runs/")[2]:
             return _of_run(RunContext.open(text), names, scratch)
         channel = _only_channel(place)
+    if release is not None and (service is not None or key is not None):
+        raise ConfigError(f"{url}: release {release} is named, so no pin or share chooses one; leave the others out")
     if channel is not None:
-        found = _released(Channel(place, channel), release)
+        found = _released(Channel(place, channel), release, service, key)
         files = open_preserved(place, found.directory, expected_sha256=found.manifest_sha256)
-        return replace(_preserved(files, names, scratch), channel=channel, release=found.seq)
+        source = _preserved(files, names, scratch)
+        return replace(source, channel=found.channel, release=found.seq, space=source.space or found.run)
     if release is not None:
         raise ConfigError(f"{url}: release {release} of which channel? name it")
+    if service is not None or key is not None:
+        raise ConfigError(f"{url}: is no graph's store with channels, so it has no pins and no shares of readers")
     return _plain(place, names, scratch)
 
 
@@ -299,9 +319,20 @@ def _directory(files: CheckpointFiles, store: Store) -> Directory:
     return Directory.of(files) if isinstance(files, VerifiedFiles) else Directory(store, "")
 
 
-def _released(channel: Channel, number: int | None) -> Release:
-    """Return a channel's current release, or the one of a number."""
-    release = channel.current().release if number is None else channel.release(number)
+def _released(channel: Channel, number: int | None, service: str | None, key: str | None) -> Release:
+    """Return the release of a number, a service's pin, or the channel.
+
+    A pin whose last day is over counts, with a warning: its owner decides what the service reads next.
+    """
+    pinned = None if service is None else pin_of(channel, service)
+    if pinned is not None:
+        if pinned.is_expired():
+            say(
+                f"warning: the pin of service {service!r} on release {pinned.seq} of channel {channel.name!r} ended on "
+                f"{pinned.until}; {pinned.owner} should pin it anew or unpin it"
+            )
+        number = pinned.seq
+    release = release_for(channel, key) if number is None else channel.release(number)
     if release is None:
         raise InputError(f"channel {channel.name!r} of {channel.store.url} has no release yet")
     return release
@@ -310,7 +341,8 @@ def _released(channel: Channel, number: int | None) -> Release:
 def _of_run(run: RunContext, names: Directory | None, scratch: Path) -> Source:
     """Open a run's release; before there is one, its best commit."""
     if run.result("preserve") is not None:
-        return _preserved(open_preserved(run.store, run.key(RunLayout.release)), names, scratch)
+        source = _preserved(open_preserved(run.store, run.key(RunLayout.release)), names, scratch)
+        return replace(source, space=source.space or run.run_id)
     manifest, files = open_best(run.store, run.key(RunLayout.checkpoint))
     names = names or Directory.of(open_directory_of(run, RunLayout.entities))
     return Source(manifest.version, run.config, Directory.of(files), names)
@@ -319,7 +351,12 @@ def _of_run(run: RunContext, names: Directory | None, scratch: Path) -> Source:
 def _preserved(files: VerifiedFiles, names: Directory | None, scratch: Path) -> Source:
     directory = Directory.of(files)
     config = _config(directory, files.version, scratch)
-    return Source(files.version, config, directory, names or _names(directory, config))
+    return Source(files.version, config, directory, names or _names(directory, config), space=_space(files))
+
+
+def _space(files: CheckpointFiles) -> str | None:
+    contract = files.contract if isinstance(files, VerifiedFiles) else None
+    return None if contract is None else contract.space
 
 
 def _is_plain(store: Store) -> bool:
@@ -338,7 +375,7 @@ def _plain(store: Store, names: Directory | None, scratch: Path) -> Source:
     directory = _directory(files, store)
     if CONFIG in files.names:
         config = _config(directory, files.version, scratch)  # now verified
-    return Source(files.version, config, directory, names or _names(directory, config))
+    return Source(files.version, config, directory, names or _names(directory, config), space=_space(files))
 
 
 def _config(directory: Directory, version: int, scratch: Path) -> ConfigSchema:

@@ -9,12 +9,13 @@ import json
 
 from pbg_tasks.checkpoint import ObjectRecord, PreservedManifest
 from pbg_tasks.checkpoint.manifest import encode, sha256
+from pbg_tasks.config.contract import Contract
 
 HASH = "c" * 64
 FILES = ("embeddings_n_0.v1.h5", "model.v1.h5")
 
 
-def write_run(store, run, *, previous=None, channel="production"):
+def write_run(store, run, *, previous=None, channel="production", space=None):
     """Write a trained and preserved run; return the keys of its objects."""
     spec = {"graph": {"channel": channel}, "previous": previous and {"run": previous}}
     objects = {f"runs/{run}/spec.json": json.dumps(spec).encode(), f"runs/{run}/results/train.json": b"{}"}
@@ -23,7 +24,8 @@ def write_run(store, run, *, previous=None, channel="production"):
         data = f"{run} {name}".encode()
         objects |= {f"runs/{run}/checkpoint/{name}": data, f"runs/{run}/release/{name}": data}
         records[name] = ObjectRecord(sha256=sha256(data), size=len(data))
-    manifest = PreservedManifest(spec=HASH, version=1, epochs=1, objects=records)
+    contract = Contract(space=space) if space is not None else None
+    manifest = PreservedManifest(spec=HASH, version=1, epochs=1, objects=records, contract=contract)
     objects[f"runs/{run}/release/manifest.json"] = encode(manifest)
     for key, data in objects.items():
         store.put_new(key, data)

@@ -8,10 +8,12 @@ from __future__ import annotations
 from pbg_tasks.checkpoint import open_best
 from pbg_tasks.checkpoint import preserve as keep
 from pbg_tasks.config import RunLayout
+from pbg_tasks.config.contract import Contract
 from pbg_tasks.config.results import PartitionResult, PreserveFindings, PreserveResult, Result, TrainResult, Vectors
 from pbg_tasks.errors import ConfigError
 from pbg_tasks.formats.directory import config_bytes
 from pbg_tasks.formats.names import EDGE_HASHES, RETURNED
+from pbg_tasks.publish.compatibility import space_of
 from pbg_tasks.tasks.context import RunContext, perform
 from pbg_tasks.tasks.files import open_directory
 
@@ -47,6 +49,7 @@ def _preserve(run: RunContext) -> PreserveFindings:
         epochs=manifest.best_epoch or trained.epochs,
         copies=copies,
         documents={"config.json": config_bytes(here)},
+        contract=Contract.of(run.config, _space(run)),
     )
     return PreserveFindings(
         directory=run.key(RunLayout.release),
@@ -59,3 +62,12 @@ def _preserve(run: RunContext) -> PreserveFindings:
             for name, counts in run.need(PartitionResult).counts.items()
         },
     )
+
+
+def _space(run: RunContext) -> str:
+    """Return the space of the release that training continued.
+
+    A training from random vectors begins one.
+    """
+    previous = run.spec.previous
+    return space_of(run.store, previous) if previous is not None and previous.warm_start else run.run_id

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from pbg_tasks.checkpoint.preserve import preserve_files
 from pbg_tasks.config import RunLayout
 from pbg_tasks.config.base import digest
+from pbg_tasks.config.contract import Contract
 from pbg_tasks.config.run import id_layout, vector_space
 from pbg_tasks.formats.directory import config_bytes
 from pbg_tasks.formats.embeddings import embeddings_file_name, write_embeddings
@@ -141,15 +142,28 @@ class Stored:
     manifest: PreservedManifest
 
 
-def store_release(store: Store, moved: Moved, out: Path, *, snapshot: str, epochs: int) -> Stored:
+def store_release(
+    store: Store, moved: Moved, out: Path, *, snapshot: str, epochs: int, continues: str | None = None
+) -> Stored:
     """Upload the files below ``out``.
 
     The same files go to the same place, so a second try finds them there.
+
+    Args:
+        store: the graph's.
+        moved: figures of the files.
+        out: their local directory.
+        snapshot: key of the release.
+        epochs: number of finished epochs.
+        continues: id of the space that the vectors are in; None: the release begins one.
     """
     files = {path.name: path for path in sorted(out.iterdir())}
     run = f"{snapshot}-{digest({name: sha256_file(path) for name, path in files.items()})[:12]}"
     hold(store, run)
     directory = f"runs/{run}/{RunLayout.release}"
     space = digest({"space": vector_space(moved.config), "layout": id_layout(moved.config)})
-    manifest = preserve_files(store, files, directory, spec=space, version=moved.version, epochs=epochs)
+    contract = Contract.of(moved.config, continues or run)
+    manifest = preserve_files(
+        store, files, directory, spec=space, version=moved.version, epochs=epochs, contract=contract
+    )
     return Stored(run, directory, manifest)

@@ -11,19 +11,24 @@ from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 from pbg_tasks.checkpoint import open_preserved
 from pbg_tasks.config.loading import load_graph_spec
+from pbg_tasks.config.names import check_name
 from pbg_tasks.config.run import check_snapshot_key
-from pbg_tasks.errors import FormatError, StorageError
+from pbg_tasks.errors import ConfigError, FormatError, StorageError
 from pbg_tasks.progress import human_count, human_seconds, say
 from pbg_tasks.publish import Channel
+from pbg_tasks.publish.channel import channels
 from pbg_tasks.publish.collection import collect
 from pbg_tasks.publish.reachability import CANARY
 from pbg_tasks.publish.retention import Retention
 from pbg_tasks.publish.retention import pin as keep
 from pbg_tasks.publish.retention import unpin as let_go
+from pbg_tasks.publish.service_pins import ServicePin, pin_service, service_pins, unpin_service
 from pbg_tasks.publish.skips import skip_anew
 from pbg_tasks.storage import open_store
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import date
     from pathlib import Path
 
     from pbg_tasks.publish import Release
@@ -47,16 +52,20 @@ class RolledBack(TypedDict):
 
 
 class Unpinned(TypedDict):
-    """A release that retention decides about."""
+    """A release that retention decides about, or a service without a pin."""
 
     channel: str
-    release: int
+    release: int | None
+    service: NotRequired[str]
 
 
 class Pinned(Unpinned):
-    """A release that stays."""
+    """A release that stays, and perhaps the service that reads it."""
 
     run: str
+    owner: NotRequired[str]
+    at: NotRequired[str]
+    until: NotRequired[str | None]
 
 
 class Skipped(TypedDict):
@@ -91,52 +100,108 @@ class Drilled(TypedDict):
     seconds: NotRequired[dict[str, float]]
 
 
-def _channel(spec: Path) -> Channel:
+def _channel(spec: Path, name: str | None = None) -> Channel:
+    """Return a graph's channel; by default that of its readers."""
     graph = load_graph_spec(spec)
-    return Channel(open_store(graph.store), graph.channel)
+    if name is not None:
+        check_name(name, "channel")
+    return Channel(open_store(graph.store), name or graph.read_channel)
 
 
-def rollback(spec: Path, *, to: int | None = None) -> RolledBack:
+def rollback(spec: Path, *, to: int | None = None, channel: str | None = None, by: str | None = None) -> RolledBack:
     """Point a graph's channel back to an earlier release, by one swap.
 
-    Aliases of vector stores follow, where they still have the tables of that release.
+    A share of the keys that reads another release ends. Aliases of vector stores follow, where they still have the
+    tables of that release.
+
+    Args:
+        spec: the graph spec's file.
+        to: number of the release; the one before by default.
+        channel: its name; by default the one that readers follow.
+        by: name of the person.
 
     Raises:
         InputError: there is no such release.
         ConflictError: the channel was moved meanwhile, or the release is being removed.
         StorageError: the channel was moved, but a vector store failed.
     """
-    graph = load_graph_spec(spec)
-    channel = Channel(open_store(graph.store), graph.channel)
-    was, now = channel.rollback(to)
-    say(f"rollback: channel {channel.name} went from release {was.seq} to {now.seq}")
-    directory = f"{channel.store.url}/{now.directory}"
-    done: RolledBack = {"channel": channel.name, "was": was.seq, "release": now.seq, "directory": directory}
+    graph, moved = load_graph_spec(spec), _channel(spec, channel)
+    was, now = moved.rollback(to, by=by)
+    say(f"rollback: channel {moved.name} went from release {was.seq} to {now.seq}")
+    directory = f"{moved.store.url}/{now.directory}"
+    done: RolledBack = {"channel": moved.name, "was": was.seq, "release": now.seq, "directory": directory}
     if any(export.is_sink for export in graph.exports):
         from pbg_tasks.tasks.exchange.serving import follow_all
 
-        done["sinks"] = follow_all(graph, now)
+        done["sinks"] = follow_all(graph.model_copy(update={"channel": moved.name}), now)
     return done
 
 
-def pin(spec: Path, release: int) -> Pinned:
-    """Keep a release until it is unpinned.
+def pin(
+    spec: Path,
+    release: int,
+    *,
+    service: str | None = None,
+    owner: str | None = None,
+    until: date | None = None,
+    channel: str | None = None,
+) -> Pinned:
+    """Keep a release until it is unpinned; let a service read it.
+
+    Args:
+        spec: the graph spec's file.
+        release: number of the release.
+        service: that reads it; None: it is only kept.
+        owner: person or team that is responsible for the service.
+        until: last day on which the service needs it; None: not known.
+        channel: of the release; by default the one that readers follow.
 
     Raises:
         InputError: there is no such release.
-        ConflictError: it is being removed.
+        ConfigError: the service cannot have that name, or the day is over; or there is an owner or a day, but no
+            service.
+        ConflictError: it is being removed, or another process pinned the service meanwhile.
     """
-    channel = _channel(spec)
-    kept = keep(channel, release)
-    say(f"pin: release {release} of channel {channel.name} stays")
-    return {"channel": channel.name, "release": release, "run": kept.run}
+    kept_in = _channel(spec, channel)
+    if service is None:
+        if owner is not None or until is not None:
+            raise ConfigError("--owner and --until are of a service's pin: name the service with --for")
+        kept = keep(kept_in, release)
+        say(f"pin: release {release} of channel {kept_in.name} stays")
+        return {"channel": kept_in.name, "release": release, "run": kept.run}
+    if owner is None:
+        raise ConfigError(f"the pin of service {service!r} needs an owner: --owner NAME")
+    pinned = pin_service(kept_in, service, release, owner=owner, until=until)
+    say(f"pin: service {service} reads release {release} of channel {kept_in.name}")
+    return {
+        "channel": kept_in.name,
+        "release": release,
+        "run": pinned.run,
+        "service": service,
+        "owner": owner,
+        "at": pinned.at.isoformat(timespec="seconds"),
+        "until": None if until is None else until.isoformat(),
+    }
 
 
-def unpin(spec: Path, release: int) -> Unpinned:
-    """Let retention decide about a release again."""
-    channel = _channel(spec)
-    let_go(channel, release)
-    return {"channel": channel.name, "release": release}
+def unpin(
+    spec: Path, release: int | None = None, *, service: str | None = None, channel: str | None = None
+) -> Unpinned:
+    """Remove the pin of a release, or that of a service.
+
+    Raises:
+        ConfigError: neither or both are given.
+    """
+    kept_in = _channel(spec, channel)
+    if (release is None) == (service is None):
+        raise ConfigError("unpin takes the number of a release, or --for and the name of a service")
+    if service is not None:
+        unpin_service(kept_in, service)
+        say(f"unpin: service {service} reads what channel {kept_in.name} serves")
+        return {"channel": kept_in.name, "release": None, "service": service}
+    if release is not None:
+        let_go(kept_in, release)
+    return {"channel": kept_in.name, "release": release}
 
 
 def skip(spec: Path, snapshot: str, *, reason: str | None = None) -> Skipped:
@@ -148,7 +213,7 @@ def skip(spec: Path, snapshot: str, *, reason: str | None = None) -> Skipped:
         ConfigError: the key cannot be that of a snapshot.
     """
     check_snapshot_key(snapshot)
-    channel = _channel(spec)
+    channel = _channel(spec, load_graph_spec(spec).channel)
     skip_anew(channel, snapshot, reason)
     say(f"skip: the nights of channel {channel.name} go on without {snapshot}")
     return {"channel": channel.name, "skipped": snapshot}
@@ -157,7 +222,7 @@ def skip(spec: Path, snapshot: str, *, reason: str | None = None) -> Skipped:
 def gc(
     store: str,
     *,
-    channel: str | None = None,
+    channel: str | Sequence[str] | None = None,
     keep_releases: int | None = None,
     keep_days: float | None = None,
     grace_hours: float,
@@ -168,7 +233,7 @@ def gc(
 
     Args:
         store: its URL.
-        channel: the only one whose releases go.
+        channel: names of the only ones whose releases go; None or none: those of every channel.
         keep_releases: how many of the newest releases of a channel stay.
         keep_days: for how many days a release stays; what either of the two keeps stays.
         grace_hours: for how many hours after it was written or used an object stays in any case.
@@ -182,12 +247,12 @@ def gc(
     if keep_releases is None and keep_days is None:
         keep_releases = KEPT_RELEASES
     retention = Retention(keep_releases or 0, keep_days or 0.0)
-    place = open_store(store)
+    place, only = open_store(store), [channel] if isinstance(channel, str) else [*(channel or ())]
     found = collect(
         place,
         retention,
         grace=grace_hours * HOUR_SECONDS,
-        channel=channel,
+        channel=only or None,
         dry_run=dry_run,
         trust_clock=trust_clock,
     )
@@ -196,6 +261,13 @@ def gc(
             f"gc: {place.url} holds no run and no release: nothing was planned there yet, or it is not the `store` of "
             "a graph spec; check the URL"
         )
+    for name in only or channels(place):
+        for expired in filter(ServicePin.is_expired, service_pins(Channel(place, name))):
+            say(
+                f"warning: the pin of service {expired.service!r} on release {expired.seq} of channel {name} ended on "
+                f"{expired.until} and still keeps it; ask {expired.owner}, then `pbg unpin SPEC --for "
+                f"{expired.service}` or pin it anew"
+            )
     if found.unwatched:
         say(
             f"gc: left {len(found.unwatched)} runs that nothing needs: files in {place.url} are dated by the machines "

@@ -26,6 +26,7 @@ from pbg_tasks.prepare.difference import EDGE_HASHES
 from pbg_tasks.prepare.split import RETURNED
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
+from pbg_tasks.publish.compatibility import space_of
 from pbg_tasks.storage import open_store
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.files import Directory
@@ -137,7 +138,9 @@ def repartition(spec: Path, *, partitions: int | None = None, compact: bool = Fa
             if (left := follow(connection, hidden, ids, out)).partition:
                 (out / EXPIRED).write_bytes(left.to_bytes())
         epochs = read_preserved(store, release.directory).epochs
-        stored = store_release(store, moved, out, snapshot=release.snapshot, epochs=epochs)
+        stored = store_release(
+            store, moved, out, snapshot=release.snapshot, epochs=epochs, continues=space_of(store, release)
+        )
         _move_candidates(connection, store, release, stored, ids, out)
     return {**nothing, **_publish(channel, release, moved, stored)}
 

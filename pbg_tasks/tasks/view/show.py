@@ -13,13 +13,16 @@ from pbg_tasks.errors import InputError
 from pbg_tasks.forecast import compare
 from pbg_tasks.publish import Channel, channel_names
 from pbg_tasks.publish.descent import descent
+from pbg_tasks.publish.retention import pins
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.approval import decisions
 from pbg_tasks.tasks.context import RunContext
+from pbg_tasks.tasks.view.readers import readers_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from pbg_tasks.config import GraphSpec
     from pbg_tasks.config.results import (
         BothWays,
         DriftResult,
@@ -31,8 +34,10 @@ if TYPE_CHECKING:
         TypeDrift,
     )
     from pbg_tasks.forecast import Outcome
+    from pbg_tasks.publish.release import Pointer
     from pbg_tasks.report.documents import Stored
     from pbg_tasks.storage import Store
+    from pbg_tasks.tasks.view.readers import Readers
     from pbg_tasks.tasks.view.summary import (
         AgainstSummary,
         Changes,
@@ -214,13 +219,13 @@ def overview(url: str | Path) -> Overview:
     """
     if isinstance(url, Path):
         graph = load_graph_spec(url)
-        store, names = open_store(graph.store), [graph.channel]
+        store, names = open_store(graph.store), _names(graph)
     else:
         store = open_store(url)
         names = channel_names(store)
     if not names:
         raise InputError(f"{store.url}: no release here yet; `pbg run SPEC` makes one, `pbg show RUN` shows a run")
-    channels = {name: releases_of(Channel(store, name)) for name in names}
+    channels = releases_of([Channel(store, name) for name in names])
     newest = max((row for rows in channels.values() for row in rows), key=lambda row: row["release"], default=None)
     run = RunContext.within(store, newest["run"]).url if newest is not None and _is_there(store, newest) else None
     return {"store": store.url, "channels": channels, "newest": None if run is None else show(run)}
@@ -232,27 +237,50 @@ def _is_there(store: Store, row: ReleaseRow) -> bool:
 
 
 def history(spec: Path) -> list[ReleaseRow]:
-    """List the releases of a graph's channel, oldest first."""
+    """List the releases of a graph, oldest first.
+
+    Those of the channel of nights come before those of the channel that readers follow, if that is another one.
+    """
     graph = load_graph_spec(spec)
-    return releases_of(Channel(open_store(graph.store), graph.channel))
+    store = open_store(graph.store)
+    found = releases_of([Channel(store, name) for name in _names(graph)])
+    return [row for rows in found.values() for row in rows]
 
 
-def releases_of(channel: Channel) -> list[ReleaseRow]:
-    """List the releases of a channel, oldest first.
+def _names(graph: GraphSpec) -> list[str]:
+    return list(dict.fromkeys([graph.channel, graph.read_channel]))
+
+
+def releases_of(channels: Sequence[Channel]) -> dict[str, list[ReleaseRow]]:
+    """List the releases of channels by name, oldest first, with their readers."""
+    pointers = {channel.name: channel.current() for channel in channels}
+    readers: Readers = {}
+    for channel in channels:
+        for release, rows in readers_of(channel, pointers[channel.name]).items():
+            readers.setdefault(release, []).extend(rows)
+    return {channel.name: _releases(channel, pointers[channel.name], readers) for channel in channels}
+
+
+def _releases(channel: Channel, pointer: Pointer, readers: Readers) -> list[ReleaseRow]:
+    """List the releases of a channel.
 
     The one that the channel points to has a mark. ``continues`` is the release that a release was trained from, None
     where it began anew or its run is gone; ``descends_from`` the nearest release on that way that counts no longer,
     with the reason in ``because``.
     """
-    pointer, releases = channel.current(), list(channel.releases())
+    releases, pinned = list(channel.releases()), pins(channel)
     current, ways = pointer.release, descent(channel, releases, pointer)
     return [
         {
+            "channel": channel.name,
             "release": release.seq,
             "snapshot": release.snapshot,
             "run": release.run,
             "filtered_mrr": _filtered_mrr(Metrics.model_validate(release.metrics)),
             "current": current is not None and current.seq == release.seq,
+            "pinned": release.seq in pinned,
+            "promoted_from": None if (origin := release.promoted) is None else f"{origin.channel} {origin.seq}",
+            "readers": readers.get((channel.name, release.seq), []),
             **ways[release.seq],
         }
         for release in releases

@@ -87,14 +87,42 @@ class Summary(TypedDict):
     changes: Changes
 
 
-class ReleaseRow(Way):
-    """A release of a channel."""
+class ReaderRow(TypedDict):
+    """Reader of a release.
 
+    Attributes:
+        reader: name of the service; of the channel for all its followers, or a share of their keys.
+        share: of the channel's keys; None for a service.
+        owner: of a service; the person or rule that moved a channel or set a share; None for a night, or if unknown.
+        since: time of the pin, move or share; None: unknown.
+        until: last day of a pin.
+        expired: whether that day is over.
+    """
+
+    reader: str
+    share: float | None
+    owner: str | None
+    since: str | None
+    until: str | None
+    expired: bool
+
+
+class ReleaseRow(Way):
+    """A release of a channel, with its readers.
+
+    ``pinned`` is true if it is kept without a reader, by ``pbg pin`` without a service. ``promoted_from`` has the
+    channel and number that it was promoted from.
+    """
+
+    channel: str
     release: int
     snapshot: str
     run: str
     filtered_mrr: float | None
     current: bool
+    pinned: bool
+    promoted_from: str | None
+    readers: list[ReaderRow]
 
 
 class Overview(TypedDict):

@@ -36,7 +36,7 @@ def table(summaries: Sequence[Summary]) -> str:
         told = [(f"  {label}", cells) for label, cells in group if set(cells) != {_NOTHING}]
         rows += [(heading, [""] * len(summaries)), *told] if told else []
     lines = ["", *(f"run of {summary['snapshot']}: {summary['run']}" for summary in summaries)]
-    return "\n".join([_draw(rows), *lines])
+    return "\n".join([draw(rows), *lines])
 
 
 def verdict(summary: Summary) -> str:
@@ -138,7 +138,8 @@ def _changes_cell(changes: Changes) -> str:
     return f"{edges} edges, +{new} -{gone} entities{moved}"
 
 
-def _draw(rows: list[tuple[str, list[str]]]) -> str:
+def draw(rows: list[Row]) -> str:
+    """Draw rows of cells; the first row is the head."""
     first = max(len(label) for label, _ in rows)
     widths = [max(len(cells[column]) for _, cells in rows) for column in range(len(rows[0][1]))]
     lines = [
@@ -151,14 +152,16 @@ def _draw(rows: list[tuple[str, list[str]]]) -> str:
 
 def history_table(listed: Sequence[ReleaseRow]) -> str:
     """Draw the releases of a channel, one row a release."""
-    rows = [("release", ["snapshot", "run", "MRR filtered", "current", "continues"])]
+    promoted = any(release["promoted_from"] for release in listed)
+    rows = [("release", ["snapshot", "run", "MRR filtered", "current", "continues", *["promoted from"] * promoted])]
     for release in listed:
         cells = [release["snapshot"], release["run"], _cell(release["filtered_mrr"], "{:.4f}")]
         way = _cell(release["continues"], "{}")
         if release["descends_from"] is not None:
             way += f", from {release['descends_from']}: {release['because']}"
-        rows.append((str(release["release"]), [*cells, _cell(release["current"], "{}"), way]))
-    return _draw(rows)
+        origin = [release["promoted_from"] or _NOTHING] if promoted else []
+        rows.append((str(release["release"]), [*cells, _cell(release["current"], "{}"), way, *origin]))
+    return draw(rows)
 
 
 def overview_table(found: Overview) -> str:

@@ -1,0 +1,306 @@
+"""``promote``: let the readers' channel take over a night's release.
+
+By hand, for a share of the readers, or as the spec's ``promote`` rules after a night.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NotRequired, TypedDict
+
+from pbg_tasks.config.loading import load_graph_spec
+from pbg_tasks.config.names import check_name
+from pbg_tasks.config.nights import snapshot_order
+from pbg_tasks.config.results import ReleaseData
+from pbg_tasks.errors import ConfigError
+from pbg_tasks.progress import say
+from pbg_tasks.publish import Channel
+from pbg_tasks.publish.promotion import Move, stop_share
+from pbg_tasks.publish.skips import skipped
+from pbg_tasks.storage import open_store
+from pbg_tasks.tasks.announcing import is_announced
+from pbg_tasks.tasks.context import RunContext
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pbg_tasks.config import GraphSpec
+    from pbg_tasks.config.promote import Promote
+    from pbg_tasks.publish import Release
+    from pbg_tasks.publish.release import Pointer
+
+
+class PromotedRelease(TypedDict):
+    """A channel that serves a release of another channel.
+
+    It serves it to all readers or to a share of their keys.
+
+    ``source`` is the other channel, and ``source_release`` the number there; ``release`` that in ``channel``, None for
+    a share. ``was`` is the release that the channel served before. Where nothing was promoted, ``reason`` is why.
+    ``announced`` is true once other DAGs had its event.
+    """
+
+    channel: str
+    promoted: bool
+    reason: str
+    was: int | None
+    source: NotRequired[str]
+    source_release: NotRequired[int]
+    release: NotRequired[int | None]
+    share: NotRequired[float]
+    snapshot: NotRequired[str]
+    run: NotRequired[str]
+    directory: NotRequired[str]
+    announced: NotRequired[bool]
+    sinks: NotRequired[dict[str, bool]]
+
+
+def promote(
+    spec: Path,
+    release: int | None = None,
+    *,
+    by: str,
+    source: str | None = None,
+    to: str | None = None,
+    share: float | None = None,
+    other_space: bool = False,
+) -> PromotedRelease:
+    """Let a channel take over a release; done again, it changes nothing.
+
+    Args:
+        spec: the graph spec's file.
+        release: number in the channel that has it; its current one by default.
+        by: name of the person.
+        source: channel that has the release; by default that of the spec's nights.
+        to: channel that takes it over; by default ``promote.to`` of the spec.
+        share: of the channel's keys that reads it; None: all readers.
+        other_space: whether its vectors may be in another space than those that the channel serves.
+
+    Raises:
+        ConfigError: no channel is named, or it serves another graph.
+        InputError: there is no such release.
+        FormatError: the release is damaged.
+        ConflictError: it is being removed, or is of an older snapshot than the channel serves, or the channel was
+            rolled back from it or moved meanwhile.
+        IncompatibleError: its vectors are in another space.
+    """
+    graph = load_graph_spec(spec)
+    move = Move.of(
+        _channel(graph, source or graph.channel), _target(graph, to), release, by=by, other_space=other_space
+    )
+    was = move.target.current()
+    if share is None:
+        return _promoted(graph, move, was)
+    return _shared(move, was, share)
+
+
+def stop(spec: Path, *, to: str | None = None) -> PromotedRelease:
+    """Let all readers of a channel read what it serves.
+
+    Done again, it changes nothing.
+
+    Raises:
+        ConfigError: no channel is named.
+        ConflictError: the channel was moved meanwhile.
+    """
+    target = _target(load_graph_spec(spec), to)
+    ended, there = stop_share(target), target.current().release
+    number = there.seq if there is not None else None
+    said = "nothing was shared" if ended is None else f"{ended.share:.4g} of the keys read release {ended.seq} no more"
+    say(f"promote: channel {target.name}: {said}; all readers read release {number}")
+    return {"channel": target.name, "promoted": False, "reason": said, "was": number}
+
+
+def promote_due(spec: Path) -> PromotedRelease:
+    """Do what the spec's ``promote`` rules after a night.
+
+    Done again, it changes nothing.
+
+    Raises:
+        ConfigError: the spec has no ``promote``, or the channel serves another graph.
+        FormatError: the newest release is damaged.
+        ConflictError: it is being removed, or the channel was moved meanwhile.
+        IncompatibleError: its vectors are in another space, so a person has to decide.
+    """
+    graph = load_graph_spec(spec)
+    if graph.promote is None:
+        raise ConfigError(f"{spec}: has no section promote, so nothing is ever due; `pbg promote SPEC --to CHANNEL`")
+    source, target = _channel(graph, graph.channel), _target(graph, None)
+    was = target.current()
+    reason, share = _due(graph, source, was)
+    if reason or (graph.promote.share is None and graph.promote.after_nights is None):
+        reason = reason or f"releases of graph {graph.graph} are promoted by hand"
+        say(f"promote: {reason}")
+        return {"channel": target.name, "promoted": False, "reason": reason, "was": _number(was)}
+    rule = f"share {share:g}" if share is not None else f"after {graph.promote.after_nights} nights"
+    move = Move.of(source, target, None, by=f"promote: {rule}", other_space=graph.promote.other_space)
+    return _promoted(graph, move, was) if share is None else _shared(move, was, share)
+
+
+def _due(graph: GraphSpec, source: Channel, target: Pointer) -> tuple[str, float | None]:
+    """Return why nothing is due, or the share that is.
+
+    A share of None means all readers.
+    """
+    rules, newest, there = graph.promote, source.current().release, target.release
+    if rules is None or newest is None:
+        return f"channel {source.name} has no release yet", None
+    if there is not None and there.run == newest.run:
+        return "", None  # it is reported as promoted, for its announcement may be due
+    if there is not None and snapshot_order(newest.snapshot) < snapshot_order(there.snapshot):
+        return f"channel {rules.to} serves a newer snapshot than {source.name}", None
+    left = {each.promoted.seq for each in _left(source, target, rules.to) if each.promoted is not None}
+    passed, ended = nights_passed(source, after=max(left, default=0))
+    reason, share = f"channel {rules.to} was rolled back from release {newest.seq} of {source.name}", None
+    if newest.seq not in left:
+        reason, share = _by_rules(rules, passed, ended, is_first=there is None)
+    return reason, share
+
+
+def _by_rules(rules: Promote, passed: int, ended: str, *, is_first: bool) -> tuple[str, float | None]:
+    """Return the same for a release that could be promoted.
+
+    Args:
+        rules: of the spec.
+        passed: number of nights in a row that passed the gates.
+        ended: why there are no more.
+        is_first: whether the readers' channel has no release yet, whose readers could be shared.
+    """
+    if rules.after_nights is not None and passed >= rules.after_nights:
+        return "", None
+    if rules.share is not None and not is_first:
+        return "", rules.share
+    if rules.after_nights is None:
+        return f"channel {rules.to} has no release whose readers could be shared: promote one by hand", None
+    return f"{passed} of {rules.after_nights} nights in a row have passed the gates ({ended})", None
+
+
+def _left(source: Channel, target: Pointer, name: str) -> Iterator[Release]:
+    """Yield the source's releases that the target was rolled back from."""
+    if not target.rolled_back or target.release is None:
+        return
+    for release in Channel(source.store, name).releases():
+        origin = release.promoted
+        later = release.seq > target.release.seq and target.may_have_left(release)
+        if later and origin is not None and origin.channel == source.name:
+            yield release
+
+
+def nights_passed(channel: Channel, *, after: int = 0) -> tuple[int, str]:
+    """Count the newest nights in a row that passed the gates.
+
+    The row begins anew with a night that a gate refused, a person approved, or that was skipped.
+
+    Args:
+        channel: of the nights.
+        after: number of the last release that does not count.
+
+    Returns:
+        The count, and why it ends there.
+    """
+    releases, without = {each.seq: each for each in channel.releases()}, skipped(channel)
+    release, passed = channel.current().release, list[str]()
+    while release is not None:
+        if release.seq <= after:
+            return len(passed), "counted since the roll-back"
+        if release.promoted is not None or not release.metrics:
+            return len(passed), f"release {release.seq} is of no night"
+        data = ReleaseData.model_validate(release.data)
+        if data.accepted or data.decisions or data.fall_approved:
+            return len(passed), f"{release.snapshot} was approved by hand"
+        if not passed or passed[-1] != release.snapshot:
+            passed.append(release.snapshot)
+        before = releases.get(release.previous) if release.previous is not None else None
+        for missing in sorted(without, key=snapshot_order, reverse=True):
+            between = snapshot_order(missing) < snapshot_order(release.snapshot)
+            if between and (before is None or snapshot_order(before.snapshot) < snapshot_order(missing)):
+                return len(passed), f"{missing} was refused or skipped"
+        release = before
+    return len(passed), "there are no more"
+
+
+def _promoted(graph: GraphSpec, move: Move, was: Pointer) -> PromotedRelease:
+    release = move.promote()
+    number, changed = _number(was), was.release is None or was.release.run != release.run
+    told = f"went from release {number} to" if changed else "serves"
+    say(f"promote: channel {move.target.name} {told} {release.seq}, which is {move.release.seq} of {move.source.name}")
+    done = _result(move, was) | {
+        "release": release.seq,
+        "announced": not changed and _is_announced(move),
+    }
+    if any(export.is_sink for export in graph.exports):
+        from pbg_tasks.tasks.exchange.serving import follow_all
+
+        done["sinks"] = follow_all(graph.model_copy(update={"channel": move.target.name}), release)
+    return done
+
+
+def _shared(move: Move, was: Pointer, share: float) -> PromotedRelease:
+    move.share(share)
+    say(
+        f"promote: {share:.4g} of the keys of channel {move.target.name} read release {move.release.seq} of "
+        f"{move.source.name}, all others release {_number(was)}"
+    )
+    return _result(move, was) | {"release": None, "share": share, "announced": True}
+
+
+def _result(move: Move, was: Pointer) -> PromotedRelease:
+    url = move.source.store.url
+    return {
+        "channel": move.target.name,
+        "promoted": True,
+        "reason": "",
+        "was": _number(was),
+        "source": move.source.name,
+        "source_release": move.release.seq,
+        "snapshot": move.release.snapshot,
+        "run": f"{url}/runs/{move.release.run}",
+        "directory": f"{url}/{move.release.directory}",
+    }
+
+
+def _is_announced(move: Move) -> bool:
+    """Return whether a promotion that was there before was announced.
+
+    A release that no run made, such as an adopted one, has no place for the mark: it counts as announced.
+    """
+    try:
+        return is_announced(RunContext.within(move.source.store, move.release.run), "promote")
+    except ConfigError:
+        return True
+
+
+def _number(pointer: Pointer) -> int | None:
+    return None if pointer.release is None else pointer.release.seq
+
+
+def _channel(graph: GraphSpec, name: str) -> Channel:
+    check_name(name, "channel")
+    return Channel(open_store(graph.store), name)
+
+
+def _target(graph: GraphSpec, to: str | None) -> Channel:
+    name = to or (graph.promote.to if graph.promote is not None else None)
+    if name is None:
+        raise ConfigError(
+            f"graph {graph.graph}: names no channel of readers; give it with --to, or in the spec: "
+            "promote: {to: production}"
+        )
+    return _channel(graph, name)
+
+
+def share_of(text: str) -> float:
+    """Return a share that is written as ``10%`` or ``0.1``.
+
+    Raises:
+        ConfigError: it is no share, or it is none or all.
+    """
+    match = re.fullmatch(r"([0-9]*\.?[0-9]+)(%?)", text.strip())
+    share = float(match[1]) / (100 if match[2] else 1) if match is not None else 0.0
+    if not 0 < share < 1:
+        raise ConfigError(
+            f"--share {text}: a share is more than 0 and less than all, such as 10% or 0.1; --stop ends one, and "
+            "without --share all readers follow"
+        )
+    return share
