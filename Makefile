@@ -115,7 +115,7 @@ pictures: setup
 	@$(PY) -m benchmarks.nights.pictures $(ARGS)
 
 e2e-nights: setup
-	@PBG_E2E_NIGHTS=1 OMP_NUM_THREADS=1 $(PY) -m pytest -v -x tests/stack/test_nights.py tests/stack/test_campaign.py
+	@PBG_E2E_NIGHTS=1 OMP_NUM_THREADS=1 $(PY) -m pytest -v -x tests/stack/test_nights.py tests/stack/test_campaign.py tests/stack/test_few_tasks.py
 
 lint: setup
 	@$(VENV)/bin/ruff check .

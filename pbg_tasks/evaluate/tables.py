@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 import torch
 
-from pbg_tasks.formats.embeddings import iter_blocks
+from pbg_tasks.formats.embeddings import iter_blocks, iter_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,6 +28,10 @@ ENOUGH_BLOCK_ROWS = 2048
 MIN_BLOCK_ROWS = 256
 
 _GATHERED_ROWS = 512  # rows copied at a time, which stay in the cache from one copy to the next
+_SPARSE = 32
+"""Of a file with so many times more rows than are wanted, only these are read: one alone costs as much as some 30 of a
+stream.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,14 +140,27 @@ class EntityTable:
 
     def blocks(self, rows: int) -> Iterator[Block]:
         """Yield the candidates, at most ``rows`` at a time, over all partitions."""
-        for first, raw in self._stream(rows):
+        for path, first, count in self._files():
             if self._sample is None:
-                yield Block(np.arange(first, first + len(raw)), raw)
-                continue
-            start, stop = np.searchsorted(self._sample, (first, first + len(raw)))
-            if start < stop:
-                numbers = self._sample[start:stop]
-                yield Block(numbers, raw[numbers - first])
+                numbers = np.arange(first, first + count)
+            else:
+                numbers = self._sample[slice(*np.searchsorted(self._sample, (first, first + count)))]
+            yield from self._blocks_of(path, first, count, numbers, rows)
+
+    def _blocks_of(self, path: Path, first: int, count: int, numbers: np.ndarray, rows: int) -> Iterator[Block]:
+        """Yield the candidates in one file, which has ``numbers`` of them."""
+        if len(numbers) * _SPARSE < count:
+            blocks = iter_rows(path, numbers - first, rows, count=count, dimension=self._dimension)
+            for at, raw in enumerate(blocks):
+                yield Block(numbers[at * rows : at * rows + len(raw)], raw)
+            return
+        for start, raw in iter_blocks(path, rows, count=count, dimension=self._dimension):
+            here = first + start
+            own = numbers[slice(*np.searchsorted(numbers, (here, here + len(raw))))]
+            if len(own) == len(raw):
+                yield Block(own, raw)
+            elif len(own):
+                yield Block(own, raw[own - here])
 
     def gather(self, numbers: np.ndarray, rows: int) -> torch.Tensor:
         """Return the embeddings of some entities, float32 (N, D).
@@ -153,15 +170,21 @@ class EntityTable:
         result = np.empty((len(numbers), self._dimension), np.float32)
         order = np.argsort(numbers, kind="stable")
         ordered = numbers[order]
-        for first, raw in self._stream(rows):
-            start, stop = np.searchsorted(ordered, (first, first + len(raw)))
-            for piece in range(start, stop, _GATHERED_ROWS):
-                taken = slice(piece, min(piece + _GATHERED_ROWS, stop))
-                result[order[taken]] = raw[ordered[taken] - first]
+        for path, first, count in self._files():
+            start, stop = np.searchsorted(ordered, (first, first + count)).tolist()
+            offsets, places = ordered[start:stop] - first, order[start:stop]
+            if len(offsets) * _SPARSE < count:
+                for raw in iter_rows(path, offsets, rows, count=count, dimension=self._dimension):
+                    places, here = places[len(raw) :], places[: len(raw)]
+                    result[here] = raw
+                continue
+            for begin, raw in iter_blocks(path, rows, count=count, dimension=self._dimension):
+                low, high = np.searchsorted(offsets, (begin, begin + len(raw))).tolist()
+                for piece in range(low, high, _GATHERED_ROWS):
+                    taken = slice(piece, min(piece + _GATHERED_ROWS, high))
+                    result[places[taken]] = raw[offsets[taken] - begin]
         return torch.from_numpy(result)
 
-    def _stream(self, rows: int) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield (number of the first entity, float32 (<= rows, D))."""
-        for path, base, count in zip(self._paths, self._bases[:-1].tolist(), self._rows, strict=True):
-            for start, raw in iter_blocks(path, rows, count=count, dimension=self._dimension):
-                yield base + start, raw
+    def _files(self) -> Iterator[tuple[Path, int, int]]:
+        """Yield (file, number of its first entity, number of its rows)."""
+        yield from zip(self._paths, self._bases[:-1].tolist(), self._rows, strict=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +17,7 @@ from pbg_tasks.formats.optimizer import PLAIN_SUMS, read_row_sums, row_adagrad_s
 from pbg_tasks.formats.slices import read_into, write_dataset
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from pbg_tasks.config import ConfigSchema
@@ -28,6 +29,7 @@ __all__ = [
     "embeddings_file_name",
     "embeddings_shape",
     "iter_blocks",
+    "iter_rows",
     "map_embeddings",
     "read_embeddings",
     "read_rows",
@@ -156,14 +158,50 @@ def iter_blocks(
             yield start, block
 
 
+def iter_rows(
+    path: Path, offsets: np.ndarray, rows: int, *, count: int | None = None, dimension: int | None = None
+) -> Iterator[np.ndarray]:
+    """Yield some rows of a partition, without those between them.
+
+    Args:
+        path: its file.
+        offsets: int64 (n,), ascending; the same one may come several times.
+        rows: largest number of rows at a time.
+        count: as for ``iter_blocks``.
+        dimension: same.
+
+    Yields:
+        float32 (<= ``rows``, d), in the order of ``offsets``.
+
+    Raises:
+        FormatError: as ``iter_blocks``, but of the rest only its shape is looked at.
+    """
+    with open_foreign(path) as file:
+        item = _embeddings(file, count, dimension)
+        if len(offsets) and not 0 <= offsets[0] <= offsets[-1] < len(item):
+            raise FormatError(f"{path}: holds {len(item)} rows; rows {offsets[0]} to {offsets[-1]} were asked for")
+        for start in range(0, len(offsets), rows):
+            wanted = offsets[start : start + rows]
+            block = np.empty((len(wanted), item.shape[1]), np.float32)
+            cuts = np.flatnonzero(np.diff(wanted) != 1) + 1  # between them are stretches of the file
+            for first, stop in pairwise([0, *cuts.tolist(), len(wanted)]):
+                item.read_rows(int(wanted[first]), block[first:stop])
+            _require_finite(item, [block])
+            yield block
+
+
 def _embeddings(file: OpenFile, count: int | None, dimension: int | None) -> Stored:
     return dataset(file, "embeddings", kinds="f", shape=(count, dimension))
 
 
 def _read_into(item: Stored, start: int, block: np.ndarray) -> None:
     """Fill ``block`` from row ``start`` on, converting to float32."""
+    _require_finite(item, read_into(item, start, block))
+
+
+def _require_finite(item: Stored, parts: Iterable[np.ndarray]) -> None:
     total = 0.0  # a sum of finite float32 cannot overflow it, and takes no array of flags
-    for part in read_into(item, start, block):
+    for part in parts:
         with np.errstate(invalid="ignore"):
             total += float(part.sum(dtype=np.float64))
     if not np.isfinite(total):

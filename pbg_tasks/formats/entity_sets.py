@@ -58,10 +58,10 @@ class EntitySet:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        types = [entity for entity, rows in self.partition.items() for _ in range(len(rows))]
+        codes = np.repeat(np.arange(len(self.partition), dtype=np.int32), [len(own) for own in self.partition.values()])
         table = pa.table(
             {
-                "type": pa.array(types).dictionary_encode(),
+                "type": pa.DictionaryArray.from_arrays(codes, list(self.partition)),
                 "partition": np.concatenate(list(self.partition.values())),
                 "offset": np.concatenate(list(self.offset.values())),
             },
@@ -82,15 +82,15 @@ class EntitySet:
         import pyarrow.parquet as pq
 
         try:
-            table = pq.read_table(io.BytesIO(data), columns=["type", "partition", "offset"])
+            table = pq.read_table(io.BytesIO(data), columns=["type", "partition", "offset"]).combine_chunks()
+            types = table["type"].cast(pa.string()).combine_chunks().dictionary_encode()
+            codes = types.indices.to_numpy()
             told = (table.schema.metadata or {}).get(_LIMIT.encode())
             limit = None if told is None else int(told)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise FormatError(f"{source}: not a file of candidates: {error}") from None
-        kinds = np.asarray(table["type"].to_pylist())
         partition, offset = (table[name].to_numpy() for name in ("partition", "offset"))
-        names = dict.fromkeys(kinds.tolist())
-        rows = {name: kinds == name for name in names}
+        rows = {name: codes == code for code, name in enumerate(types.dictionary.to_pylist())}
         return cls(
             {name: partition[own] for name, own in rows.items()},
             {name: offset[own] for name, own in rows.items()},
