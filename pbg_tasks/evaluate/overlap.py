@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pbg_tasks.evaluate.drift import View
 
 NEIGHBOURS = 10
-QUERIES = 1000
+QUERIES = 500
 _GATHERED_ROWS = 1 << 13
 _FEWEST_ROWS = 256
 

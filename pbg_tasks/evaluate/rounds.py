@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pbg_tasks.evaluate import sampling
 from pbg_tasks.evaluate.paired_comparison import mean_reciprocal
 from pbg_tasks.evaluate.ranking import Model, Ranks
 from pbg_tasks.evaluate.sampling import Reciprocals, pair_decides
@@ -24,10 +25,6 @@ if TYPE_CHECKING:
     from pbg_tasks.evaluate.questions import Side
     from pbg_tasks.evaluate.sampling import Ratios
     from pbg_tasks.evaluate.tables import EntityTable
-
-
-FIRST_PAIRS = 512
-"""Edges that another model is asked first."""
 
 
 class RankedRounds:
@@ -125,7 +122,7 @@ class PairedRounds:
             self.paired.rank(model, rows[extra], rounds.found)
         self._waiting = np.concatenate((self._waiting, rows[~extra]))
         while len(self._waiting) and (whole or not self._enough()):
-            count = len(self._waiting) if whole or self._gates is None else max(FIRST_PAIRS, len(self._asked))
+            count = len(self._waiting) if whole or self._gates is None else max(sampling.FIRST_PAIRS, len(self._asked))
             part, self._waiting = self._waiting[:count], self._waiting[count:]
             self.paired.rank(model, part, rounds.found)
             self._asked = np.concatenate((self._asked, part))

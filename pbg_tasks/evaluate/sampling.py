@@ -31,6 +31,12 @@ STANDARD_ERRORS = 3.0
 """Distance of a mean from its limit that decides, in standard errors. It is more than the 2 of a single look, since
 every round looks again.
 """
+FIRST_PAIRS = 512
+"""Number of edges that another model is asked first."""
+INTERVAL_ERRORS = 2.0
+"""Distance of a mean above its limit that decides where the gate judges the upper end of its interval, in standard
+errors. The end is two further ones away, so the gate is four from the other answer.
+"""
 _FEWEST = 2  # least number of values that have a spread
 
 
@@ -40,12 +46,14 @@ class Ratios:
 
     Attributes:
         block: that refuse a night. Edges are asked until these are clear.
-        warn: that warn of one. They may stay unclear once ``ROUND_EDGES`` edges were asked: ranking all edges costs
-            more than a warning too many or too few.
+        warn: that warn of one. They may stay unclear once the first edges were asked: ranking all edges costs more than
+            a warning too many or too few.
+        end: that refuse a night as ``block`` does, by the upper end of the interval of 95 %.
     """
 
     block: tuple[float, ...] = ()
     warn: tuple[float, ...] = ()
+    end: tuple[float, ...] = ()
 
     @classmethod
     def of(cls, limit: AtLeast | AtMost, share: Callable[[float], float] = float) -> Ratios:
@@ -54,17 +62,20 @@ class Ratios:
         return cls(block, warn)
 
     def __add__(self, other: Ratios) -> Ratios:
-        return Ratios(self.block + other.block, self.warn + other.warn)
+        return Ratios(self.block + other.block, self.warn + other.warn, self.end + other.end)
 
-    def decided(self, ours: np.ndarray, theirs: np.ndarray) -> bool:
+    def decided(self, ours: np.ndarray, theirs: np.ndarray, first: int) -> bool:
         """Return whether the mean of ``ours`` is clear of the limits.
 
         Args:
             ours: float64 (N,), reciprocal ranks by tonight's model.
             theirs: float64 (N,), of the same edges by another one.
+            first: number of edges after which ``warn`` may stay unclear.
         """
-        limits = self.block if len(ours) >= ROUND_EDGES else self.block + self.warn
-        return all(_clear(ours - limit * theirs, 0) for limit in limits)
+        limits = self.block if len(ours) >= first else self.block + self.warn
+        return all(_clear(ours - limit * theirs, 0) for limit in limits) and all(
+            _clear(ours - limit * theirs, 0, above=INTERVAL_ERRORS) for limit in self.end
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +194,7 @@ class Reciprocals:
         if gates.min_mrr and not _clear(self.ranked, gates.min_mrr):
             return False
         popularity = Ratios.of(gates.min_over_popularity)
-        if self.popular is not None and not popularity.decided(self.ranked, self.popular):
+        if self.popular is not None and not popularity.decided(self.ranked, self.popular, ROUND_EDGES):
             return False
         pairs: list[tuple[np.ndarray, np.ndarray, Ratios]] = []
         if self.candidate is not None and self.current is not None:
@@ -205,7 +216,8 @@ def trend_ratios(gates: Gates) -> Ratios:
 
 def start_ratios(gates: Gates) -> Ratios:
     """Return the limits of ``min_over_start``, shares of the MRR before training."""
-    return Ratios.of(gates.min_over_start)
+    judged = Ratios.of(gates.min_over_start)
+    return Ratios(warn=judged.warn, end=judged.block)
 
 
 def pair_decides(ours: np.ndarray, theirs: np.ndarray, ratios: Ratios, gates: Gates) -> bool:
@@ -217,12 +229,18 @@ def pair_decides(ours: np.ndarray, theirs: np.ndarray, ratios: Ratios, gates: Ga
         ratios: limits of tonight's model.
         gates: of the graph.
     """
-    return len(ours) >= gates.min_common_edges and ratios.decided(ours, theirs)
+    return len(ours) >= gates.min_common_edges and ratios.decided(ours, theirs, FIRST_PAIRS)
 
 
-def _clear(values: np.ndarray, limit: float) -> bool:
-    """Return whether a mean is some standard errors from a limit."""
+def _clear(values: np.ndarray, limit: float, above: float = STANDARD_ERRORS) -> bool:
+    """Return whether a mean is some standard errors from a limit.
+
+    Args:
+        values: float64 (N,).
+        limit: that is judged.
+        above: least number of standard errors of a mean above it.
+    """
     if len(values) < _FEWEST:
         return False
-    error = values.std(ddof=1) / len(values) ** 0.5
-    return bool(abs(values.mean() - limit) > STANDARD_ERRORS * error)
+    error, distance = values.std(ddof=1) / len(values) ** 0.5, values.mean() - limit
+    return bool(distance > above * error or -distance > STANDARD_ERRORS * error)

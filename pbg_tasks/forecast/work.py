@@ -21,7 +21,7 @@ _STAGED_BYTES = 15  # bytes of a snapshot's edge, as Parquet
 _HASH_BYTES = 6  # bytes of a snapshot's edge that are kept for the next night
 _ID_BYTES = 15  # bytes of an entity's name and place, in Parquet
 _NAME_BYTES = 10  # additional bytes of a name in PBG's lists
-_DRIFT_QUERIES = 2_000
+_DRIFT_QUERIES = 1_000
 _DRIFT_FIGURES = 50_000  # bytes of the result with the figures of drift
 _RELEASE_READS = 2.5  # of a warm start: one to continue the vectors, one or two to place new entities
 

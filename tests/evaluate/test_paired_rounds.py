@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pbg_tasks.config import Evaluation, Gates
-from pbg_tasks.evaluate import rounds, sampling
+from pbg_tasks.evaluate import sampling
 from tests.evaluate.graphs import Graph, make_config
 from tests.evaluate.rivals import rival_of
 
@@ -23,7 +23,7 @@ def graph():
 def report(tmp_path, graph, monkeypatch):
     """Evaluate a graph beside itself in a round of 200 edges."""
     monkeypatch.setattr(sampling, "ROUND_EDGES", 200)
-    monkeypatch.setattr(rounds, "FIRST_PAIRS", 20)
+    monkeypatch.setattr(sampling, "FIRST_PAIRS", 20)
     compared = rival_of(graph, graph, tmp_path / "rival", unknown=0)
 
     def evaluate(gates=GATES, *, continued=False, best=False, most=800):
@@ -59,7 +59,8 @@ def test_parts_double_until_they_decide(report, common, asked):
 
 def test_undecided_start_is_asked_the_whole_round(report):
     """The gate judges an end of its interval, which few edges widen."""
-    assert report(continued=True).against.edges == 200
+    assert report(replaced(min_over_start={"block": 1}), continued=True).against.edges == 200
+    assert report(replaced(min_over_start={"warn": 1, "block": 0.5}), continued=True).against.edges == 20
     assert report(replaced(min_over_start={"block": 0.5}), continued=True).against.edges == 20
 
 

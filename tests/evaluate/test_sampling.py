@@ -9,7 +9,7 @@ import pytest
 
 from pbg_tasks.config import Evaluation, Gates
 from pbg_tasks.evaluate import sampling
-from pbg_tasks.evaluate.sampling import ROUND_EDGES, Reciprocals, Sample
+from pbg_tasks.evaluate.sampling import FIRST_PAIRS, ROUND_EDGES, Reciprocals, Sample, pair_decides, start_ratios
 from pbg_tasks.formats.edges import EdgeList
 from tests.evaluate.graphs import Graph, make_config
 from tests.evaluate.rivals import rival_of
@@ -114,7 +114,7 @@ def test_comparison_far_from_its_limit_is_enough(rng, compared, count, enough):
     [
         (1.0, 500, True),
         (1 / 0.9, 500, False),
-        (1 / 0.9, ROUND_EDGES, True),
+        (1 / 0.9, FIRST_PAIRS, True),
         (1 / 0.8, 500, False),
         (1 / 0.8, 2 * ROUND_EDGES, False),
         (1.5, 500, True),
@@ -123,7 +123,7 @@ def test_comparison_far_from_its_limit_is_enough(rng, compared, count, enough):
     ids=[
         "no fall",
         "a fall at the warning",
-        "a fall at the warning, on a whole round",
+        "a fall at the warning, on the first pairs",
         "a fall at the limit",
         "a fall at the limit, on two rounds",
         "a fall beyond both",
@@ -135,6 +135,28 @@ def test_best_far_from_both_limits_is_enough(rng, compared, count, enough):
     beside = replace(found, candidate=None, current=None, best=(found.candidate, found.current))
     assert beside.decide(Gates(min_over_popularity={})) is enough
     assert replace(beside, best=None).decide(Gates(min_over_popularity={}))
+
+
+@pytest.mark.parametrize(
+    ("errors", "enough"),
+    [(1.9, False), (2.1, True), (-2.1, False), (-2.9, False), (-3.1, True)],
+    ids=["not clear", "end of the interval clear", "refused by chance", "refused", "clearly refused"],
+)
+def test_start_is_judged_by_end_of_interval(rng, errors, enough):
+    """A mean two errors above a limit has an end four above."""
+    theirs, noise = rng.uniform(0, 0.2, size=500), rng.normal(0, 0.02, size=500)
+    noise -= noise.mean()
+    ours = 0.95 * theirs + noise + errors * noise.std(ddof=1) / 500**0.5
+    gates = Gates(min_over_start={"block": 0.95})
+    assert pair_decides(ours, theirs, start_ratios(gates), gates) is enough
+
+
+@pytest.mark.parametrize(("count", "enough"), [(FIRST_PAIRS - 1, False), (FIRST_PAIRS, True)])
+def test_warnings_ask_another_model_the_first_pairs_only(rng, count, enough):
+    theirs = rng.uniform(0.1, 0.2, size=count)
+    noise = rng.normal(0, 0.01, size=count)
+    gates = Gates(min_over_start={"warn": 1, "block": 0.5})
+    assert pair_decides(theirs + noise - noise.mean(), theirs, start_ratios(gates), gates) is enough
 
 
 @pytest.mark.parametrize(("floor", "enough"), [(0.0, True), (0.05, True), (0.1, False), (0.2, True)])

@@ -1,6 +1,7 @@
-"""Nights of a small graph through a real Airflow, with a task for each step and with few tasks.
+"""Nights of a small graph through a real Airflow, with few tasks.
 
-They take minutes, so they run only where ``PBG_E2E_NIGHTS`` is set: ``make e2e-nights``.
+The same nights with a task for each step stand beside them. They take minutes, so they run only where
+``PBG_E2E_NIGHTS`` is set: ``make e2e-nights``.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ MANY, FEW = "many", "few"
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory):
-    """A running stack with one graph twice: with a task for each step, and with few tasks."""
+    """A running stack with one graph twice, once with few tasks."""
     directory = tmp_path_factory.mktemp("few")
     graphs = directory / "graphs"
     graphs.mkdir()
