@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from airflow.api_fastapi.app import get_auth_manager as get_auth_manager
     from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity as DagAccessEntity
+    from airflow.api_fastapi.auth.managers.models.resource_details import DagDetails as DagDetails
     from airflow.api_fastapi.core_api.security import GetUserDep as GetUserDep
     from airflow.api_fastapi.core_api.security import requires_access_dag as requires_access_dag
     from airflow.api_fastapi.core_api.security import requires_authenticated as requires_authenticated
     from airflow.executors.executor_loader import ExecutorLoader as ExecutorLoader
+    from airflow.models.dag import DagModel as DagModel
     from airflow.models.dag import DagTag as DagTag
     from airflow.models.dagrun import DagRun as DagRun
     from airflow.models.serialized_dag import SerializedDagModel as SerializedDagModel
@@ -40,6 +42,8 @@ MODULES = {
     "BaseDeadlineReference": "airflow.sdk",  # public, yet the types of airflow.sdk lack it
     "BaseTimetable": "airflow.sdk.bases.timetable",
     "DagAccessEntity": "airflow.api_fastapi.auth.managers.models.resource_details",
+    "DagDetails": "airflow.api_fastapi.auth.managers.models.resource_details",
+    "DagModel": "airflow.models.dag",
     "DagRun": "airflow.models.dagrun",
     "DagRunType": "airflow.utils.types",
     "DagTag": "airflow.models.dag",

@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException
 
-from pbg_operators.task import OutOfTurn, PbgOperator, check_arguments
+from pbg_operators.task import ERROR_KEY, OutOfTurn, PbgOperator, check_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow.sdk import Context
 
-ERROR_KEY = "error"
-"""XCom with the reason why no run was planned, which the page of the DAG run shows."""
 WAIT = timedelta(minutes=1)
 """Pause after which a waiting run looks again; it waits for its snapshot or the night before and holds no slot
 meanwhile.

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from pbg_tasks.config import KubernetesLaunch
 
 Shape = TypeVar("Shape", bound=BaseModel)
+ERROR_KEY = "error"
+"""XCom with the reason why a task failed, which the pages show."""
 REFUSED_KEY = "refused"
 """XCom key of a task that refused its night, with the sentence. A task that failed otherwise has none."""
 JUDGES = ("validate", "partition", "gate")
@@ -161,6 +163,11 @@ class PbgOperator(OnCluster):
             context["ti"].xcom_push(key=REFUSED_KEY, value=str(refusal))
             if self.refused is not None:
                 self.refused({**context}, str(refusal))
+            raise
+        except OutOfTurn:
+            raise
+        except (RetryableError, AirflowFailException) as error:
+            context["ti"].xcom_push(key=ERROR_KEY, value=str(error))
             raise
 
     def _command(self, context: Context) -> dict[str, Any]:

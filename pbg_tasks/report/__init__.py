@@ -11,6 +11,7 @@ from pbg_tasks.report.facts import GraphFacts, RunFacts
 from pbg_tasks.report.history import history_document
 from pbg_tasks.report.pages import Links, live_sections, render
 from pbg_tasks.report.run import run_document
+from pbg_tasks.report.standing import standing_document, with_failure, with_failures
 
 __all__ = [
     "GraphFacts",
@@ -21,4 +22,7 @@ __all__ = [
     "live_sections",
     "render",
     "run_document",
+    "standing_document",
+    "with_failure",
+    "with_failures",
 ]

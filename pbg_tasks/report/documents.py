@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from pbg_tasks.forecast import Cost, Pair
 
-State = Literal["damaged", "running", "refused", "finished", "released"]
+State = Literal["damaged", "running", "refused", "failed", "finished", "released"]
 Stored = dict[str, object]
 """Part of a stored document, as it is stored."""
 
@@ -20,7 +20,7 @@ class TaskRow(TypedDict):
     """Task of a run."""
 
     name: str
-    state: Literal["done", "now", "waiting"]
+    state: Literal["done", "now", "waiting", "refused", "failed"]
     seconds: float | None
 
 
@@ -119,9 +119,13 @@ class Decided(TypedDict):
 
 
 class ForecastPart(TypedDict):
-    """Forecast and actual figures; rows of ``tasks`` have ``task`` and pairs."""
+    """Forecast and actual figures; rows of ``tasks`` have ``task`` and pairs.
+
+    ``total_seconds`` counts finished tasks, ``expected_seconds`` is the forecast of all.
+    """
 
     total_seconds: Pair
+    expected_seconds: float
     cost: Cost | None
     warnings: list[str]
     calibrated_on: list[str]
@@ -148,8 +152,30 @@ class FileRow(TypedDict):
     sha256: str
 
 
+class AttemptRow(TypedDict):
+    """Run of Airflow that was to be a night.
+
+    ``run`` is the URL of the run that it planned, ``page`` the address of its page, ``log`` that of the failed task,
+    ``answers`` that of Airflow's page where people answer.
+    """
+
+    page: str
+    answers: str
+    log: str | None
+    state: str
+    began: float | None
+    snapshot: str | None
+    run: str | None
+    task: str | None
+    reason: str | None
+    awaiting: list[str]
+
+
 class RunDocument(TypedDict):
-    """Page of a run."""
+    """Page of a run.
+
+    ``reason`` is why it was refused or failed, ``stopped`` in which task, ``log`` is the address of that task's log.
+    """
 
     kind: Literal["run"]
     graph: str
@@ -159,7 +185,9 @@ class RunDocument(TypedDict):
     url: str
     planned: float | None
     state: State
-    refused: str | None
+    reason: str | None
+    stopped: str | None
+    log: str | None
     accepted: str | None
     tasks: list[TaskRow]
     seconds: float
@@ -193,9 +221,13 @@ class OfRelease(TypedDict):
 
 
 class Night(OfRelease):
-    """Night of a channel."""
+    """Night of a channel.
+
+    ``page`` is the address of a night of Airflow that has no run in the store; ``run`` is empty then.
+    """
 
     reported: bool
+    page: str | None
     snapshot: str
     run: str
     planned: float | None
@@ -208,6 +240,7 @@ class Night(OfRelease):
     gone: int | None
     cosine: float | None
     seconds: float | None
+    forecast: float | None
     warm_start: bool | None
     reason: str | None
 
@@ -229,14 +262,67 @@ class SearchRow(TypedDict):
     finished: bool
 
 
+Tone = Literal["bad", "warn", "busy", "good", "idle"]
+
+
+class Need(TypedDict):
+    """Thing that a person has to see to.
+
+    ``page`` is where; ``airflow`` whether that is a page of Airflow's own.
+    """
+
+    tone: Tone
+    text: str
+    page: str | None
+    airflow: bool
+
+
+class ScheduleRow(TypedDict):
+    """When a DAG begins its next run; ``at`` in seconds since 1970."""
+
+    paused: bool
+    at: float | None
+
+
+class StandingDocument(TypedDict):
+    """Row of a graph in the list; lower ranks come first."""
+
+    kind: Literal["standing"]
+    graph: str
+    channel: str
+    page: str
+    tone: Tone
+    rank: int
+    needs: list[Need]
+    night: Night | None
+    doing: str | None
+    forecast: float | None
+    took: float | None
+    current: Night | None
+    before: Night | None
+    age: float | None
+    next: str
+
+
+class MrrLimits(TypedDict):
+    """Limits that the next night has to keep."""
+
+    floor: float | None
+    fall: float | None
+
+
 class HistoryDocument(TypedDict):
-    """Page of a channel."""
+    """Page of a channel.
+
+    ``limits`` are those of the newest run: the floor of the MRR, and the MRR to which it may fall from the current one.
+    """
 
     kind: Literal["history"]
     graph: str
     channel: str
     store: str
     current: int | None
+    limits: MrrLimits
     nights: list[Night]
     refused: list[RefusedSnapshot]
     left_out: int

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 BLUE, ORANGE, GREEN, RED, GREY = "--c1", "--c2", "--c3", "--c4", "--c5"
 Figure = dict[str, Any]  # in the form that plotly.js defines
 NightFigure = Literal["mrr", "cosine", "edges", "seconds"]
+STOPPED = ("refused", "failed", "damaged")
+"""States of nights that did not become a release and will not."""
 _MARKS = 8  # largest number of marks on an axis of epochs
 
 
@@ -107,24 +109,72 @@ def deciles(found: Mapping[str, Sequence[Mapping[str, float | None]]]) -> Figure
         )
         for number, (kind, rows) in enumerate(found.items())
     ]
-    return _figure(traces, x="decile of degree", y="cosine to the release before")
+    cosines = [cosine for rows in found.values() for each in rows if (cosine := each["cosine"]) is not None]
+    axis = _cosine_axis([cosine for cosine in cosines if math.isfinite(cosine)])
+    return _figure(traces, x="decile of degree", y="cosine to the release before", layout={"yaxis": axis})
 
 
-def nights(rows: Sequence[Night], key: NightFigure, title: str) -> Figure | None:
-    """Plot a figure of each night; refused nights have other marks."""
+def nights(rows: Sequence[Night], key: NightFigure, title: str, limit: float | None = None) -> Figure | None:
+    """Plot a figure of each night without exaggeration.
+
+    A line joins the last release of each snapshot. Nights that were refused or failed, and releases that a later one of
+    their snapshot superseded, stand beside it. The axis begins at 0; that of a cosine ends at 1.
+
+    Args:
+        rows: nights in order.
+        key: of the figure.
+        title: of its axis.
+        limit: below it, the plot is shaded.
+    """
     known = [row for row in rows if row[key] is not None]
     if not known:
         return None
-    well = [row for row in known if row["state"] != "refused"]
-    refused = [row for row in known if row["state"] == "refused"]
-    traces = [_line("nights", [row["snapshot"] for row in well], [row[key] for row in well], BLUE)]
-    if refused:
-        marker = {"color": RED, "symbol": "x", "size": 10}
-        x, y = [row["snapshot"] for row in refused], [row[key] for row in refused]
-        traces.append({"type": "scatter", "mode": "markers", "name": "refused", "x": x, "y": y, "marker": marker})
+    last = {row["snapshot"]: row["run"] for row in known if row["state"] not in STOPPED}
+    joined = [row for row in known if last.get(row["snapshot"]) == row["run"]]
+    stopped = [row for row in known if row["state"] in STOPPED]
+    superseded = [row for row in known if row not in joined and row not in stopped]
+    traces = [_line("nights", [row["snapshot"] for row in joined], [row[key] for row in joined], BLUE)]
+    for name, beside, colour, symbol in (
+        ("superseded", superseded, GREY, "circle-open"),
+        ("refused or failed", stopped, RED, "x"),
+    ):
+        if beside:
+            marker = {"color": colour, "symbol": symbol, "size": 10}
+            x, y = [row["snapshot"] for row in beside], [row[key] for row in beside]
+            traces.append({"type": "scatter", "mode": "markers", "name": name, "x": x, "y": y, "marker": marker})
     every = list(dict.fromkeys(row["snapshot"] for row in known))
-    axis = {"type": "category", "categoryorder": "array", "categoryarray": every}
-    return _figure(traces, x="snapshot", y=title, layout={"xaxis": axis})
+    layout: Figure = {"xaxis": {"type": "category", "categoryorder": "array", "categoryarray": every, "nticks": 6}}
+    figures = [value for row in known if (value := row[key]) is not None and math.isfinite(value)]
+    layout["yaxis"] = _cosine_axis(figures) if key == "cosine" else {"rangemode": "tozero"}
+    if limit:
+        layout["shapes"] = [_below(limit)]
+    return _figure(traces, x="snapshot", y=title, layout=layout)
+
+
+def _cosine_axis(values: Sequence[float]) -> Figure:
+    """Return an axis that ends at 1.
+
+    It begins a tenth below all values, at 0.9 at most.
+    """
+    low = math.floor(10 * min(values, default=1.0)) / 10
+    return {"range": [min(0.9, low), 1.0]}
+
+
+def _below(limit: float) -> Figure:
+    """Return a band over the whole width, from 0 to a limit."""
+    return {
+        "type": "rect",
+        "xref": "paper",
+        "yref": "y",
+        "x0": 0,
+        "x1": 1,
+        "y0": 0,
+        "y1": limit,
+        "fillcolor": RED,
+        "opacity": 0.12,
+        "line": {"width": 0},
+        "layer": "below",
+    }
 
 
 def two_losses(left: RunDocument, right: RunDocument) -> Figure | None:

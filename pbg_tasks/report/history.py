@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from pbg_tasks.config.nights import snapshot_order
 from pbg_tasks.config.results import NOTHING_RANKED, KnownEntities, Metrics, ReleaseData
-from pbg_tasks.report.run import approved, state
+from pbg_tasks.report.run import reason, state
 
 if TYPE_CHECKING:
     from pbg_tasks.config.results import DriftResult
     from pbg_tasks.publish import Release
-    from pbg_tasks.report.documents import HistoryDocument, Night, OfRelease
+    from pbg_tasks.report.documents import HistoryDocument, MrrLimits, Night, OfRelease
     from pbg_tasks.report.facts import GraphFacts, RunFacts
 
 
@@ -31,11 +31,27 @@ def history_document(graph: GraphFacts) -> HistoryDocument:
         "channel": graph.channel,
         "store": graph.store,
         "current": graph.current,
-        "nights": sorted(nights, key=lambda night: (snapshot_order(night["snapshot"]), night["planned"] or 0.0)),
+        "limits": _limits(graph, nights),
+        "nights": sorted(nights, key=night_order),
         "refused": [{"snapshot": key, "reason": graph.refused[key]} for key in sorted(without, key=snapshot_order)],
         "left_out": graph.left_out,
         "searches": [*graph.searches],
     }
+
+
+def _limits(graph: GraphFacts, nights: list[Night]) -> MrrLimits:
+    """Return the limits of the MRR by the newest run's gates."""
+    newest = max(graph.runs, key=lambda run: run.planned or 0.0, default=None)
+    if newest is None:
+        return {"floor": None, "fall": None}
+    gates = newest.spec.graph.gates
+    mrr = next((night["mrr"] for night in nights if night["current"]), None)
+    return {"floor": gates.min_mrr or None, "fall": mrr * (1 - gates.max_mrr_drop) if mrr is not None else None}
+
+
+def night_order(night: Night) -> tuple[object, float]:
+    """Return the key that sorts nights by snapshot, then by planning."""
+    return snapshot_order(night["snapshot"]), night["planned"] or 0.0
 
 
 def _of_run(run: RunFacts, release: Release | None, graph: GraphFacts) -> Night:
@@ -44,6 +60,7 @@ def _of_run(run: RunFacts, release: Release | None, graph: GraphFacts) -> Night:
     entities = results.partition.entities if results.partition is not None else None
     return {
         "reported": run.run_id in graph.reported,
+        "page": None,
         "snapshot": run.spec.snapshot,
         "run": run.run_id,
         "planned": run.planned,
@@ -57,8 +74,9 @@ def _of_run(run: RunFacts, release: Release | None, graph: GraphFacts) -> Night:
         "gone": entities.gone if entities is not None else None,
         "cosine": _cosine(results.drift),
         "seconds": results.seconds if results.finished else None,
+        "forecast": _forecast(run),
         "warm_start": run.spec.previous is not None and run.spec.previous.warm_start,
-        "reason": _reason(run),
+        "reason": reason(run),
     }
 
 
@@ -68,6 +86,7 @@ def _of_release(release: Release, graph: GraphFacts) -> Night:
     entities = data.entities or KnownEntities()
     return {
         "reported": False,
+        "page": None,
         "snapshot": release.snapshot,
         "run": release.run,
         "planned": None,
@@ -81,6 +100,7 @@ def _of_release(release: Release, graph: GraphFacts) -> Night:
         "gone": entities.gone,
         "cosine": None,
         "seconds": None,
+        "forecast": None,
         "warm_start": None,
         "reason": None,
     }
@@ -96,24 +116,16 @@ def _release(release: Release | None, graph: GraphFacts) -> OfRelease:
     }
 
 
+def _forecast(run: RunFacts) -> float | None:
+    """Return the seconds that the night was forecast to take."""
+    plan = run.results.plan
+    forecast = plan.forecast if plan is not None else None
+    return sum(usage.seconds for usage in forecast.tasks.values()) if forecast is not None else None
+
+
 def _cosine(drift: DriftResult | None) -> float | None:
     """Return the mean cosine of all types, weighted by common entities."""
     types = drift.types.values() if drift is not None else ()
     means = [(found.cosine.mean, found.common) for found in types if found.cosine.mean is not None]
     total = sum(common for _, common in means)
     return float(sum(mean * common for mean, common in means) / total) if total else None
-
-
-def _reason(run: RunFacts) -> str | None:
-    """Return the first reason why a run stays refused.
-
-    For a damaged run it is the reason why the run cannot be shown.
-    """
-    if run.damaged:
-        return run.damaged
-    if state(run) != "refused":
-        return None
-    for task, verdict in run.results.verdicts.items():
-        if not verdict.passed and not approved(run, task):
-            return next((check.sentence for check in verdict.checks if not check.passed), None)
-    return run.refused

@@ -76,6 +76,20 @@ def seconds(value: float | None) -> str:
     return f"{hours} h {minutes:02d} min"
 
 
+def rough(value: float | None) -> str:
+    """Return a long duration in one unit.
+
+    Examples are ``40 min``, ``7 h``, ``3 days``.
+    """
+    if value is None:
+        return NONE
+    for unit, step in (("day", 24 * _HOUR), ("h", _HOUR), ("min", _MINUTE)):
+        if value >= 2 * step or (unit == "min" and value >= step):
+            amount = round(value / step)
+            return f"{amount} {unit}{'s' if unit == 'day' else ''}"
+    return f"{max(value, 0):.0f} s"
+
+
 def moment(value: float | None) -> str:
     """Return a time of the store's clock in UTC, to the minute."""
     return NONE if value is None else datetime.fromtimestamp(value, UTC).strftime("%Y-%m-%d %H:%M")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import math
+import re
 from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.resources import files
@@ -44,21 +45,25 @@ class Links:
 
     Attributes:
         assets: folder of the style sheet and scripts.
+        graphs: list of all graphs.
         history: page of the channel.
         run: page of a run.
         comparison: page that compares the run with the one it continues.
         compare: address of the form that compares any two runs.
         lookup: address of the neighbour look-up.
+        begin: list of the snapshots that are there, from which a night is begun.
         live: address from which a page loads updates.
         search: page of a search, whose id ``{search}`` stands for.
     """
 
     assets: str
+    graphs: str | None = None
     history: str | None = None
     run: str | None = None
     comparison: str | None = None
     compare: str | None = None
     lookup: str | None = None
+    begin: str | None = None
     live: str | None = None
     search: str | None = None
 
@@ -88,9 +93,13 @@ def live_sections(document: Mapping[str, object], links: Links) -> dict[str, str
 
     They change while the run is under way.
     """
+    return {name: render_block(document, links, name) for name in LIVE_SECTIONS}
+
+
+def render_block(document: Mapping[str, object], links: Links, block: str) -> str:
+    """Return the HTML of one block of a document's template."""
     template = _template(str(document["kind"]))
-    context = template.new_context(_variables(document, links))
-    return {name: "".join(template.blocks[name](context)) for name in LIVE_SECTIONS}
+    return "".join(template.blocks[block](template.new_context(_variables(document, links))))
 
 
 def _variables(document: Mapping[str, object], links: Links) -> dict[str, object]:
@@ -104,11 +113,24 @@ def assets() -> Mapping[str, Path]:
         ConfigError: plotly is not installed.
     """
     static = Path(str(files("pbg_tasks.report") / "static"))
+    return {path.name: path for path in sorted(static.iterdir())} | {plotly_name(): _bundle()}
+
+
+def _bundle() -> Path:
     spec = find_spec("plotly")
     if spec is None or spec.submodule_search_locations is None:
         raise ConfigError("reports need the package plotly: pip install plotly")
-    bundle = Path(spec.submodule_search_locations[0]) / "package_data" / "plotly.min.js"
-    return {path.name: path for path in sorted(static.iterdir())} | {plotly_name(): bundle}
+    return Path(spec.submodule_search_locations[0]) / "package_data" / "plotly.min.js"
+
+
+@functools.cache
+def plotly_styles() -> tuple[str, ...]:
+    """Return the ids of the style sheets inside plotly.js.
+
+    It writes one into a page without an element of that id. The pages' policy forbids them, and plots of these pages,
+    which are no maps, do not need them.
+    """
+    return tuple(re.findall(r'getElementById\("([0-9a-f]{64})"\)', _bundle().read_text(encoding="utf-8")))
 
 
 @functools.cache
@@ -145,10 +167,12 @@ def _environment() -> Environment:
         "isoformat",
         "in_unit",
         "change",
+        "rough",
     )
     environment.filters |= {name: getattr(numbers, name) for name in names}
     environment.filters["figure"] = _as_text
     environment.globals["figures"] = figures
+    environment.globals["plotly_styles"] = plotly_styles
     environment.globals["m"] = environment.get_template("macros.html").module  # also for a block that is rendered alone
     return environment
 

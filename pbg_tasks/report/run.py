@@ -48,7 +48,9 @@ def run_document(run: RunFacts) -> RunDocument:
         "url": run.url,
         "planned": run.planned,
         "state": state(run),
-        "refused": run.refused,
+        "reason": reason(run),
+        "stopped": stopped_by(run),
+        "log": None,
         "accepted": spec.accepted,
         "tasks": _tasks(run),
         "seconds": results.seconds,
@@ -94,17 +96,46 @@ def approved(run: RunFacts, task: str) -> bool:
     return decision is not None and decision["approved"]
 
 
+def stopped_by(run: RunFacts) -> str | None:
+    """Return the task that refused the run; None where none did.
+
+    A training that diverges refuses it without a verdict, so then it is the first task without a result.
+    """
+    if state(run) != "refused":
+        return None
+    for task, verdict in run.results.verdicts.items():
+        if not verdict.passed and not approved(run, task):
+            return task
+    return next((task for task in run.tasks if task not in run.results.finished), None)
+
+
+def reason(run: RunFacts) -> str | None:
+    """Return the first reason why a run stays refused.
+
+    For a damaged run it is the reason why the run cannot be shown.
+    """
+    if run.damaged:
+        return run.damaged
+    if state(run) != "refused":
+        return None
+    verdict = run.results.verdicts.get(stopped_by(run) or "")
+    checks = verdict.checks if verdict is not None else ()
+    return next((check.sentence for check in checks if not check.passed), None) or run.refused
+
+
 def _tasks(run: RunFacts) -> list[TaskRow]:
     """List the tasks with their states.
 
     The first task that has not finished is under way or comes next, unless the run is over.
     """
-    over = state(run) != "running"
+    over, stopped = state(run) != "running", stopped_by(run)
     finished = run.results.finished
     listed: list[TaskRow] = []
     for task in run.tasks:
         result = finished.get(task)
-        if result is not None:
+        if task == stopped:
+            listed.append({"name": task, "state": "refused", "seconds": result.seconds if result is not None else None})
+        elif result is not None:
             listed.append({"name": task, "state": "done", "seconds": result.seconds})
         else:
             first = not over and all(each["state"] == "done" for each in listed)
@@ -225,6 +256,7 @@ def _forecast(run: RunFacts) -> ForecastPart | None:
             rows.append({"task": task} | {field: pairs.get(field) or _awaited(value) for field, value in expected})
     return {
         "total_seconds": found["total_seconds"],
+        "expected_seconds": sum(usage.seconds for usage in plan.forecast.tasks.values()),
         "cost": found["cost"],
         "warnings": found["warnings"],
         "calibrated_on": found["calibrated_on"],

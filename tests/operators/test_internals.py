@@ -37,7 +37,11 @@ RELIED_ON = {
     "BaseDeadlineReference": has("serialize_reference", "deserialize_reference"),
     "BaseTimetable": inspect.isclass,
     "DagAccessEntity": has("RUN", "XCOM"),
-    "DagRun": has("id", "dag_id", "run_id", "run_type", "run_after"),
+    "DagDetails": takes("id", "team_name"),
+    "DagModel": has("dag_id", "is_paused", "next_dagrun_create_after", "get_team_name"),
+    "DagRun": has(
+        "id", "dag_id", "run_id", "run_type", "run_after", "start_date", "queued_at", "conf", "partition_key"
+    ),
     "DagRunType": has("BACKFILL_JOB"),
     "DagTag": has("dag_id", "name"),
     "DeadlineAlert": takes("reference", "interval", "callback", "name"),
@@ -46,7 +50,7 @@ RELIED_ON = {
     "SerializedDagModel": has("dag_version_id", "data", "latest_item_select_object"),
     "Stats": has("gauge", "incr"),
     "SyncCallback": takes("callback_callable", "kwargs"),
-    "TaskInstance": has("dag_id", "run_id", "task_id", "map_index", "dag_version_id"),
+    "TaskInstance": has("dag_id", "run_id", "task_id", "map_index", "dag_version_id", "state", "end_date"),
     "TaskInstanceKey": has("dag_id", "run_id", "task_id", "try_number"),
     "XComModel": has("dag_id", "run_id", "task_id", "map_index", "dag_run_id", "key", "value"),
     "create_session": takes("scoped"),

@@ -8,8 +8,9 @@ from types import SimpleNamespace
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException
 
-from pbg_operators.plan import ERROR_KEY, PlanOperator, plan_arguments
-from pbg_operators.plugin import database
+from pbg_operators.plan import PlanOperator, plan_arguments
+from pbg_operators.plugin import attempts, database
+from pbg_operators.task import ERROR_KEY, REFUSED_KEY
 
 FIELDS = ("snapshot", "epochs", "dimension", "partitions", "engine", "accept_data")
 UNTOUCHED = {**dict.fromkeys(FIELDS), "publish": True}
@@ -46,7 +47,7 @@ def test_reason_of_failed_plan_is_kept_for_page(fake_pbg, context):
     with pytest.raises(AirflowFailException):
         PlanOperator(task_id="plan", spec=SPEC, store_conn_id=None).execute(context)
     assert context["ti"].pushed[ERROR_KEY].endswith("input: d9: no snapshot there; keys there: d2, d1")
-    assert ERROR_KEY == database.ERROR_KEY
+    assert (ERROR_KEY, REFUSED_KEY) == (database.ERROR_KEY, attempts.REFUSED_KEY)
 
 
 def test_link_leads_to_the_planned_run(fake_pbg, context):

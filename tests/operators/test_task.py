@@ -12,7 +12,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from structlog.testing import capture_logs
 
-from pbg_operators.task import KILL_GRACE_SECONDS, GraphOperator, PbgOperator, RetryableError
+from pbg_operators.task import ERROR_KEY, KILL_GRACE_SECONDS, GraphOperator, PbgOperator, RetryableError
 from pbg_tasks.errors import BY_EXIT_CODE
 from pbg_tasks.storage.staging import Scratch
 from tests.operators.connections import CONNECTION
@@ -220,7 +220,11 @@ def test_link_exists_when_the_command_fails(fake_pbg, context, monkeypatch):
     with pytest.raises(AirflowFailException):
         task.execute(context)
     (link,) = task.operator_extra_links
-    assert context["ti"].pushed == {link.xcom_key: "http://127.0.0.1:9/bucket/graphs/g/runs/day-0123456789ab/spec.json"}
+    address = "http://127.0.0.1:9/bucket/graphs/g/runs/day-0123456789ab/spec.json"
+    assert context["ti"].pushed == {
+        link.xcom_key: address,
+        ERROR_KEY: "pbg bucket ended with status 3: it printed nothing",
+    }
     assert link.get_link(task, ti_key=None) == context["ti"].pushed[link.xcom_key]
 
 

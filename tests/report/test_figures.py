@@ -95,3 +95,30 @@ def test_missing_times_are_not_drawn(draw):
 def test_marks_of_epochs_are_whole_epochs_apart(epochs, step):
     training = {"iterations": [{"epoch": epoch + 1, "loss": 1.0} for epoch in range(epochs)]}
     assert figures.loss(training)["layout"]["xaxis"]["dtick"] == step
+
+
+def nights():
+    """Return nights: a day done twice, refused and failed ones."""
+    rows = [("d1", "a", "released", 0.5), ("d1", "b", "released", 0.4), ("d2", "c", "refused", 0.1)]
+    rows += [("d3", "d", "failed", 0.2), ("d4", "e", "released", 0.45)]
+    return [{"snapshot": day, "run": run, "state": state, "mrr": mrr, "cosine": mrr} for day, run, state, mrr in rows]
+
+
+def test_line_joins_last_release_of_each_snapshot():
+    drawn = figures.nights(nights(), "mrr", "MRR", limit=0.3)
+    found = {trace["name"]: dict(zip(trace["x"], trace["y"], strict=True)) for trace in drawn["data"]}
+    assert found == {
+        "nights": {"d1": 0.4, "d4": 0.45},
+        "superseded": {"d1": 0.5},
+        "refused or failed": {"d2": 0.1, "d3": 0.2},
+    }
+    assert drawn["layout"]["yaxis"]["rangemode"] == "tozero"
+    (band,) = drawn["layout"]["shapes"]
+    assert (band["y0"], band["y1"]) == (0, 0.3)
+
+
+def test_axis_of_cosine_ends_at_one():
+    near = [{**night, "cosine": 0.998} for night in nights()]
+    assert figures.nights(near, "cosine", "cosine")["layout"]["yaxis"]["range"] == [0.9, 1.0]
+    far = [{**night, "cosine": -0.05} for night in nights()]
+    assert figures.nights(far, "cosine", "cosine")["layout"]["yaxis"]["range"] == [-0.1, 1.0]

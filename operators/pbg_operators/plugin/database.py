@@ -21,10 +21,11 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 PLAN = "prepare.plan"
-TAG = "reembed"
-ERROR_KEY = "error"  # as in pbg_operators.plan, which takes more to import than a page needs
+TAG, BROKEN = "reembed", "broken"
+ERROR_KEY = "error"  # as in pbg_operators.task, which takes more to import than a page needs
 _LOOKED_AT = 20
-_LONGEST = 2000
+LONGEST = 2000
+"""Most characters of a reason that a page shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +47,9 @@ def planned(dag_id: str, run_id: str) -> list[Planned]:
     """Return the run that a DAG run planned.
 
     Raises:
-        NotFoundError: it has not planned one yet, or could not; then the message has the reason.
+        NotFoundError: it has not planned one yet, or could not.
     """
-    try:
-        return _planned(dag_id, _results(dag_id).where(XComModel.run_id == run_id), f"run {run_id!r}")
-    except NotFoundError:
-        if (reason := _reason(dag_id, run_id)) is None:
-            raise
-    log = f"/dags/{dag_id}/runs/{run_id}/tasks/{PLAN}"
-    raise NotFoundError(f"Task {PLAN} failed, so there is no night to show: {reason}. Its log: {log}")
+    return _planned(dag_id, _results(dag_id).where(XComModel.run_id == run_id), f"run {run_id!r}")
 
 
 def last_planned(dag_id: str) -> list[Planned]:
@@ -67,11 +62,17 @@ def last_planned(dag_id: str) -> list[Planned]:
     return _planned(dag_id, query.order_by(DagRun.id.desc()).limit(_LOOKED_AT), f"DAG {dag_id!r}")
 
 
-def graph_dags(readable: Collection[str]) -> list[str]:
-    """Return the ids of those DAGs that embed a graph."""
+def graph_dags(readable: Collection[str]) -> dict[str, str]:
+    """Return those DAGs that embed a graph, each with its graph's tag.
+
+    A graph spec that is broken has a DAG, too, and ``BROKEN`` for its tag.
+    """
+    found: dict[str, str] = {}
     with create_session(scoped=False) as session:
-        tagged = session.scalars(select(DagTag.dag_id).where(DagTag.name == TAG)).all()
-    return sorted(set(tagged) & set(readable))
+        for dag_id in sorted({*tagged(session, TAG)} & {*readable}):
+            tags = set(session.scalars(select(DagTag.name).where(DagTag.dag_id == dag_id)).all()) - {TAG}
+            found[dag_id] = BROKEN if BROKEN in tags else min(tags, default=dag_id)
+    return found
 
 
 def _results(dag_id: str) -> Any:  # noqa: ANN401 - a query of SQLAlchemy's
@@ -90,7 +91,7 @@ def _planned(dag_id: str, query: Any, what: str) -> list[Planned]:  # noqa: ANN4
     with create_session(scoped=False) as session:
         found = []
         for value, version in session.execute(query).all():
-            result = _decoded(value) if isinstance(value, str) else value
+            result = decoded(value)
             if isinstance(result, dict) and isinstance(result.get("run"), str):
                 found.append(Planned(result["run"], *_place(session, dag_id, version)))
     if not found:
@@ -98,26 +99,33 @@ def _planned(dag_id: str, query: Any, what: str) -> list[Planned]:  # noqa: ANN4
     return found
 
 
-def _reason(dag_id: str, run_id: str) -> str | None:
-    """Return the reason of a failed plan; None without one."""
-    of_run = (XComModel.dag_id == dag_id) & (XComModel.run_id == run_id) & (XComModel.task_id == PLAN)
-    with create_session(scoped=False) as session:
-        value = session.scalar(select(XComModel.value).where(of_run & (XComModel.key == ERROR_KEY)))
-    if not isinstance(value, str):
-        return None
-    decoded = _decoded(value)  # some databases return the JSON of a text, others the text
-    return (decoded if isinstance(decoded, str) else value)[:_LONGEST]
-
-
-def _decoded(text: str) -> Any:  # noqa: ANN401 - any JSON value
+def decoded(value: object) -> Any:  # noqa: ANN401 - any JSON value
     """Return the JSON value of a text; None for other text.
 
-    Users can store any text.
+    Users can store any text. Other values are returned as they are.
     """
+    if not isinstance(value, str):
+        return value
     try:
-        return json.loads(text)
+        return json.loads(value)
     except ValueError:
         return None
+
+
+def place_of(session: Session, dag_id: str) -> tuple[str, str]:
+    """Return graph and store of the latest version of a DAG."""
+    return _place(session, dag_id, None)
+
+
+def latest_place(dag_id: str) -> tuple[str, str]:
+    """Return the same; for callers without a session."""
+    with create_session(scoped=False) as session:
+        return place_of(session, dag_id)
+
+
+def tagged(session: Session, tag: str) -> list[str]:
+    """Return the ids of the DAGs with a tag, in order."""
+    return sorted(session.scalars(select(DagTag.dag_id).where(DagTag.name == tag)).all())
 
 
 def _place(session: Session, dag_id: str, version: UUID | None) -> tuple[str, str]:

@@ -6,10 +6,11 @@ request or the cookie of its UI.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from urllib.parse import quote, urlencode
 
 import anyio
@@ -18,20 +19,26 @@ from fastapi.responses import FileResponse, HTMLResponse, JSONResponse
 
 from pbg_operators.internals import (
     DagAccessEntity,
+    DagDetails,
+    DagModel,
     GetUserDep,
     get_auth_manager,
     requires_access_dag,
     requires_authenticated,
 )
-from pbg_operators.plugin import database
+from pbg_operators.plugin import PREFIX, attempts, database
+from pbg_operators.plugin.pages import ABSENT
 from pbg_tasks.config.run import RUN_ID
-from pbg_tasks.report import Links, live_sections, render
-from pbg_tasks.report.pages import assets
+from pbg_tasks.report import Links, live_sections, render, standing_document, with_failure, with_failures
+from pbg_tasks.report.pages import assets, render_block
+from pbg_tasks.report.standing import last_night
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from pbg_operators.plugin.attempts import Attempt
     from pbg_operators.plugin.pages import Pages, VersionedRun
+    from pbg_tasks.report.documents import AttemptRow, HistoryDocument
 
 Answer = TypeVar("Answer")
 DagId = Annotated[str, Path(max_length=250, pattern=r"^[\w.\-]+$")]
@@ -60,12 +67,10 @@ def _reader(request: Request) -> Reader:
 
 ReaderDep = Annotated[Reader, Depends(_reader)]
 router = APIRouter()
+ENTITIES = (None, DagAccessEntity.RUN, DagAccessEntity.XCOM)
+"""What of a DAG a page shows: the DAG, its runs, and the results of their tasks."""
 of_dag = APIRouter(
-    prefix="/dags/{dag_id}",
-    # access to the DAG, its runs, and the results of their tasks
-    dependencies=[
-        Depends(requires_access_dag("GET", entity)) for entity in (None, DagAccessEntity.RUN, DagAccessEntity.XCOM)
-    ],
+    prefix="/dags/{dag_id}", dependencies=[Depends(requires_access_dag("GET", entity)) for entity in ENTITIES]
 )
 
 
@@ -80,32 +85,97 @@ async def asset(name: str, reader: ReaderDep) -> Response:
 
 @router.get("/")
 async def graphs(request: Request, user: GetUserDep, reader: ReaderDep) -> Response:
-    """List the DAGs with a graph that the user may read."""
+    """List the graphs that the user may read.
+
+    Each row is filled in by a request of its own.
+    """
     allowed = partial(get_auth_manager().get_authorized_dag_ids, user=user, method="GET")
-    dags = await reader.read(lambda: database.graph_dags(allowed()))
+    tags = await reader.read(lambda: database.graph_dags(allowed()))
     base = base_of(request)
-    listed = [{"name": dag, "href": f"{base}/dags/{quote(dag)}"} for dag in dags]
+    shown = [dag for dag, tag in tags.items() if dag != f"nightly_{tag}" or f"reembed_{tag}" not in tags]
+    listed = [
+        {
+            "name": dag if tags[dag] == database.BROKEN else tags[dag],
+            "dag": dag,
+            "href": f"{base}/dags/{quote(dag)}",
+            "broken": tags[dag] == database.BROKEN,
+            "airflow": f"{_airflow(base)}/dags/{quote(dag)}",
+        }
+        for dag in shown
+    ]
     return page({"kind": "graphs", "graph": "", "dags": listed}, Links(assets=f"{base}/assets"))
 
 
+@of_dag.get("/standing")
+async def standing(request: Request, dag_id: DagId, user: GetUserDep, reader: ReaderDep) -> Response:
+    """Return the row of a DAG's graph in the list of all."""
+    dag = f"{base_of(request)}/dags/{quote(dag_id)}"
+
+    def read() -> dict[str, object]:
+        dags, found = _known(request, user, dag_id)
+        schedules = attempts.schedules(dags)
+        try:
+            url = _last(reader, dag_id)
+            document = with_failures(reader.pages.history(url), found)
+            night = last_night(document)
+            run = reader.pages.another_run(url, night["run"]) if night is not None and night["run"] else None
+        except ABSENT:
+            document, run = with_failures(_empty(dag_id), found), None
+        return {
+            **standing_document(
+                document,
+                found,
+                [{"paused": each.paused, "at": each.at} for each in schedules],
+                page=dag,
+                run=with_failure(run, found) if run is not None else None,
+                now=time.time(),
+            )
+        }
+
+    row = await reader.read(read)
+    html = render_block(row, _links(request, dag_id), "row")
+    return JSONResponse({"rank": row["rank"], "tone": row["tone"], "html": html})
+
+
 @of_dag.get("")
-async def history(request: Request, dag_id: DagId, reader: ReaderDep) -> Response:
+async def history(request: Request, dag_id: DagId, user: GetUserDep, reader: ReaderDep) -> Response:
     """Show the nights of a DAG's graph."""
-    document = await reader.read(lambda: reader.pages.history(_last(reader, dag_id)))
-    return page(document, _links(request, dag_id))
+
+    def read() -> HistoryDocument:
+        found = _known(request, user, dag_id)[1]
+        try:
+            return with_failures(reader.pages.history(_last(reader, dag_id)), found)
+        except ABSENT:
+            document = with_failures(_empty(dag_id), found)
+            if not document["nights"]:
+                raise
+            return document
+
+    return page(await reader.read(read), _links(request, dag_id))
 
 
 @of_dag.get("/runs/{run_id}")
 async def dag_run(request: Request, dag_id: DagId, run_id: DagRunId, reader: ReaderDep) -> Response:
-    """Show the run of a DAG run."""
-    document = await reader.read(lambda: reader.pages.run(reader.pages.own(database.planned(dag_id, run_id))))
+    """Show the run of a DAG run, or why it has none."""
+
+    def read() -> Mapping[str, object]:
+        found = [_row(request, each) for each in attempts.attempts([dag_id], run_id)]
+        try:
+            return {**with_failure(reader.pages.run(reader.pages.own(database.planned(dag_id, run_id))), found)}
+        except ABSENT:
+            if not found or found[0]["state"] != "failed" or found[0]["run"]:
+                raise
+            graph = _empty(dag_id)["graph"]
+            return {"kind": "failed", "graph": graph, "dag_run": run_id, "attempt": found[0]}
+
+    document = await reader.read(read)
     return page(document, _links(request, dag_id, document))
 
 
 @of_dag.get("/nights/{run}")
-async def night(request: Request, dag_id: DagId, run: RunId, reader: ReaderDep) -> Response:
+async def night(request: Request, dag_id: DagId, run: RunId, user: GetUserDep, reader: ReaderDep) -> Response:
     """Show any run of the graph."""
-    document = await _night(reader, dag_id, run)
+    document = await reader.read(partial(_night, request, user, reader, dag_id, run))
     return page(document, _links(request, dag_id, document))
 
 
@@ -114,6 +184,7 @@ async def live(
     request: Request,
     dag_id: DagId,
     run: RunId,
+    user: GetUserDep,
     reader: ReaderDep,
     since: Annotated[str, Query(max_length=64)] = "",
 ) -> Response:
@@ -121,8 +192,8 @@ async def live(
 
     There are none where the page still has version ``since``.
     """
-    document = await _night(reader, dag_id, run)
-    version, links = document["version"], _links(request, dag_id, document)
+    document = await reader.read(partial(_night, request, user, reader, dag_id, run))
+    version, links = f"{document['version']}{document['state']}", _links(request, dag_id, document)
     sections = {} if since == version else await reader.read(lambda: live_sections(document, links))
     return JSONResponse({"version": version, "finished": document["state"] != "running", "sections": sections})
 
@@ -175,20 +246,75 @@ def _last(reader: Reader, dag_id: str) -> str:
     return reader.pages.own(database.last_planned(dag_id))
 
 
-async def _night(reader: Reader, dag_id: str, run: str) -> VersionedRun:
-    return await reader.read(lambda: reader.pages.another_run(_last(reader, dag_id), run))
+def _night(request: Request, user: GetUserDep, reader: Reader, dag_id: str, run: str) -> VersionedRun:
+    document = reader.pages.another_run(_last(reader, dag_id), run)
+    found = with_failure(document, _known(request, user, dag_id)[1])
+    return {**found, "version": document["version"]}
 
 
-def _links(request: Request, dag_id: str, run: VersionedRun | None = None) -> Links:
+def _known(request: Request, user: GetUserDep, dag_id: str) -> tuple[list[str], list[AttemptRow]]:
+    """Return readable DAGs of a DAG's graph, and their last runs."""
+    dags = [dag_id, *(each for each in attempts.siblings(dag_id)[1:] if _may_read(user, each))]
+    return dags, [_row(request, each) for each in attempts.attempts(dags)]
+
+
+def _may_read(user: GetUserDep, dag_id: str) -> bool:
+    """Return whether a user may open the pages of a DAG."""
+    details = DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id))
+    allowed = get_auth_manager().is_authorized_dag
+    return all(allowed(method="GET", access_entity=entity, details=details, user=user) for entity in ENTITIES)
+
+
+def _row(request: Request, attempt: Attempt) -> AttemptRow:
+    """Return a run of Airflow as the pages show it."""
+    base, run = base_of(request), f"/dags/{quote(attempt.dag_id)}/runs/{quote(attempt.run_id, safe='')}"
+    return {
+        "page": f"{base}{run}",
+        "answers": f"{_airflow(base)}{run}/required_actions",
+        "log": f"{_airflow(base)}{run}/tasks/{quote(attempt.task)}" if attempt.task else None,
+        "state": attempt.state,
+        "began": attempt.began,
+        "snapshot": attempt.snapshot,
+        "run": attempt.run,
+        "task": attempt.task,
+        "reason": attempt.reason,
+        "awaiting": [*attempt.awaiting],
+    }
+
+
+def _empty(dag_id: str) -> HistoryDocument:
+    """Return the document of a graph without any run."""
+    graph, store = database.latest_place(dag_id)
+    return {
+        "kind": "history",
+        "graph": graph or dag_id,
+        "channel": "",
+        "store": store,
+        "current": None,
+        "limits": {"floor": None, "fall": None},
+        "nights": [],
+        "refused": [],
+        "left_out": 0,
+        "searches": [],
+    }
+
+
+def _airflow(base: str) -> str:
+    """Return the path of Airflow's own pages."""
+    return base.removesuffix(PREFIX)
+
+
+def _links(request: Request, dag_id: str, run: Mapping[str, Any] | None = None) -> Links:
     """Return the addresses of the pages of a DAG or a run."""
     dag = f"{base_of(request)}/dags/{quote(dag_id)}"
     comparison = news = None
-    if run is not None:
+    if run is not None and run["kind"] == "run":
         previous = run["lineage"]["previous"]
         comparison = f"{dag}/compare?{urlencode({'left': previous['run'], 'right': run['run']})}" if previous else None
         news = f"{dag}/nights/{quote(run['run'], safe='')}/live" if run["state"] == "running" else None
     return Links(
         assets=f"{base_of(request)}/assets",
+        graphs=f"{base_of(request)}/",
         history=dag,
         run=f"{dag}/nights/{{run}}",
         comparison=comparison,

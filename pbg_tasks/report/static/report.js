@@ -6,8 +6,13 @@ const PATIENCE_MILLISECONDS = 30000;
 
 // --- plots -----------------------------------------------------------------------------------------------------------
 
+/** Return what the theme makes of a named colour; only a colour in use is computed. */
 function colour(name) {
-  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const probe = document.body.appendChild(document.createElement("i"));
+  probe.style.color = `var(${name})`;
+  const found = getComputedStyle(probe).color;
+  probe.remove();
+  return found;
 }
 
 /** Replace names of colours, such as "--c1", by what the theme makes of them; other texts are shown as they stand. */
@@ -126,10 +131,71 @@ async function poll(url, version, shown) {
   if (!news.finished) setTimeout(poll, document.hidden ? PATIENCE_MILLISECONDS : wait, url, news.version, shown);
 }
 
+// --- graphs ----------------------------------------------------------------------------------------------------------
+
+/** Fill in the rows of graphs, some at a time; those that need a person come first. */
+async function loadStandings() {
+  const rows = [...document.querySelectorAll("tr[data-load]")];
+  const waiting = [...rows];
+  const work = async () => {
+    for (let row = waiting.shift(); row; row = waiting.shift()) await loadStanding(row);
+  };
+  await Promise.all(Array.from({ length: 4 }, work));
+  summarise();
+}
+
+async function loadStanding(row) {
+  try {
+    const answer = await fetch(row.dataset.load, { credentials: "same-origin" });
+    if (!answer.ok) throw new Error(answer.status === 403 ? "You may not see its runs." : "Its store cannot be read.");
+    const news = await answer.json();
+    row.innerHTML = news.html;
+    row.dataset.rank = news.rank;
+    row.dataset.tone = news.tone;
+    row.className = news.tone === "bad" ? "bad" : "";
+  } catch (error) {
+    row.querySelectorAll("td").forEach((cell) => cell.replaceChildren());
+    row.cells[1].textContent = error instanceof TypeError ? "Airflow does not answer." : error.message;
+    row.dataset.rank = 2;
+  }
+  const body = row.parentElement;
+  const rest = [...body.rows].sort((a, b) => a.dataset.rank - b.dataset.rank);
+  body.append(...rest);
+}
+
+function summarise() {
+  const summary = document.getElementById("standing-summary");
+  const rows = [...document.querySelectorAll("#standing tbody tr")];
+  if (!summary || !rows.length) return;
+  const count = (...tones) => rows.filter((row) => tones.includes(row.dataset.tone)).length;
+  const needed = count("bad", "warn");
+  const busy = count("busy") ? `, ${count("busy")} under way` : "";
+  summary.textContent = needed ? `${needed} of ${rows.length} need${needed === 1 ? "s" : ""} a person${busy}` : `${rows.length === 1 ? "The graph needs" : `All ${rows.length} graphs need`} no one${busy}`;
+  summary.className = count("bad") ? "need bad" : needed ? "need warn" : "need good";
+}
+
+/** Open Airflow's own pages in Airflow's window: inside of its frame they would show a second frame of it. */
+function openInAirflow(event) {
+  const link = event.target.closest?.("a[data-airflow]");
+  if (!link || window.top === window) return;
+  try {
+    const outer = window.top.document.createElement("a");
+    outer.href = link.href;
+    window.top.document.body.append(outer);
+    outer.click();
+    outer.remove();
+    event.preventDefault();
+  } catch {
+    // the window belongs to another site: the link opens here
+  }
+}
+
 // --- start -----------------------------------------------------------------------------------------------------------
 
 makeSortable(document);
-drawAll(document);
 tellAges();
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawAll(document));
+loadStandings();
+document.addEventListener("click", openInAirflow);
+addEventListener("DOMContentLoaded", () => drawAll(document)); // plotly.js comes last, so that nothing waits for it
+document.addEventListener("theme", () => drawAll(document));
 if (document.body.dataset.live) poll(document.body.dataset.live, "", new Map());

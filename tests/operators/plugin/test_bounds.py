@@ -18,7 +18,7 @@ use_private_airflow()
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity  # noqa: E402 - as below
 from fastapi.testclient import TestClient  # noqa: E402 - Airflow's home is chosen first
 
-from pbg_operators.plugin import database  # noqa: E402
+from pbg_operators.plugin import attempts, database  # noqa: E402
 from pbg_operators.plugin.pages import Pages  # noqa: E402
 from pbg_tasks.errors import NotFoundError, StorageError  # noqa: E402
 from pbg_tasks.tasks.nightly.plan import plan  # noqa: E402
@@ -126,14 +126,77 @@ def test_own_run_is_shown(site, place):
     assert place.runs["own"].rpartition("/")[2] in answer.text
 
 
-def test_page_of_failed_plan_gives_the_reason(site):
-    site.post(f"dags/{DAG}/dagRuns", {"dag_run_id": "manual__failed", "logical_date": None})
-    path = f"dags/{DAG}/dagRuns/manual__failed/taskInstances/{PLAN}/xcomEntries"
-    site.post(path, {"key": "error", "value": "d9: no snapshot there; keys there: <d1>", "map_index": -1})
+def fail(site, run_id, reason, **run):
+    """Let the plan of a DAG run fail, with its reason."""
+    from airflow.models.dagrun import DagRun
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.utils.session import create_session
+
+    site.post(f"dags/{DAG}/dagRuns", {"dag_run_id": run_id, "logical_date": None, **run})
+    path = f"dags/{DAG}/dagRuns/{run_id}/taskInstances/{PLAN}/xcomEntries"
+    site.post(path, {"key": "error", "value": reason, "map_index": -1})
+    with create_session() as session:
+        session.query(DagRun).filter_by(dag_id=DAG, run_id=run_id).one()._state = "failed"
+        session.query(TaskInstance).filter_by(dag_id=DAG, run_id=run_id, task_id=PLAN).update({"state": "failed"})
+
+
+def test_run_that_failed_early_has_page_and_row(site, place):
+    site.planned({"run": place.runs["own"]})
+    fail(site, "manual__failed", "d9: no snapshot there; keys there: <d1>", partition_key="d9")
     answer = site.get("/runs/manual__failed")
-    assert answer.status_code == 404
+    assert answer.status_code == 200
     assert "d9: no snapshot there; keys there: &lt;d1&gt;" in answer.text
-    assert f"/dags/{DAG}/runs/manual__failed/tasks/{PLAN}" in answer.text
+    assert f'href="/dags/{DAG}/runs/manual__failed/tasks/{PLAN}"' in answer.text
+    nights = site.get("").text
+    row = nights[nights.index("d9") - 200 : nights.index("d9") + 600]
+    assert f'href="/pbg/dags/{DAG}/runs/manual__failed"' in row
+    assert '<tr class="bad">' in row
+    standing = site.get("/standing").json()
+    assert (standing["tone"], standing["rank"]) == ("bad", 0)
+    assert "d9 failed: d9: no snapshot there; keys there: &lt;d1&gt;" in standing["html"]
+    site.planned({"run": place.runs["own"]})
+
+
+def test_row_of_graph_without_run_says_so(site, monkeypatch):
+    monkeypatch.setattr(database, "last_planned", lambda _: (_ for _ in ()).throw(NotFoundError("none")))
+    monkeypatch.setattr(attempts, "attempts", lambda _: [])
+    standing = site.get("/standing").json()
+    assert standing["tone"] == "idle"
+    assert "no night yet" in standing["html"]
+
+
+def test_sibling_that_user_may_not_read_adds_nothing(site, place, monkeypatch):
+    """A graph's DAGs share a page.
+
+    Each is shown to its own readers only.
+    """
+    from airflow.api_fastapi.app import get_auth_manager
+
+    site.deploy(nights={"calendar": {"cron": "0 2 * * *"}})
+    sibling = "nightly_toy"
+    assert attempts.siblings(DAG) == [DAG, sibling]
+    site.planned({"run": place.runs["own"]})
+    monkeypatch.setattr(attempts, "attempts", lambda dags: [failed for failed in FAILED if failed.dag_id in dags])
+    assert "the calendar failed" in site.get("").text
+    manager = get_auth_manager()
+    allowed = manager.is_authorized_dag
+    for closed in (None, DagAccessEntity.RUN, DagAccessEntity.XCOM):
+
+        def is_authorized(*, access_entity=None, details=None, _closed=closed, **asked):
+            hidden = details is not None and details.id == sibling and access_entity == _closed
+            return not hidden and allowed(access_entity=access_entity, details=details, **asked)
+
+        monkeypatch.setattr(manager, "is_authorized_dag", is_authorized)
+        for path in ("", "/standing"):
+            answer = site.get(path)
+            assert answer.status_code == 200
+            assert "the calendar failed" not in answer.text, (closed, path)
+    site.deploy(nights={})
+
+
+FAILED = [
+    attempts.Attempt("nightly_toy", "scheduled__1", "failed", 4e9, "d8", task=PLAN, reason="the calendar failed"),
+]
 
 
 def id_of(url):
@@ -202,6 +265,9 @@ def test_pages_of_dag_follow_its_last_own_run(site, place):
     assert site.get(f"/nights/{run}").status_code == 200
     assert site.get(f"/compare?left={run}&right={run}").status_code == 200
     assert site.get("/neighbours").status_code == 200
+    standing = site.get("/standing")
+    assert standing.status_code == 200
+    assert id_of(place.runs["other store"]) not in standing.text
     for other in ("other store", "store within", "other graph"):
         path = f"/nights/{quote(id_of(place.runs[other]))}"
         assert site.get(path).status_code == 404, other
@@ -213,7 +279,8 @@ def test_pages_of_dag_follow_its_last_own_run(site, place):
 def test_user_without_rights_is_refused(site, place):
     run_id, run = site.planned({"run": place.runs["own"]}), id_of(place.runs["own"])
     live = f"/nights/{run}/live"
-    for path in ("", f"/runs/{run_id}", f"/nights/{run}", live, f"/compare?left={run}&right={run}", "/neighbours"):
+    compared = f"/compare?left={run}&right={run}"
+    for path in ("", "/standing", f"/runs/{run_id}", f"/nights/{run}", live, compared, "/neighbours"):
         assert site.get(path).status_code == 200, path
         assert site.get(path, role=None).status_code == 403, path
 
@@ -226,7 +293,8 @@ def test_user_with_rights_on_other_dags_is_refused(site, place, monkeypatch):
     from airflow.api_fastapi.app import get_auth_manager
 
     run_id, run = site.planned({"run": place.runs["own"]}), id_of(place.runs["own"])
-    paths = ("", f"/runs/{run_id}", f"/nights/{run}", f"/nights/{run}/live", f"/compare?left={run}&right={run}")
+    paths = ("", "/standing", f"/runs/{run_id}", f"/nights/{run}", f"/nights/{run}/live")
+    paths += (f"/compare?left={run}&right={run}",)
     manager = get_auth_manager()
     allowed = manager.is_authorized_dag
     for closed in (None, DagAccessEntity.RUN, DagAccessEntity.XCOM):

@@ -1,0 +1,237 @@
+"""Standing of a graph tonight, and nights that failed."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from statistics import median
+from typing import TYPE_CHECKING
+
+from pbg_tasks.report.figures import STOPPED
+from pbg_tasks.report.history import night_order
+from pbg_tasks.report.numbers import moment, rough
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pbg_tasks.report.documents import (
+        AttemptRow,
+        HistoryDocument,
+        Need,
+        Night,
+        RunDocument,
+        ScheduleRow,
+        StandingDocument,
+        Tone,
+    )
+
+NO_REASON = "no reason was recorded; the log of the task has it"
+_LATE = 2.5
+"""Age of a release, in usual pauses between two, from which a graph is late."""
+_USUAL = 3
+"""Least number of pauses from which a usual one is known."""
+_RANKS: dict[Tone, int] = {"bad": 0, "warn": 1, "busy": 2, "good": 3, "idle": 4}
+
+
+def with_failure(run: RunDocument, attempts: Sequence[AttemptRow]) -> RunDocument:
+    """Return a run's document with the failure of its last attempt.
+
+    The store knows of results and refusals; only Airflow knows that a task failed.
+
+    Args:
+        run: the document as the store has it.
+        attempts: of the graph, the newest first.
+    """
+    last = next((each for each in attempts if each["run"] == run["url"]), None)
+    log = last["log"] if last is not None else None
+    if run["state"] != "running" or last is None or last["state"] != "failed":
+        return {**run, "log": log if run["state"] == "refused" else None}
+    stopped = (last["task"] or "").rpartition(".")[2]
+    tasks = [{**task, "state": "failed" if task["name"] == stopped else task["state"]} for task in run["tasks"]]
+    return {
+        **run,
+        "state": "failed",
+        "reason": last["reason"] or NO_REASON,
+        "stopped": stopped or None,
+        "log": log,
+        "tasks": [{**task, "state": "waiting" if task["state"] == "now" else task["state"]} for task in tasks],  # type: ignore[typeddict-item]
+    }
+
+
+def with_failures(history: HistoryDocument, attempts: Sequence[AttemptRow]) -> HistoryDocument:
+    """Return the document of a channel with the nights that failed.
+
+    A night that failed before it had a run has a row of its own, unless a later one of its snapshot got further.
+
+    Args:
+        history: the document as the store has it.
+        attempts: of the graph, the newest first.
+    """
+    last: dict[str, AttemptRow] = {}
+    for each in reversed(attempts):
+        if each["run"]:
+            last[each["run"].rpartition("/")[2]] = each
+    nights: list[Night] = []
+    for night in history["nights"]:
+        found = last.get(night["run"])
+        if found is not None and found["state"] == "failed" and night["state"] == "running":
+            night = {**night, "state": "failed", "reason": found["reason"] or NO_REASON, "page": found["page"]}  # noqa: PLW2901 - the same night
+        nights.append(night)
+    return {**history, "nights": sorted([*nights, *_without_run(attempts, nights)], key=night_order)}
+
+
+def _without_run(attempts: Sequence[AttemptRow], nights: Sequence[Night]) -> list[Night]:
+    """Return the nights that failed before they had a run."""
+    seen: set[str | None] = set()
+    found: list[Night] = []
+    planned = {night["snapshot"]: night["planned"] or 0.0 for night in nights}
+    for each in attempts:
+        snapshot = each["snapshot"]
+        is_last, later = snapshot not in seen, planned.get(snapshot or "", 0.0) > (each["began"] or 0.0)
+        seen.add(snapshot)
+        if each["run"] is None and each["state"] == "failed" and is_last and not later:
+            found.append(_early(each))
+    return found
+
+
+def _early(attempt: AttemptRow) -> Night:
+    return {
+        "reported": False,
+        "page": attempt["page"],
+        "snapshot": attempt["snapshot"] or "no snapshot",
+        "run": "",
+        "planned": attempt["began"],
+        "state": "failed",
+        "release": None,
+        "published": None,
+        "current": False,
+        "mrr": None,
+        "hits10": None,
+        "edges": None,
+        "entities": None,
+        "new": None,
+        "gone": None,
+        "cosine": None,
+        "seconds": None,
+        "forecast": None,
+        "warm_start": None,
+        "reason": attempt["reason"] or NO_REASON,
+    }
+
+
+def standing_document(
+    history: HistoryDocument,
+    attempts: Sequence[AttemptRow],
+    schedules: Sequence[ScheduleRow],
+    *,
+    page: str,
+    run: RunDocument | None,
+    now: float,
+) -> StandingDocument:
+    """Return how a graph stands tonight, in one row.
+
+    Args:
+        history: of its channel, with its failures.
+        attempts: of the graph, the newest first.
+        schedules: of the DAGs that begin its nights.
+        page: address of its nights.
+        run: document of the last night; None where that has no run.
+        now: seconds since 1970.
+    """
+    night = last_night(history)
+    released = [each for each in history["nights"] if each["release"] is not None]
+    current = next((each for each in released if each["current"]), None)
+    before = next((each for each in reversed(released) if current and (each["release"] or 0) < _number(current)), None)
+    needs = [*_asked(attempts), *_stopped(night), *_late(released, current, night, now), *_paused(schedules)]
+    tone = _tone(needs, night)
+    return {
+        "kind": "standing",
+        "graph": history["graph"],
+        "channel": history["channel"],
+        "page": page,
+        "tone": tone,
+        "rank": _RANKS[tone],
+        "needs": needs,
+        "night": night,
+        "doing": _doing(run) if run is not None else None,
+        "forecast": run["forecast"]["expected_seconds"] if run is not None and run["forecast"] else None,
+        "took": run["seconds"] if run is not None else None,
+        "current": current,
+        "before": before,
+        "age": now - current["published"] if current is not None and current["published"] else None,
+        "next": _next(schedules),
+    }
+
+
+def last_night(history: HistoryDocument) -> Night | None:
+    """Return the night that was planned last; None before the first."""
+    planned = [each for each in history["nights"] if each["planned"] is not None]
+    return max(planned, key=lambda each: each["planned"] or 0.0, default=None)
+
+
+def _number(night: Night) -> int:
+    return night["release"] or 0
+
+
+def _asked(attempts: Sequence[AttemptRow]) -> list[Need]:
+    return [
+        {
+            "tone": "bad",
+            "text": f"{each['snapshot'] or 'A night'} waits for an answer: approve or reject what its gate refused.",
+            "page": each["answers"],
+            "airflow": True,
+        }
+        for each in attempts
+        if each["awaiting"] and each["state"] not in {"success", "failed"}
+    ]
+
+
+def _stopped(night: Night | None) -> list[Need]:
+    if night is None or night["state"] not in STOPPED:
+        return []
+    text = f"{night['snapshot']} {night['state']}: {night['reason']}"
+    return [{"tone": "bad", "text": text, "page": night["page"], "airflow": False}]
+
+
+def _late(released: Sequence[Night], current: Night | None, night: Night | None, now: float) -> list[Need]:
+    times = sorted(each["published"] for each in released if each["published"])
+    pauses = [later - earlier for earlier, later in pairwise(times)]
+    if current is None or len(pauses) < _USUAL or (night is not None and night["state"] == "running"):
+        return []
+    usual, age = median(pauses), now - times[-1]
+    if age < _LATE * max(usual, 3600.0):
+        return []
+    text = f"No release for {rough(age)}, where one comes every {rough(usual)}."
+    return [{"tone": "warn", "text": text, "page": None, "airflow": False}]
+
+
+def _paused(schedules: Sequence[ScheduleRow]) -> list[Need]:
+    if not schedules or not all(each["paused"] for each in schedules):
+        return []
+    return [{"tone": "warn", "text": "Its DAGs are paused, so no night begins.", "page": None, "airflow": False}]
+
+
+def _tone(needs: Sequence[Need], night: Night | None) -> Tone:
+    if needs:
+        return min((each["tone"] for each in needs), key=_RANKS.__getitem__)
+    if night is None:
+        return "idle"
+    return "busy" if night["state"] == "running" else "good"
+
+
+def _doing(run: RunDocument) -> str | None:
+    """Return what a run is at, in some words."""
+    training = run["training"]
+    if run["state"] != "running":
+        return None
+    if training["state"] == "running":
+        done = f"{training['done']} of {training['buckets']} buckets"
+        return f"training, epoch {training['epoch']} of {training['epochs']}, {done}"
+    return next((task["name"] for task in run["tasks"] if task["state"] == "now"), None)
+
+
+def _next(schedules: Sequence[ScheduleRow]) -> str:
+    active = [each for each in schedules if not each["paused"]]
+    times = [each["at"] for each in active if each["at"] is not None]
+    if times:
+        return f"{moment(min(times))} UTC"
+    return "when a snapshot arrives" if active else "paused"

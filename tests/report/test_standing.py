@@ -1,0 +1,168 @@
+"""Standing of graphs, and nights that failed."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pbg_tasks.publish import Channel
+from pbg_tasks.report import (
+    Links,
+    history_document,
+    render,
+    run_document,
+    standing_document,
+    with_failure,
+    with_failures,
+)
+from pbg_tasks.report.pages import render_block
+from pbg_tasks.tasks.view.report import read_graph, read_run
+from tests.report.conftest import DAYS, HOSTILE
+from tests.report.document import Page, check_page
+
+LINKS = Links(assets="assets", graphs="all", history="nights", run="{run}")
+HOUR = 3600.0
+
+
+@pytest.fixture(scope="module")
+def history(nights):
+    return history_document(read_graph("toy", Channel(nights.store, "production")))
+
+
+def attempt(**known):
+    row = {"page": "p", "answers": "a", "log": "l", "state": "failed", "began": 9e9, "snapshot": "d9", "run": None}
+    return {**row, "task": "prepare.plan", "reason": HOSTILE, "awaiting": [], **known}
+
+
+def standing(history, attempts=(), schedules=({"paused": False, "at": None},), now=None):
+    published = max(night["published"] for night in history["nights"] if night["published"])
+    document = standing_document(
+        with_failures(history, attempts), attempts, schedules, page="p", run=None, now=now or published + HOUR
+    )
+    html = render_block(document, LINKS, "row")
+    check_page(f'<html lang="en"><title>t</title><main><h1>t</h1><table><caption>c</caption><tr>{html}</tr></table>'
+               "</main></html>")  # fmt: skip
+    return document, " ".join(Page(f"<main><table><tr>{html}</tr></table></main>").text().split())
+
+
+def test_graph_without_trouble_needs_no_one(history):
+    document, text = standing(history)
+    assert (document["tone"], document["needs"]) == ("good", [])
+    mrr = [night["mrr"] for night in history["nights"] if night["release"]]
+    assert f"{mrr[-1]:.4f}" in text
+    assert f"{mrr[-1] - mrr[-2]:+.4f}".replace("-", "−") + " against 2" in text  # noqa: RUF001
+    assert "60 min" in text
+    assert "when a snapshot arrives" in text
+
+
+def test_refused_night_comes_first_with_reason(history):
+    before = {**history, "nights": [night for night in history["nights"] if night["snapshot"] < DAYS[3]]}
+    document, text = standing(before)
+    assert (document["rank"], document["tone"]) == (0, "bad")
+    assert f"{DAYS[2]} refused: " in text
+    assert "are in no edge any more" in text
+
+
+def test_night_that_failed_early_has_red_row(history):
+    found = with_failures(history, [attempt()])
+    (night,) = (each for each in found["nights"] if each["state"] == "failed")
+    assert (night["snapshot"], night["run"], night["page"], night["reason"]) == ("d9", "", "p", HOSTILE)
+    page = check_page(render(found, LINKS))
+    (row,) = (each for each in page.all("tr") if each["attrs"].get("class") == "bad" and each["text"].startswith("d9"))
+    assert HOSTILE in row["text"]
+    assert standing(history, [attempt()])[0]["needs"][0]["text"] == f"d9 failed: {HOSTILE}"
+
+
+@pytest.mark.parametrize(
+    "attempts",
+    [
+        [attempt(state="running"), attempt()],  # begun anew
+        [attempt(snapshot=DAYS[3], began=1.0)],  # has a release by now
+        [attempt(state="success", run="/elsewhere/runs/d9-0123456789ab"), attempt()],
+    ],
+)
+def test_failure_that_is_past_adds_no_row(history, attempts):
+    assert with_failures(history, attempts)["nights"] == history["nights"]
+
+
+def test_run_whose_task_failed_shows_the_task(nights, history):
+    document = {**run_document(read_run(nights.run(DAYS[3]))), "state": "running"}
+    failed = attempt(run=document["url"], task="train.train", reason=None)
+    found = with_failure(document, [failed, attempt(run=document["url"], state="success")])
+    assert (found["state"], found["stopped"], found["log"]) == ("failed", "train", "l")
+    assert [task["name"] for task in found["tasks"] if task["state"] == "failed"] == ["train"]
+    page = check_page(render(found, LINKS))
+    (alert,) = (each for each in page.elements if each["attrs"].get("role") == "alert")
+    assert alert["text"] == "no reason was recorded; the log of the task has it Log of train"
+    assert with_failure(document, [attempt(run=document["url"], state="success"), failed])["state"] == "running"
+    (night,) = (
+        each
+        for each in with_failures(
+            {**history, "nights": [{**each, "state": "running"} for each in history["nights"]]}, [failed]
+        )["nights"]
+        if each["state"] == "failed"
+    )
+    assert (night["snapshot"], night["page"]) == (DAYS[3], "p")
+
+
+def test_refusing_task_is_red_and_reason_is_first(nights):
+    page = check_page(render(run_document(read_run(nights.run(DAYS[2]))), LINKS))
+    (tile,) = (each for each in page.all("li") if each["attrs"].get("class") == "refused")
+    assert tile["text"] == "partitionrefused"
+    sentences = [each for each in page.elements if each["tag"] == "p" and each["attrs"].get("role") == "alert"]
+    assert "of the entities of" in sentences[0]["text"]
+
+
+def test_question_to_a_person_is_named(history):
+    waiting = attempt(state="running", awaiting=["release.gate"], run="/x/runs/d9-0123456789ab")
+    document, text = standing(history, [waiting])
+    assert document["needs"] == [
+        {
+            "tone": "bad",
+            "text": "d9 waits for an answer: approve or reject what its gate refused.",
+            "page": "a",
+            "airflow": True,
+        }
+    ]
+    assert "Answer" in text
+
+
+def test_paused_graph_warns(history):
+    document, text = standing(history, schedules=[{"paused": True, "at": 1.0}])
+    assert (document["tone"], document["next"]) == ("warn", "paused")
+    assert "no night begins" in text
+
+
+def test_release_that_is_overdue_warns(history):
+    published = iter(range(86_400, 500_000, 86_400))
+    nights = [{**night, "published": next(published) if night["release"] else None} for night in history["nights"]]
+    extra = {
+        **nights[-1],
+        "snapshot": "2026-11-05",
+        "run": "x-0123456789ab",
+        "release": 4,
+        "published": next(published),
+    }
+    regular = {**history, "nights": [*({**night, "current": False} for night in nights), extra]}
+    assert standing(regular, now=extra["published"] + 30 * HOUR)[0]["needs"] == []
+    document, text = standing(regular, now=extra["published"] + 72 * HOUR)
+    assert document["tone"] == "warn"
+    assert "No release for 3 days, where one comes every 24 h." in text
+
+
+def test_next_night_is_the_earliest_scheduled(history):
+    schedules = [{"paused": False, "at": 90_000.0}, {"paused": False, "at": 3_600.0}, {"paused": True, "at": 0.0}]
+    assert standing(history, schedules=schedules)[0]["next"] == "1970-01-01 01:00 UTC"
+
+
+def test_documents_are_plain_json(history):
+    for found in (standing(history, [attempt()])[0], with_failures(history, [attempt()])):
+        assert json.loads(json.dumps(found, allow_nan=False)) == found
+
+
+def test_page_of_failed_run_gives_reason_and_log():
+    document = {"kind": "failed", "graph": "toy", "dag_run": "manual__1", "attempt": attempt()}
+    page = check_page(render(document, LINKS))
+    assert f"Task prepare.plan failed: {HOSTILE}" in page.text()
+    assert "The log of the task" in page.text()
