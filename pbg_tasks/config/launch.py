@@ -236,11 +236,6 @@ class Launch(Frozen):
             raise ValueError(f"tasks names {unknown[0]!r}; tasks that can be pods: {', '.join(PODS)}{hint}")
         return self
 
-    @property
-    def in_pods(self) -> tuple[str, ...]:
-        """Names of all tasks that are pods."""
-        return (*(["train"] if self.launcher != "local" else []), *self.tasks)
-
     def check_places(self, store: str, *, snapshots: Mapping[str, str], exports: Mapping[str, str]) -> None:
         """Refuse pods that would need a place of one machine.
 

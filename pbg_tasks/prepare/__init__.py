@@ -19,9 +19,8 @@ from pbg_tasks.prepare.ids import (
     partition_of,
     write_known,
 )
-from pbg_tasks.prepare.matching import Matching, kept_and_gone
 from pbg_tasks.prepare.moved_rows import MovedRows
-from pbg_tasks.prepare.reassignment import Places, Reassignment, follow
+from pbg_tasks.prepare.reassignment import Matching, Places, Reassignment, follow, kept_and_gone
 from pbg_tasks.prepare.snapshot import STAGED, StagedFiles, open_staged, stage_snapshot
 from pbg_tasks.prepare.validate import NoEdgesError, SnapshotReport, check_rows, validate_snapshot
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from pbg_tasks.checkpoint.stale_partials import unnamed_leftovers
+from pbg_tasks.checkpoint.partial_record import unnamed_leftovers
 from pbg_tasks.config import RunLayout
 from pbg_tasks.errors import StorageError
 from pbg_tasks.progress import say

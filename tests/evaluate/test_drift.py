@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from pbg_tasks.evaluate import drift
-from pbg_tasks.evaluate.drift import Spread, View, aligned, by_degree, cosines
+from pbg_tasks.evaluate.drift import Spread, View, aligned, by_degree, cosines, draw_queries, neighbour_overlap
 from pbg_tasks.evaluate.ids import Triples
-from pbg_tasks.evaluate.overlap import draw_queries, neighbour_overlap
 from pbg_tasks.evaluate.relation_drift import Edge, End, RelationDrift, Surroundings
 from pbg_tasks.evaluate.tables import EntityTable
 from pbg_tasks.formats.embeddings import write_embeddings

@@ -10,14 +10,18 @@ from typer.testing import CliRunner
 
 from pbg_tasks.checkpoint import CheckpointWriter
 from pbg_tasks.cli import app
+from pbg_tasks.config.base import parse
+from pbg_tasks.config.launch import Launch
+from pbg_tasks.config.loading import load_graph_spec
 from pbg_tasks.errors import ConfigError, QualityGateError
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.skips import when_skipped
 from pbg_tasks.storage import LocalStore
 from pbg_tasks.tasks.context import CHAIN, RunContext
 from pbg_tasks.tasks.nightly.chain import TASKS, run_task
-from pbg_tasks.tasks.nightly.forecasting import measured_nights
+from pbg_tasks.tasks.nightly.forecasting import measured_nights, outlook
 from pbg_tasks.tasks.nightly.plan import plan
+from pbg_tasks.tasks.partitioning import Expected
 from pbg_tasks.tasks.view.report import report
 from pbg_tasks.tasks.view.show import show
 from tests.tasks.conftest import ring
@@ -125,6 +129,23 @@ def test_independent_night_is_compared_too(place):
     second = plan(place.spec, "d2")["forecast"]["tasks"]["drift"]
     assert second["store_bytes_read"] > 0
     assert second["seconds"] > 0
+
+
+def test_forecast_of_eval_takes_cpus_of_its_pod(place):
+    place.write_spec({"dimension": 200}, resources={"memory_gb": 1})
+    place.snapshot("d1", ring(40))
+    run, written = RunContext.open(plan(place.spec, "d1")["run"]), load_graph_spec(place.spec)
+    expected = Expected({"n": 1_000_000}, 3, 100_000)
+
+    def forecast(cpu):
+        pod = {"image": f"pbg@sha256:{'0' * 64}", "resources": {"cpu": cpu, "memory": "8Gi"}}
+        launch = parse(Launch, {"tasks": {"eval": pod}}, source="launch")
+        return (
+            outlook(run, expected, written.model_copy(update={"launch": launch})).night.tasks["eval"]["seconds"].likely
+        )
+
+    one, eight = (forecast(cpu) for cpu in ("1", "7500m"))
+    assert one > 2 * eight
 
 
 def test_too_expensive_night_ends_before_any_work(place):

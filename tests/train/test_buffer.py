@@ -14,10 +14,10 @@ from pbg_tasks.formats.metadata import read_iteration
 from pbg_tasks.train.data.buffer import PartitionBuffer
 from pbg_tasks.train.data.partition_files import PartitionFiles
 from pbg_tasks.train.data.partitions import Layout, PartitionKey, partition_keys
-from pbg_tasks.train.data.swaps import simulate
 from pbg_tasks.train.data.tables import Table
 from pbg_tasks.train.schedule import Bucket, grid
 from tests.train.buffers import DIMENSION, Disk, first_table, make_config, stamp
+from tests.train.simulated_swaps import simulate
 
 
 class SlowFiles(PartitionFiles):

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from pbg_tasks.train.engine.hogwild import forked
+from pbg_tasks.train.engine.base import forked
 
 
 def test_workers_draw_from_separate_streams():

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from pbg_tasks.config import ModelConfig
 from pbg_tasks.train.data.partitions import Layout, PartitionKey, partition_keys
-from pbg_tasks.train.data.swaps import SwapPlan, iteration_order, simulate
+from pbg_tasks.train.data.swaps import SwapPlan, iteration_order
 from pbg_tasks.train.schedule import Bucket, Rooms
+from tests.train.simulated_swaps import simulate
 
 
 def make_config(partitions, ends, **changes):

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 SIGNALLED = 128
 """Exit status of a shell or container for signal n is this plus n."""
-KILLED = SIGNALLED + signal.SIGKILL
 TOLD_TO_END = SIGNALLED + signal.SIGTERM
 STARTING_FAILED = frozenset({"StartError", "ContainerCannotRun"})
 NO_SUCH_COMMAND = frozenset({125, 126, 127})

@@ -18,7 +18,6 @@ _EXACT_POWERS = 27  # 5**26 is the largest power of five below 2**63
 _PLAIN = (1e-3, 1e7)
 _WIDTHS = (32, 64)
 _EXACT_EXPONENTS = (-21, 62)
-_MANTISSA_BITS = 52
 _SIX_DECIMALS = Decimal("1e-6")
 _WIDE = Context(prec=400)
 

@@ -28,7 +28,8 @@ from pbg_tasks.train.engine.choice import engine_name, on_gpu
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pbg_tasks.config import GraphSpec, Launch, Limits
+    from pbg_tasks.config import GraphSpec, Limits
+    from pbg_tasks.config.launch import KubernetesLaunch
     from pbg_tasks.config.limits import Check
     from pbg_tasks.memory import Forecast
     from pbg_tasks.tasks.partitioning import Expected
@@ -76,7 +77,9 @@ def outlook(run: RunContext, expected: Expected, written: GraphSpec) -> Outlook:
     """
     graph, model = run.spec.graph, run.spec.graph.model
     cpus = usable_cpus()
-    workers, threads = model.workers or _cpus_of_pods(written.launch) or cpus, graph.resources.threads or cpus
+    launch, pods = written.launch, written.launch.tasks
+    workers = model.workers or _cpus_of(launch.kubernetes if launch.launcher != "local" else None) or cpus
+    threads = graph.resources.threads or _cpus_of(pods.get("eval") or pods.get("finish")) or cpus
     chosen = engine_name(graph.train.engine, model, graph.train.device)[0]
     held_out = int(expected.edges * graph.held_out_share)
     asked = min(held_out, graph.eval.max_edges or held_out)
@@ -120,14 +123,14 @@ def outlook(run: RunContext, expected: Expected, written: GraphSpec) -> Outlook:
     return Outlook(memory, night)
 
 
-def _cpus_of_pods(launch: Launch) -> int | None:
-    """Return the CPUs of each rank's pod.
+def _cpus_of(pod: KubernetesLaunch | None) -> int | None:
+    """Return the CPUs of a task's pods.
 
-    None where the rank runs on this machine, or one like it.
+    None where the task runs on this machine, or one like it.
     """
-    if launch.launcher == "local" or launch.kubernetes is None:
+    if pod is None:
         return None
-    asked = launch.kubernetes.resources["cpu"]
+    asked = pod.resources["cpu"]
     return max(1, math.ceil(float(asked[:-1]) / 1000 if asked.endswith("m") else float(asked)))
 
 

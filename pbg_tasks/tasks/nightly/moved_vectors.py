@@ -13,9 +13,17 @@ import torch
 
 from pbg_tasks.config.relations import relation_labels
 from pbg_tasks.config.results import DriftFindings, PartitionResult
-from pbg_tasks.evaluate.drift import Spread, View, aligned, by_degree, cosines
+from pbg_tasks.evaluate.drift import (
+    NEIGHBOURS,
+    Spread,
+    View,
+    aligned,
+    by_degree,
+    cosines,
+    draw_queries,
+    neighbour_overlap,
+)
 from pbg_tasks.evaluate.ids import Numbering
-from pbg_tasks.evaluate.overlap import NEIGHBOURS, draw_queries, neighbour_overlap
 from pbg_tasks.evaluate.relation_drift import End, RelationDrift, Surroundings
 from pbg_tasks.evaluate.tables import EntityTable
 from pbg_tasks.model.families import Families

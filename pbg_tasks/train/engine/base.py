@@ -29,7 +29,6 @@ from pbg_tasks.train.engine.batching import GatheredEdges, batches, check_edges
 from pbg_tasks.train.engine.degrees import bucket_samplers
 from pbg_tasks.train.engine.device import Host
 from pbg_tasks.train.engine.held_out import Ranking, evaluation_config
-from pbg_tasks.train.engine.hogwild import forked
 from pbg_tasks.train.engine.known_edges import KnownEdges
 from pbg_tasks.train.engine.pace import NOTHING, Limits, Pace, Position
 from pbg_tasks.train.engine.self_negatives import SelfNegatives
@@ -367,3 +366,11 @@ class Engine(ABC):
             f"the loss is {loss}; "
             "try a smaller lr, or set max_norm"
         )
+
+
+def forked(generator: torch.Generator, count: int) -> list[torch.Generator]:
+    """Return generators with independent streams that follow from ``generator``'s state."""
+    if not count:
+        return []  # the state of ``generator`` stays
+    seeds = torch.randint(2**62, (count,), generator=generator).tolist()
+    return [torch.Generator().manual_seed(seed) for seed in seeds]

@@ -101,7 +101,7 @@ def test_spec_takes_the_launcher():
     section["kubernetes"]["resources"] = {"cpu": "1", "memory": "1Gi"}
     with pytest.raises(ConfigError, match=r"launch\.launcher is jobset, yet pods cannot reach store"):
         parse(GraphSpec, document, source="g.yaml")
-    assert parse(GraphSpec, document | {"store": "s3://b/g"}, source="g.yaml").launch.in_pods == ("train",)
+    assert parse(GraphSpec, document | {"store": "s3://b/g"}, source="g.yaml").launch.launcher == "jobset"
     with pytest.raises(ConfigError, match="launcher jobset needs the section kubernetes"):
         parse(GraphSpec, document | {"launch": {"launcher": "jobset"}}, source="g.yaml")
 
