@@ -63,12 +63,25 @@ def edges_place(spec: GraphSpec) -> str:
 
 
 def channel_asset(spec: GraphSpec) -> Asset:
-    """Return the asset of the channel that readers of a graph follow.
+    """Return the asset of the channel to which nights publish.
 
     Raises:
         ConfigError: it is at no place that Airflow can name.
     """
-    return _asset(f"{spec.graph}_{spec.channel}", f"{spec.store.rstrip('/')}/channels/{spec.channel}", "embeddings")
+    return _channel(spec, spec.channel)
+
+
+def readers_asset(spec: GraphSpec) -> Asset:
+    """Return the asset of the channel that takes over releases of nights.
+
+    Raises:
+        ConfigError: it is at no place that Airflow can name.
+    """
+    return _channel(spec, spec.read_channel)
+
+
+def _channel(spec: GraphSpec, name: str) -> Asset:
+    return _asset(f"{spec.graph}_{name}", f"{spec.store.rstrip('/')}/channels/{name}", "embeddings")
 
 
 def export_asset(spec: GraphSpec, export: Export) -> Asset:

@@ -74,6 +74,42 @@ def redo_form(spec: GraphSpec) -> dict[str, Param]:
     }
 
 
+def promote_form(spec: GraphSpec) -> dict[str, Param]:
+    """Return the fields of the DAG that promotes releases."""
+    return {
+        "release": Param(
+            None,
+            type=["null", "integer"],
+            minimum=1,
+            title="Release",
+            description=f"Number in channel {spec.channel}. Empty: the newest one.",
+            section="Release",
+        ),
+        "share": Param(
+            None,
+            type=["null", "string"],
+            pattern=r"^[0-9]*\.?[0-9]+%?$",
+            title="Share",
+            description=f"Share of the keys of channel {spec.read_channel} that reads it, such as 10%. Empty: all.",
+            section="Readers",
+        ),
+        "stop": Param(
+            default=False,
+            type="boolean",
+            title="End the share",
+            description=f"All readers read what channel {spec.read_channel} serves.",
+            section="Readers",
+        ),
+        "other_space": Param(
+            default=False,
+            type="boolean",
+            title="Other space",
+            description="Even if the vectors cannot be compared with those that readers have.",
+            section="Readers",
+        ),
+    }
+
+
 def tune_form(spec: GraphSpec) -> dict[str, Param]:
     """Return the fields of the DAG that searches hyper-parameters."""
     fields = trigger_form(spec)

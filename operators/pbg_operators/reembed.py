@@ -9,12 +9,13 @@ from airflow.sdk import DAG, CronPartitionTimetable, PartitionedAssetTimetable, 
 from airflow.sdk.exceptions import AirflowTimetableInvalid
 
 from pbg_operators.alerts import Alert, check_notifiers, deadline, on_failure
-from pbg_operators.assets import channel_asset, edges_asset, export_asset
+from pbg_operators.assets import channel_asset, edges_asset, export_asset, readers_asset
 from pbg_operators.broken import broken_dag
 from pbg_operators.export import ExportOperator
 from pbg_operators.form import trigger_form
 from pbg_operators.gate import ApprovalGateOperator
 from pbg_operators.plan import PlanOperator
+from pbg_operators.promote import PromoteOperator
 from pbg_operators.publish import FinishOperator, PublishOperator
 from pbg_operators.report import ReportOperator
 from pbg_operators.settings import DEFAULTS, apply
@@ -155,7 +156,14 @@ def _reembed(
         summary = PbgOperator(task_id="summary", command="show", arguments=[RUN, "--log"], trigger_rule="none_failed")
         dag.add_result(summary.output)
 
-        chain(*prepare, *train, *judge, publish, *([exports] if exports else []), [summary, _report()])
+        chain(
+            *prepare,
+            *train,
+            *judge,
+            publish,
+            *([exports] if exports else []),
+            [summary, _report(), *_promotion(spec, spec_path)],
+        )
     # Set only now, because each task that is made in a DAG with a form carries a copy of the form, which was two thirds
     # of a stored DAG.
     dag.params.update(trigger_form(spec))
@@ -213,6 +221,18 @@ def _named(command: str) -> dict[str, str]:
     return {"task_display_name": ", ".join(TOGETHER[command])}
 
 
+def _promotion(spec: GraphSpec, spec_path: Path) -> list[PromoteOperator]:
+    """Make the task that promotes releases by the spec's rules.
+
+    Without rules there is none. It also runs where the night's release was announced before, and was perhaps not
+    promoted.
+    """
+    if spec.promote is None or not spec.promote.is_automatic:
+        return []
+    place, asset = str(spec_path.resolve()), readers_asset(spec)
+    return [PromoteOperator(task_id="promote", spec=place, asset=asset, trigger_rule="none_failed")]
+
+
 def _report() -> ReportOperator:
     return ReportOperator(task_id="report", arguments=[RUN_IF_ANY])
 
@@ -266,6 +286,10 @@ def _exports(spec: GraphSpec) -> list[ExportOperator]:
         ]
 
 
+def _readers(spec: GraphSpec) -> str:
+    return "" if spec.promote is None else f", promoted to `{spec.promote.to}`"
+
+
 def documentation(spec: GraphSpec, spec_path: Path) -> str:
     """Return the text of the DAG's page."""
     model = spec.model
@@ -276,7 +300,7 @@ Embeds graph **{spec.graph}** ({spec_path.name}) anew for each snapshot of its e
 | | |
 |---|---|
 | snapshots | `{spec.snapshots.location}` |
-| store | `{spec.store}`, channel `{spec.channel}` |
+| store | `{spec.store}`, channel `{spec.channel}`{_readers(spec)} |
 | entities | {", ".join(entities)} |
 | model | dimension {model.dimension}, {model.comparator}, {model.loss_fn}, {model.num_epochs} epochs |
 | gate | filtered MRR at least {spec.gates.min_mrr}, falling at most {spec.gates.max_mrr_drop:.0%} |

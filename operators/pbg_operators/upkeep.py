@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import DAG
 
 from pbg_operators.alerts import Alert, on_failure, on_lasting_failure
-from pbg_operators.assets import channel_asset, edges_asset
-from pbg_operators.form import redo_form
+from pbg_operators.assets import channel_asset, edges_asset, readers_asset
+from pbg_operators.form import promote_form, redo_form
+from pbg_operators.promote import PromoteOperator
 from pbg_operators.redo import RedoOperator
 from pbg_operators.settings import DEFAULTS, WATCH_ALERT, WATCH_TRIES
 from pbg_operators.task import GraphOperator
@@ -47,6 +48,8 @@ def upkeep_dags(spec: GraphSpec, spec_path: Path) -> Iterator[DAG]:
     yield _drill(spec, spec_path)
     if spec.nights.redo:
         yield _redo(spec, spec_path)
+    if spec.promote is not None:
+        yield _promote(spec, spec_path)
     if spec.nights.watch is not None:
         yield _watch(spec, spec.nights.watch)
     if spec.nights.collect is not None:
@@ -93,7 +96,7 @@ def _drill(spec: GraphSpec, spec_path: Path) -> DAG:
     with DAG(
         dag_id=f"drill_{spec.graph}",
         description=f"Rehearse the roll-back of graph {spec.graph} on a channel without readers",
-        doc_md=_DRILL.format(graph=spec.graph, channel=spec.channel, file=spec_path.name),
+        doc_md=_DRILL.format(graph=spec.graph, channel=spec.read_channel, file=spec_path.name),
         schedule="@daily",
         catchup=False,
         default_args=DEFAULTS,
@@ -126,10 +129,28 @@ def _redo(spec: GraphSpec, spec_path: Path) -> DAG:
     return dag
 
 
+def _promote(spec: GraphSpec, spec_path: Path) -> DAG:
+    with DAG(
+        dag_id=f"promote_{spec.graph}",
+        description=f"Let channel {spec.read_channel} of graph {spec.graph} take over a release of {spec.channel}",
+        schedule=None,
+        catchup=False,
+        default_args=DEFAULTS,
+        max_active_runs=1,
+        params=promote_form(spec),
+        tags=["promote", spec.graph],
+        **on_failure(spec),
+    ) as dag:
+        PromoteOperator(
+            task_id="promote_by_form", spec=str(spec_path.resolve()), asset=readers_asset(spec), by_form=True
+        )
+    return dag
+
+
 def _collect(spec: GraphSpec, collect: Collection) -> DAG:
     with DAG(
         dag_id=f"collect_{spec.graph}",
-        description=f"Remove the releases and runs of channel {spec.channel} of graph {spec.graph} that nothing needs",
+        description=f"Remove the releases and runs of graph {spec.graph} that nothing needs",
         schedule=collect.cron,
         catchup=False,
         default_args=DEFAULTS,
@@ -138,12 +159,13 @@ def _collect(spec: GraphSpec, collect: Collection) -> DAG:
         **on_failure(spec),
     ) as dag:
         options = {
-            "channel": spec.channel,
             "keep-releases": collect.keep_releases,
             "keep-days": collect.keep_days,
             "grace": collect.grace_hours,
         }
-        arguments = [spec.store, *(f"--{name}={value}" for name, value in options.items())]
+        both = dict.fromkeys((spec.channel, spec.read_channel))
+        arguments = [spec.store, *(f"--channel={name}" for name in both)]
+        arguments += [f"--{name}={value}" for name, value in options.items()]
         if collect.trust_clock:
             arguments.append("--trust-clock")
         GraphOperator(task_id="remove_what_nothing_needs", command="gc", arguments=arguments)

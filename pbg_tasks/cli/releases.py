@@ -78,7 +78,7 @@ def promote(
 
     It is one swap, and `pbg rollback` takes it back. A share of the readers, by their keys, may read it first.
     """
-    from pbg_tasks.tasks.release import promote as task
+    from pbg_tasks.tasks.nightly import promote as task
 
     choices = {"RELEASE": release, "--from": source, "--share": share, "--other-space": other_space or None}
     given = [name for name, value in choices.items() if value is not None]

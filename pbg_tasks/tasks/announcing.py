@@ -7,12 +7,15 @@ announces again, so that no subscriber misses a release.
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from pbg_tasks.errors import ConfigError, ConflictError
 from pbg_tasks.progress import say
 from pbg_tasks.publish.gc_holds import hold
 from pbg_tasks.tasks.context import RunContext
+
+if TYPE_CHECKING:
+    from pbg_tasks.storage import Store
 
 
 class Announced(TypedDict):
@@ -39,15 +42,20 @@ def announced(url: str, task: str) -> Announced:
         raise ConfigError(f"{run.url}: announces no {task!r}, only {', '.join(tasks)}")
     hold(run.store, run.run_id)
     with suppress(ConflictError):
-        run.store.put_new(_key(run, task), b"{}")
+        run.store.put_new(_key(run.run_id, task), b"{}")
     say(f"announced: {task} of run {run.run_id}")
     return {"run": run.url, "announced": task}
 
 
 def is_announced(run: RunContext, task: str) -> bool:
     """Whether the result of a run's task was announced."""
-    return run.store.head(_key(run, task)) is not None
+    return is_marked(run.store, run.run_id, task)
 
 
-def _key(run: RunContext, task: str) -> str:
-    return run.key(f"announced/{task}.json")
+def is_marked(store: Store, run_id: str, task: str) -> bool:
+    """Whether a run has the mark of a task's announcement."""
+    return store.head(_key(run_id, task)) is not None
+
+
+def _key(run_id: str, task: str) -> str:
+    return f"runs/{run_id}/announced/{task}.json"

@@ -11,11 +11,13 @@ import pytest
 from pbg_tasks import Contract, Model
 from pbg_tasks.checkpoint.manifest import sha256
 from pbg_tasks.config.base import canonical_json
-from pbg_tasks.errors import IncompatibleError
+from pbg_tasks.errors import ConfigError, IncompatibleError
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.compatibility import check_same_space, space_of
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.nightly.chain import run_chain
+from pbg_tasks.tasks.nightly.promote import promote
+from pbg_tasks.tasks.release.releases import pin
 from pbg_tasks.tasks.release.repartition import repartition
 from pbg_tasks.tasks.release.replay import replay
 from tests.tasks.conftest import MODEL, ring, workplace
@@ -87,6 +89,36 @@ def test_release_of_earlier_version_begins_its_space(nights, tmp_path):
         assert model.contract.space is None
     with pytest.raises(IncompatibleError, match="space is unknown, not s"):
         Model.open(tmp_path / "store" / first.directory, expect=Contract(space="s"))
+
+
+def test_service_and_key_choose_the_release(nights, capsys):
+    promote(nights.spec, 1, to="readers", by="mia")
+    promote(nights.spec, 2, to="readers", share=0.5, by="mia")
+    pin(nights.spec, 1, service="ads", owner="mia", channel="readers")
+
+    def opened(**reader):
+        with Model.open(nights.store, channel="readers", **reader) as model:
+            assert f"release {model.release} of channel" in repr(model)
+            return Path(model.url).parent.name
+
+    first, second = (nights.runs[day].name for day in ("d1", "d2"))
+    assert {opened(key=f"user-{number}") for number in range(8)} == {first, second}
+    assert {opened(key="user-1") for _ in range(3)} == {opened(key="user-1")}
+    assert opened() == opened(for_service="search") == first
+    promote(nights.spec, 2, to="readers", by="mia")
+    assert (opened(), opened(for_service="search"), opened(for_service="ads")) == (second, second, first)
+    assert opened(for_service="ads", key="user-1") == first
+    key = Path(nights.store) / "channels" / "readers" / "pins" / "for-ads.json"
+    document = json.loads(key.read_bytes())
+    key.write_bytes(canonical_json(document | {"until": "2001-01-01"}))
+    assert opened(for_service="ads") == first
+    assert "warning: the pin of service 'ads' on release 1 of channel 'readers' ended on 2001-01-01" in (
+        capsys.readouterr().err
+    )
+    with pytest.raises(ConfigError, match="release 1 is named, so no pin or share chooses one"):
+        opened(release=1, for_service="ads")
+    with pytest.raises(ConfigError, match="is no graph's store with channels"):
+        Model.open(nights.runs["d1"], key="user-1")
 
 
 def test_replayed_and_moved_release_keep_the_space(nights, tmp_path):

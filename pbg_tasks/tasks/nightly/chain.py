@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from pbg_tasks.config.airflow import TOGETHER
+from pbg_tasks.config.loading import load_graph_spec
 from pbg_tasks.config.results import PlanResult, PublishResult
 from pbg_tasks.errors import PbgError
 from pbg_tasks.progress import say
@@ -55,7 +56,7 @@ def run_together(command: str, url: str) -> Result:
 
 
 def run_chain(spec: Path, snapshot: str, **options: Any) -> Summary:  # noqa: ANN401 - plan's options
-    """Plan a run and do all its tasks, exports and pages.
+    """Plan a run and do all its tasks, exports, promotion and pages.
 
     A second call finds everything done.
 
@@ -70,6 +71,7 @@ def run_chain(spec: Path, snapshot: str, **options: Any) -> Summary:  # noqa: AN
         for name in TASKS:
             run_task(name, url)
         _export(url)
+        _promote(spec, url)
     finally:
         write_pages(url)
     return show(url)
@@ -82,6 +84,15 @@ def _export(url: str) -> None:
 
         for export in run.spec.graph.exports:
             export_release(url, export.name)
+
+
+def _promote(spec: Path, url: str) -> None:
+    """Promote the release by the rules of the spec's file."""
+    rules = load_graph_spec(spec).promote
+    if rules is not None and rules.is_automatic and RunContext.open(url).need(PublishResult).published:
+        from pbg_tasks.tasks.nightly.promote import promote_due
+
+        promote_due(spec)
 
 
 def write_pages(url: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NotRequired, TypedDict
 
+from pbg_tasks.config import RunLayout
 from pbg_tasks.config.loading import load_graph_spec
 from pbg_tasks.config.names import check_name
 from pbg_tasks.config.nights import snapshot_order
@@ -18,8 +19,7 @@ from pbg_tasks.publish import Channel
 from pbg_tasks.publish.promotion import Move, stop_share
 from pbg_tasks.publish.skips import skipped
 from pbg_tasks.storage import open_store
-from pbg_tasks.tasks.announcing import is_announced
-from pbg_tasks.tasks.context import RunContext
+from pbg_tasks.tasks.announcing import is_marked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -265,10 +265,8 @@ def _is_announced(move: Move) -> bool:
 
     A release that no run made, such as an adopted one, has no place for the mark: it counts as announced.
     """
-    try:
-        return is_announced(RunContext.within(move.source.store, move.release.run), "promote")
-    except ConfigError:
-        return True
+    store, run = move.source.store, move.release.run
+    return store.head(f"runs/{run}/{RunLayout.spec}") is None or is_marked(store, run, "promote")
 
 
 def _number(pointer: Pointer) -> int | None:

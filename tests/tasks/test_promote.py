@@ -1,0 +1,249 @@
+"""Promotion by command and by rules, and the list of readers."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import date
+
+import pytest
+from typer.testing import CliRunner
+
+from pbg_tasks.cli import app
+from pbg_tasks.config import load_graph_spec
+from pbg_tasks.errors import ConfigError, FormatError, IncompatibleError, InputError
+from pbg_tasks.publish import Channel
+from pbg_tasks.publish.skips import skip
+from pbg_tasks.storage import open_store
+from pbg_tasks.tasks.nightly.promote import promote, promote_due, share_of
+from pbg_tasks.tasks.release.releases import drill, gc, pin, rollback, unpin
+from tests.publish.runs import candidate, write_run
+
+
+@pytest.fixture
+def shadow(place):
+    return spec(place)
+
+
+def spec(place, **rules):
+    place.write_spec(channel="shadow", promote={"to": "production", **rules})
+    return Channel(open_store(str(place.store)), "shadow")
+
+
+def night(channel, number, *, space="s", **data):
+    there = channel.current().release
+    write_run(channel.store, f"r{number}", channel=channel.name, space=space)
+    fields = candidate(channel.store, f"r{number}", f"d{number}") | {"data": data, "graph": "toy"}
+    fields["metrics"] = {"filtered": {"mrr": 0.5}}
+    return channel.publish(fields, planned_on=there.seq if there else None)[0]
+
+
+def served(channel, name="production"):
+    release = Channel(channel.store, name).current().release
+    return None if release is None else release.run
+
+
+def pbg(*arguments, status=0):
+    done = CliRunner().invoke(app, [*map(str, arguments), "--json"])
+    assert getattr(done.exception, "exit_code", done.exit_code) == status, done.stderr
+    return json.loads(done.stdout) if status == 0 else f"{done.exception} {done.stderr}"
+
+
+def test_commands_promote_share_and_take_back(place, shadow):
+    for number in (1, 2):
+        night(shadow, number)
+    assert served(shadow) is None
+    done = pbg("promote", place.spec, 1, "--by", "mia")
+    assert (done["channel"], done["source"], done["source_release"], done["release"], done["was"]) == (
+        "production", "shadow", 1, 1, None,
+    )  # fmt: skip
+    assert pbg("promote", place.spec, 1, "--by", "noah") == done | {"was": 1}
+    shared = pbg("promote", place.spec, "--share", "25%", "--by", "mia")
+    assert (shared["share"], shared["source_release"], shared["release"]) == (0.25, 2, None)
+    assert "0.25 of the keys read release 2 no more" in pbg("promote", place.spec, "--stop")["reason"]
+    assert pbg("promote", place.spec, "--stop")["reason"] == "nothing was shared"
+    pbg("promote", place.spec)
+    assert served(shadow) == "r2"
+    assert pbg("rollback", place.spec, "--by", "mia")["channel"] == "production"
+    assert (served(shadow), served(shadow, "shadow")) == ("r1", "r2")
+    assert "was rolled back from this release" in pbg("promote", place.spec, status=5)
+    assert pbg("rollback", place.spec, "--channel", "shadow")["channel"] == "shadow"
+    assert drill(place.spec)["channel"] == "production"
+
+
+def test_options_that_contradict_are_refused(place, shadow):
+    night(shadow, 1)
+    for arguments in (["--stop", "1"], ["--due", "--share", "10%"], ["--due", "--stop"], ["--due", "--to", "x"]):
+        assert "has no meaning with" in pbg("promote", place.spec, *arguments, status=2)
+    assert "channel '../x': a name has up to 64 letters" in pbg("promote", place.spec, "--to", "../x", status=2)
+    assert [share_of(text) for text in ("10%", "0.1", " 0.5% ", ".25")] == [0.1, 0.1, 0.005, 0.25]
+    for wrong in ("0", "100%", "1", "ten", "-5%", "1e-3", ""):
+        with pytest.raises(ConfigError, match="a share is more than 0 and less than all"):
+            share_of(wrong)
+    place.write_spec()
+    with pytest.raises(ConfigError, match="names no channel of readers; give it with --to"):
+        promote(place.spec, by="mia")
+    with pytest.raises(ConfigError, match="has no section promote, so nothing is ever due"):
+        promote_due(place.spec)
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        ({"promote": {"to": "production"}}, "promote.to is 'production', to which nights publish"),
+        (
+            {"channel": "shadow", "promote": {"to": "p", "share": 0.1}, "nights": {"walk": "independent"}},
+            "no night could be promoted; set promote.other_space: true",
+        ),
+        ({"channel": "shadow", "promote": {"to": "p", "share": 1}}, "promote.share: Input should be less than 1"),
+        ({"channel": "shadow", "promote": {"to": "p", "after_nights": 0}}, "promote.after_nights"),
+    ],
+)
+def test_rules_without_effect_are_refused(place, sections, message):
+    place.write_spec(**sections)
+    with pytest.raises(ConfigError, match=message):
+        load_graph_spec(place.spec)
+
+
+def test_new_channel_begins_with_release_of_readers(place):
+    production = Channel(open_store(str(place.store)), "production")
+    night(production, 1)
+    shadow = spec(place)
+    promote(place.spec, source="production", to="shadow", by="mia")
+    assert shadow.before("d2").run == "r1"
+    night(shadow, 2)
+    assert promote(place.spec, by="mia")["release"] == 2
+    assert served(shadow) == "r2"
+
+
+def test_gate_promotes_after_nights_in_a_row(place):
+    shadow = spec(place, after_nights=2)
+    assert promote_due(place.spec)["reason"] == "channel shadow has no release yet"
+    night(shadow, 1)
+    assert promote_due(place.spec)["reason"] == "1 of 2 nights in a row have passed the gates (there are no more)"
+    night(shadow, 2)
+    done = promote_due(place.spec)
+    assert (done["promoted"], done["source_release"], done["announced"]) == (True, 2, False)
+    assert promote_due(place.spec)["promoted"]
+    skip(shadow, "d3", "the gate refused it")
+    night(shadow, 4)
+    assert (
+        "1 of 2 nights in a row have passed the gates (d3 was refused or skipped)" in promote_due(place.spec)["reason"]
+    )
+    night(shadow, 5, decisions=[{"task": "gate", "by": "a person"}])
+    assert "0 of 2 nights in a row have passed the gates (d5 was approved by hand)" in promote_due(place.spec)["reason"]
+    night(shadow, 6)
+    assert served(shadow) == "r2"
+    night(shadow, 7)
+    assert promote_due(place.spec)["source_release"] == 6
+    assert served(shadow) == "r7"
+
+
+def test_rollback_of_readers_begins_the_count_anew(place):
+    shadow = spec(place, after_nights=2)
+    for number in (1, 2, 3):
+        night(shadow, number)
+        promote_due(place.spec)
+    rollback(place.spec, by="mia")
+    assert promote_due(place.spec)["reason"] == "channel production was rolled back from release 3 of shadow"
+    night(shadow, 4)
+    assert (
+        "1 of 2 nights in a row have passed the gates (counted since the roll-back)"
+        in (promote_due(place.spec)["reason"])
+    )
+    night(shadow, 5)
+    assert promote_due(place.spec)["promoted"]
+    assert served(shadow) == "r5"
+    rollback(place.spec, channel="shadow", to=1)
+    assert promote_due(place.spec)["reason"] == "channel production serves a newer snapshot than shadow"
+
+
+def test_share_follows_each_night_until_promotion(place):
+    shadow = spec(place, share=0.1)
+    night(shadow, 1)
+    assert "has no release whose readers could be shared: promote one by hand" in promote_due(place.spec)["reason"]
+    promote(place.spec, by="mia")
+    for number in (2, 3):
+        night(shadow, number)
+        assert (promote_due(place.spec)["share"], served(shadow)) == (0.1, "r1")
+        assert Channel(shadow.store, "production").current().canary.seq == number
+    night(shadow, 4, space="other")
+    with pytest.raises(IncompatibleError, match="--other-space"):
+        promote_due(place.spec)
+    assert Channel(shadow.store, "production").current().canary.seq == 3
+
+
+def test_promotion_is_announced_once(place):
+    shadow = spec(place, after_nights=1)
+    night(shadow, 1)
+    assert promote_due(place.spec)["announced"] is False
+    assert promote_due(place.spec)["announced"] is False  # the task was killed before its event
+    shadow.store.put_new("runs/r1/announced/promote.json", b"{}")
+    assert promote_due(place.spec)["announced"] is True
+    write_run(shadow.store, "r2", channel="shadow", space="s")
+    shadow.store.delete("runs/r2/spec.json")
+    fields = candidate(shadow.store, "r2", "d2") | {"graph": "toy"}  # as an adopted release, which no run made
+    shadow.publish(fields, planned_on=1)
+    promote(place.spec, by="mia")
+    assert promote_due(place.spec)["announced"] is True
+
+
+def test_releases_list_their_readers(place, shadow):
+    for number in (1, 2, 3, 4):
+        night(shadow, number)
+    promote(place.spec, 1, by="mia")
+    promote(place.spec, 4, share=0.1, by="noah")
+    pin(place.spec, 1, service="ads", owner="team ads", until=date(2999, 1, 1))
+    pin(place.spec, 2, service="old", owner="zoe", until=date(2999, 1, 1), channel="shadow")
+    key = "channels/shadow/pins/for-old.json"
+    shadow.store.put(key, shadow.store.get(key).data.replace(b"2999", b"2001"))
+    pin(place.spec, 1, channel="shadow")
+    rows = pbg("releases", place.spec)
+    assert [(row["channel"], row["release"], row["current"], row["pinned"]) for row in rows] == [
+        ("shadow", 1, False, True),
+        ("shadow", 2, False, False),
+        ("shadow", 3, False, False),
+        ("shadow", 4, True, False),
+        ("production", 1, True, False),
+    ]
+    assert rows[4]["promoted_from"] == "shadow 1"
+    readers = [
+        (row["release"], each["reader"], each["share"], each["owner"], each["expired"])
+        for row in rows
+        for each in row["readers"]
+    ]
+    assert readers == [
+        (2, "old", None, "zoe", True),
+        (4, "shadow", 1.0, None, False),
+        (4, "production", 0.1, "noah", False),
+        (1, "production", 0.9, "mia", False),
+        (1, "ads", None, "team ads", False),
+    ]
+    text = CliRunner().invoke(app, ["releases", str(place.spec)]).stdout
+    for line in (
+        r"old +shadow 2 .* 0 d +zoe +2001-01-01, over",
+        r"channel production, 0\.1 of its keys +shadow 4 .* noah",
+        r"channel production, 0\.9 of its keys +production 1 .* mia",
+        r"ads +production 1 .* team ads +2999-01-01",
+    ):
+        assert re.search(line, text), text
+    told = CliRunner().invoke(app, ["gc", str(place.store), "--keep-releases", "0", "--grace", "0", "--json"])
+    assert json.loads(told.stdout)["runs"] == []
+    assert "warning: the pin of service 'old' on release 2 of channel shadow ended on 2001-01-01" in told.stderr
+    unpin(place.spec, service="old", channel="shadow")
+    assert gc(str(place.store), keep_releases=0, grace_hours=0)["runs"] == ["r2"]
+    for wrong in ({}, {"release": 1, "service": "ads"}):
+        with pytest.raises(ConfigError, match="unpin takes the number of a release, or --for"):
+            unpin(place.spec, **wrong)
+    with pytest.raises(ConfigError, match="--owner and --until are of a service's pin"):
+        pin(place.spec, 1, owner="mia")
+
+
+def test_damaged_or_missing_release_is_not_promoted(place, shadow):
+    night(shadow, 1)
+    with pytest.raises(InputError, match="has no release 7"):
+        promote(place.spec, 7, by="mia")
+    shadow.store.put("runs/r1/release/model.v1.h5", b"cut")
+    with pytest.raises(FormatError, match=r"model\.v1\.h5: missing or of another size"):
+        promote(place.spec, by="mia")
+    assert served(shadow) is None
