@@ -12,7 +12,8 @@
 # make bench-quick  steps, import, evaluation and export in less than ten minutes, ending with a table
 # make nights   walks through days of dated edges, as a chain and independently: make nights DATA=icews14 DAYS=10
 # make pictures  runs eight nights and takes the README's pictures of their pages with Chromium
-# make e2e-nights  five days through a real Airflow and a browser: backfills, nights that overlap, keys held twice
+# make e2e-nights  five days through a real Airflow and a browser: backfills, nights that overlap, keys held twice; Celery
+# make e2e-images  builds the four images with buildah and runs the demo's chain in their containers, and compose.yaml
 # make setup   the environment only, in .venv; the others do it by themselves
 # make lock    resolve requirements.in anew
 # make image    an image to release, TARGET=train, airflow or worker: its base by digest, all of Python by hash
@@ -46,7 +47,7 @@ SOURCES := pyproject.toml setup.py $(wildcard pbg_tasks/native/*.?pp pbg_tasks/n
 # where the environment asks Python not to, and apart from the sources, so that no folder of a test has files of them.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX="$(CURDIR)/$(VENV)/pycache" OMP_NUM_THREADS=1 $(PY) -m pytest
 
-.PHONY: setup help diagrams demo test test-fast test-measure lint down lock image base-digest torch-lock audit sbom quality bench bench-quick nights pictures e2e-nights
+.PHONY: setup help diagrams demo test test-fast test-measure lint down lock image base-digest torch-lock audit sbom quality bench bench-quick nights pictures e2e-nights e2e-images
 .DELETE_ON_ERROR:
 
 setup: $(READY)
@@ -115,7 +116,12 @@ pictures: setup
 	@$(PY) -m benchmarks.nights.pictures $(ARGS)
 
 e2e-nights: setup
-	@PBG_E2E_NIGHTS=1 OMP_NUM_THREADS=1 $(PY) -m pytest -v -x tests/stack/test_nights.py tests/stack/test_campaign.py tests/stack/test_few_tasks.py
+	@PBG_E2E_NIGHTS=1 OMP_NUM_THREADS=1 $(PY) -m pytest -v -x tests/stack/test_nights.py tests/stack/test_campaign.py \
+	  tests/stack/test_few_tasks.py tests/stack/test_workers.py
+
+e2e-images: setup
+	@PBG_E2E_IMAGES=$${PBG_E2E_IMAGES:-1} OMP_NUM_THREADS=1 $(PY) -m pytest -v -x tests/docker/test_chain.py \
+	  tests/docker/test_compose_up.py
 
 lint: setup
 	@$(VENV)/bin/ruff check .

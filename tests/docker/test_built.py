@@ -13,7 +13,11 @@ import yaml
 
 from tests.docker.files import DOCKER, IMAGES, REPOSITORY, stages
 
-LOCKS = sorted([*REPOSITORY.glob("*.lock"), *DOCKER.glob("*.lock"), *REPOSITORY.glob(".ci/*.lock")])
+LOCKS = sorted(
+    path
+    for path in [*REPOSITORY.glob("*.lock"), *DOCKER.glob("*.lock"), *REPOSITORY.glob(".ci/*.lock")]
+    if path.is_file()
+)
 LOCKED = re.compile(r"[A-Za-z0-9_.-]+(\[[\w,-]+\])?==[\w.+!-]+( ; [^\\\n]+)?( \\\n +--hash=sha256:[0-9a-f]{64})+\n?")
 PRIVATE = r"(?i:secret|token|passw|credential|access_?key|api_?key)"
 DOCKERFILE, SCRIPT, WORKFLOW, RESOURCE, PYTHON = (
