@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DOCKER = REPOSITORY / "docker"
@@ -34,3 +40,20 @@ def installed(image: str) -> set[str]:
     (built,) = re.findall(r"COPY --from=(\S+) /opt/pbg ", "\n".join(stages()[image]))
     text = "\n".join(stages()[built])
     return {name for lock in re.findall(r"--requirement (docker/\S+)", text) for name in pins(REPOSITORY / lock)}
+
+
+def compose_services(variables: Mapping[str, str]) -> dict[str, Any]:
+    """Return the services of ``compose.yaml``, with variables replaced as Compose does.
+
+    Args:
+        variables: those that are set; the file has defaults for the others.
+    """
+
+    def value(found: re.Match[str]) -> str:
+        name, operator, default = found.groups()
+        assert operator == "-" or name in variables, f"{name} would have to be set"
+        return variables.get(name, default)
+
+    text = re.sub(r"\$\{(\w+):([-?])([^}]*)\}", value, (DOCKER / "compose.yaml").read_text())
+    services: dict[str, Any] = yaml.safe_load(text)["services"]
+    return services

@@ -16,11 +16,17 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TORCH = "2.13.0"
 BASE = "docker.io/library/python:3.11-slim-bookworm"
 IMAGE = "localhost/pbg-train"
+CONFINED = ("--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges")
+"""Options of podman for a container that is as confined as a pod."""
 RUNTIME = """\
 [containers]
 default_ulimits = ["nofile=20000:20000", "nproc=4096:4096"]
@@ -32,6 +38,8 @@ events_logger = "file"
 """Settings of podman for a machine with control groups of both versions, and without the right to raise limits."""
 CERTIFICATES = Path("/etc/ssl/certs")
 PULL_SECONDS = 120
+BUILT = "PBG_E2E_IMAGES"
+"""Variable that lets tests build images and run them; ``built`` takes those that were built before."""
 PACKAGES = ("ca-certificates", "python3", "python3-pip", "python3-venv")
 
 
@@ -91,6 +99,31 @@ def make(*targets: str) -> None:
         build_base()
     for target in targets:
         build(target)
+
+
+def podman_refuses(image: str, directory: Path, patch: pytest.MonkeyPatch) -> str:
+    """Return why podman cannot run a container here; empty where it can.
+
+    Where it cannot with its own settings, ``RUNTIME`` is tried, and stays in the environment if it helps.
+
+    Args:
+        image: of the container, with a program ``true``.
+        directory: for the settings.
+        patch: of the environment.
+    """
+    refusal = _refusal(image)
+    if refusal and "CONTAINERS_CONF" not in os.environ:
+        path = directory / "containers.conf"
+        path.write_text(RUNTIME)
+        patch.setenv("CONTAINERS_CONF", str(path))
+        refusal = _refusal(image)
+    return refusal
+
+
+def _refusal(image: str) -> str:
+    probe = ["podman", "run", "--rm", *CONFINED, "--network=none", "--entrypoint=true", image]
+    tried = subprocess.run(probe, capture_output=True, text=True, timeout=120, check=False)
+    return tried.stderr.strip()[-200:] if tried.returncode else ""
 
 
 def _pull() -> bool:

@@ -1,6 +1,7 @@
 """docker/kubernetes/values.yaml against the keys of the official Airflow chart.
 
-helm and the chart are not there where tests run, so nothing is rendered. ``CHART`` has the keys and types of those
+helm and the chart are not there where tests run, so its objects are not rendered. The pod of a task is, by Airflow's
+own code, from a double of the chart's template. ``CHART`` has the keys and types of those
 parts of the chart's values that the file uses, as ``chart/values.yaml`` and ``chart/values.schema.json`` of
 apache/airflow have them at commit 002e5532d7d55a375bbf71bd4e72d7e008635073 (chart 1.19, by default Airflow 3.0.5).
 """
@@ -14,7 +15,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from pbg_tasks.config import GraphSpec
 from tests.airflow_home import use_private_airflow
+from tests.operators.specs import small_spec
 
 use_private_airflow()
 
@@ -100,6 +103,70 @@ def test_templates_name_values_of_the_file(values):
         for key in path.split("."):
             found = found[key]
         assert isinstance(found, str)
+
+
+def chart_pod(values):
+    """Return a pod as the chart's template makes it.
+
+    A double of that template, with the parts that come from these values.
+    """
+    workers = values["workers"]
+    container = {
+        "name": "base",
+        "image": "{repository}:{tag}".format(**values["images"]["pod_template"]),
+        "resources": workers["resources"],
+        "volumeMounts": workers["extraVolumeMounts"],
+    }
+    spec = {
+        "containers": [container],
+        "volumes": workers["extraVolumes"],
+        "serviceAccountName": workers["serviceAccount"]["name"],
+        "securityContext": {"runAsUser": values["uid"], "fsGroup": values["gid"]},
+        "restartPolicy": "Never",
+    }
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "placeholder"}, "spec": spec}
+
+
+def test_executor_makes_pod_of_worker_image(values, tmp_path, monkeypatch):
+    """Use Airflow's own code for that.
+
+    It puts pod, configuration and the ``executor_config`` of a spec together.
+    """
+    from airflow.providers.cncf.kubernetes.kube_config import KubeConfig
+    from airflow.providers.cncf.kubernetes.pod_generator import PodGenerator
+
+    from pbg_operators.settings import settings_of
+
+    validate = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed").validate
+    for name, template in values["config"]["kubernetes_executor"].items():
+        *_, key, last = re.findall(r"[\w]+", template)
+        monkeypatch.setenv(f"AIRFLOW__KUBERNETES_EXECUTOR__{name.upper()}", values["images"][key][last])
+    memory = {"resources": {"requests": {"cpu": "2", "memory": "32Gi"}, "limits": {"memory": "32Gi"}}}
+    override = {"pod_override": {"spec": {"containers": [{"name": "base", **memory}]}}}
+    airflow = {"tasks": {"eval": {"executor_config": override}}}
+    spec = GraphSpec.model_validate(small_spec(tmp_path, "small") | {"airflow": airflow})
+    pod = PodGenerator.construct_pod(
+        dag_id="reembed_small",
+        task_id="release.eval",
+        pod_id="reembed-small-release-eval",
+        try_number=1,
+        kube_image=KubeConfig().kube_image,
+        date=None,
+        args=["python", "-m", "airflow.sdk.execution_time.execute_workload"],
+        pod_override_object=settings_of(spec, "eval", tmp_path)["executor_config"]["pod_override"],
+        base_worker_pod=PodGenerator.deserialize_model_dict(chart_pod(values)),
+        namespace="airflow",
+        scheduler_job_id="1",
+    )
+    made = PodGenerator.serialize_pod(pod)
+    validate(made, "1.33", strict=True)
+    (container,) = made["spec"]["containers"]
+    assert container["image"] == "registry.example/team-worker:1"
+    assert container["args"][0] == "python"
+    assert "command" not in container
+    assert container["resources"] == memory["resources"]  # in place of the template's, none of which stay
+    assert [mount["mountPath"] for mount in container["volumeMounts"]] == ["/scratch"]
+    assert made["spec"]["serviceAccountName"] == "airflow-worker"
 
 
 def test_service_accounts_are_those_of_the_role(values):

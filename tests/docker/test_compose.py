@@ -6,7 +6,6 @@ Checked as far as possible without Docker.
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 import time
@@ -14,30 +13,16 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-import yaml
 
 from examples.stack.object_store import SERVICES, _free_ports
 from pbg_tasks.config import load_graph_spec
 from pbg_tasks.storage import open_store
-from tests.docker.files import DOCKER, installed
-
-PLAIN = {"STORE_KEY": "key", "STORE_SECRET": "secret"}
-
-
-def interpolated(text):
-    """Replace variables as Compose does where only the keys are set."""
-
-    def value(found):
-        name, operator, default = found.groups()
-        assert operator == "-" or name in PLAIN, f"{name} would have to be set"
-        return PLAIN.get(name, default)
-
-    return re.sub(r"\$\{(\w+):([-?])([^}]*)\}", value, text)
+from tests.docker.files import DOCKER, compose_services, installed
 
 
 @pytest.fixture(scope="module")
 def services():
-    return yaml.safe_load(interpolated((DOCKER / "compose.yaml").read_text()))["services"]
+    return compose_services({"STORE_KEY": "key", "STORE_SECRET": "secret"})
 
 
 def graphs(services):

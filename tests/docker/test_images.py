@@ -18,7 +18,7 @@ from pbg_tasks.tasks.nightly.chain import run_task
 from pbg_tasks.tasks.nightly.plan import plan
 from pbg_tasks.tasks.view.show import show_task
 from tests.docker.files import DOCKER, IMAGES, REPOSITORY, installed, pins, stages
-from tests.docker.images import IMAGE, exists, make, missing_programs
+from tests.docker.images import CONFINED, IMAGE, exists, make, missing_programs, podman_refuses
 from tests.operators.specs import small_spec
 from tests.stack.conftest import edges
 
@@ -191,20 +191,6 @@ def test_jobset_runs_the_command_of_the_job():
     assert names == [variable["name"] for variable in expected["containers"][0]["env"]]
 
 
-CONFINED = ["--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges"]
-
-
-# For a machine with control groups of both versions, and without the right to raise limits.
-RUNTIME = """\
-[containers]
-default_ulimits = ["nofile=20000:20000", "nproc=4096:4096"]
-[engine]
-runtime = "runc"
-cgroup_manager = "cgroupfs"
-events_logger = "file"
-"""
-
-
 @pytest.fixture(scope="module")
 def podman(tmp_path_factory):
     """Return the command that runs a container as confined as a pod.
@@ -215,25 +201,12 @@ def podman(tmp_path_factory):
         pytest.skip(f"{', '.join(missing)}: not installed")
     with pytest.MonkeyPatch.context() as patch:
         if os.environ.get("PBG_TEST_IMAGES"):
-            make()
+            make("train")
         elif not exists(IMAGE):
             pytest.skip(f"no image {IMAGE}; PBG_TEST_IMAGES=1 has it built, which takes minutes")
-        command = ["podman", "run", "--rm", *CONFINED]
-        said = _refused(command)
-        if said and "CONTAINERS_CONF" not in os.environ:
-            path = tmp_path_factory.mktemp("containers") / "containers.conf"
-            path.write_text(RUNTIME)
-            patch.setenv("CONTAINERS_CONF", str(path))
-            said = _refused(command)
-        if said:
-            pytest.skip(f"podman cannot run a container here: {said[-200:]}")
-        yield command
-
-
-def _refused(command):
-    probe = [*command, "--network=none", "--entrypoint=true", IMAGE]
-    tried = subprocess.run(probe, capture_output=True, text=True, timeout=120, check=False)
-    return tried.stderr.strip() if tried.returncode else ""
+        if refusal := podman_refuses(IMAGE, tmp_path_factory.mktemp("containers"), patch):
+            pytest.skip(f"podman cannot run a container here: {refusal}")
+        yield ["podman", "run", "--rm", *CONFINED]
 
 
 def test_the_training_image_is_confined_and_complete(podman):

@@ -1,4 +1,4 @@
-"""A Redis server of Debian's package, as one more service of a stack."""
+"""Redis server of Debian's package, as a service of a stack."""
 
 from __future__ import annotations
 

@@ -119,7 +119,10 @@ def start_worker(stack, name):
 
 
 def processes_of(stack, name):
-    """Return the running processes of a worker, also those in sessions of their own."""
+    """Return the running processes of a worker.
+
+    Those in sessions of their own are among them.
+    """
     found = []
     for process in processes.members(stack.directory):
         with suppress(OSError):
@@ -129,7 +132,7 @@ def processes_of(stack, name):
 
 
 def kill(stack, name):
-    """End all of a worker at once, as the loss of its machine does."""
+    """End a worker at once, as the loss of its machine does."""
     while found := processes_of(stack, name):
         for process in found:
             process.signal(signal.SIGKILL)
@@ -168,7 +171,10 @@ def log_of(api, run_id, task, attempt=1):
 
 
 def training(stack, name):
-    """Return the scratch of a worker that trains; an empty list for another."""
+    """Return the scratch of a worker that trains.
+
+    The list is empty for another worker.
+    """
     words = b"\0-m\0pbg_tasks\0train\0"
     for process in processes_of(stack, name):
         with suppress(OSError):
@@ -179,9 +185,10 @@ def training(stack, name):
 
 @pytest.fixture(scope="module")
 def night(stack, api):
-    """A night whose spec was changed and one of whose workers was killed, both while it trained.
+    """A night with a changed spec and a killed worker.
 
-    Returns the run's id in Airflow, the killed worker, the other one, and what the first one left.
+    Both happened while it trained. Returns the run's id in Airflow, the killed worker, the other one, and what the
+    first one left.
     """
     run_id = api.trigger(DAG, partition_key=DAY)
     lost = until(
