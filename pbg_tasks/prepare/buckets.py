@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pbg_tasks.config.run import DELTA
+from pbg_tasks.formats.arrow_numbers import numbers
 from pbg_tasks.formats.edges import EdgeFileWriter, EdgeList, edge_file_name
 from pbg_tasks.formats.entities import read_relation_names
 from pbg_tasks.formats.files import copied
@@ -221,7 +222,8 @@ class _SortedEdges:
             taken = batch.slice(0, count)
             self._batch = batch.slice(len(taken)) if len(taken) < len(batch) else None
             count -= len(taken)
-            yield EdgeList(**{name: taken.column(name).to_numpy() for name in taken.schema.names})
+            kinds = {name: np.float32 if name == "weight" else np.int64 for name in taken.schema.names}
+            yield EdgeList(**{name: numbers(taken.column(name), kind) for name, kind in kinds.items()})
 
 
 def _untrained(connection: duckdb.DuckDBPyConnection) -> int:
