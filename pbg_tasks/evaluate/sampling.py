@@ -23,10 +23,8 @@ if TYPE_CHECKING:
     from pbg_tasks.config.limits import AtLeast, AtMost
     from pbg_tasks.evaluate.ids import Bucket
 
-ROUND_EDGES = 2048
-"""Number of edges of the first round, as many as one part of the ranking has. Each further round doubles the number of
-ranked edges.
-"""
+ROUND_EDGES = 1024
+"""Number of edges of the first round. Each further round doubles the number of ranked edges."""
 STANDARD_ERRORS = 3.0
 """Distance of a mean from its limit that decides, in standard errors. It is more than the 2 of a single look, since
 every round looks again.

@@ -222,8 +222,9 @@ class _SortedEdges:
             taken = batch.slice(0, count)
             self._batch = batch.slice(len(taken)) if len(taken) < len(batch) else None
             count -= len(taken)
-            kinds = {name: np.float32 if name == "weight" else np.int64 for name in taken.schema.names}
-            yield EdgeList(**{name: numbers(taken.column(name), kind) for name, kind in kinds.items()})
+            lhs, rhs, rel = (numbers(taken.column(name), np.int64) for name in ("lhs", "rhs", "rel"))
+            weighted = "weight" in taken.schema.names
+            yield EdgeList(lhs, rhs, rel, numbers(taken.column("weight"), np.float32) if weighted else None)
 
 
 def _untrained(connection: duckdb.DuckDBPyConnection) -> int:

@@ -41,7 +41,7 @@ def test_other_columns_are_refused(column):
 
 
 def test_numbers_import_no_pandas():
-    """A task that needs its columns alone would spend a second on it."""
+    """A task that needs only columns would spend a second."""
     sample = Candidates({"node": np.arange(3)}, {"node": np.arange(3)}, 3).to_bytes()
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_PANDAS, sample.hex()], check=True, capture_output=True, text=True
