@@ -75,6 +75,21 @@ def given(patch: Path | None, param: Sequence[str] | None) -> list[str]:
     return [*read_patch(patch), *(param or ())]
 
 
+def flag(option: str) -> str:
+    """Return an option as it is written on the command line."""
+    return f"--{option.replace('_', '-')}"
+
+
+def refuse(why: str, **options: object) -> None:
+    """Refuse options that were given, with the reason.
+
+    Raises:
+        BadParameter: one is not None.
+    """
+    if given := [flag(name) for name, value in options.items() if value is not None]:
+        raise typer.BadParameter(f"{', '.join(given)}: {why}")
+
+
 CONFIG_SUFFIXES = (".py", ".json", ".yaml", ".yml")
 
 

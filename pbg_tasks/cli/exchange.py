@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from pbg_tasks.cli.common import Json, Override, is_config, show_result
+from pbg_tasks.cli.common import Json, Override, is_config, refuse, show_result
 
 if TYPE_CHECKING:
     from pbg_tasks.config import ConfigSchema
@@ -98,12 +98,12 @@ def export(
     if destination is None:
         if exchange != "tsv" or isinstance(model, str):
             raise typer.BadParameter("DEST is missing; only `export tsv CONFIG` goes without")
-        _refuse("only with DEST", channel=channel, entity_path=entity_path, **options)
+        refuse("only with DEST", channel=channel, entity_path=entity_path, **options)
         result = _export_as_pbg(model, outputs, overwrite=overwrite)
     else:
         from pbg_tasks.tasks.exchange.export import export as task
 
-        _refuse("only for tsv without DEST", **outputs)
+        refuse("only for tsv without DEST", **outputs)
         result = task(
             exchange,
             model,
@@ -130,19 +130,13 @@ def _export_as_pbg(config: ConfigSchema, outputs: dict[str, str | None], *, over
     return export_directory(config, **places, overwrite=overwrite)
 
 
-def _refuse(why: str, **options: object) -> None:
-    given = [f"--{name.replace('_', '-')}" for name, value in options.items() if value is not None]
-    if given:
-        raise typer.BadParameter(f"{', '.join(given)}: {why}")
-
-
 def _model(source: str, param: list[str] | None) -> str | ConfigSchema:
     """Return the config that ``source`` names, or ``source`` as a URL."""
     if is_config(source):
         from pbg_tasks.tasks.directory.configs import load_config_from
 
         return load_config_from(source, param or ())
-    _refuse(f"only for a PBG config, which {source} is not", param=param)
+    refuse(f"only for a PBG config, which {source} is not", param=param)
     return source
 
 

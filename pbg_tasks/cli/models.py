@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from pbg_tasks.cli.common import Json, Override, is_config, show_result
+from pbg_tasks.cli.common import Json, Override, flag, is_config, refuse, show_result
 
 if TYPE_CHECKING:
     from pbg_tasks.config import ConfigSchema
@@ -41,15 +41,9 @@ def _given(**options: object) -> dict[str, Any]:
     return {name: value for name, value in options.items() if not (value is None or value is False or value == [])}
 
 
-def _flags(given: dict[str, Any]) -> list[str]:
-    return [f"--{name.replace('_', '-')}" for name in given]
-
-
 def _check_planned(target: str, given: dict[str, Any]) -> None:
     """Refuse options for a run, whose spec was fixed by planning."""
-    if given:
-        flags = ", ".join(_flags(given))
-        raise typer.BadParameter(f"{flags}: only for a PBG config; {target} is a run, planned with its spec")
+    refuse(f"only for a PBG config; {target} is a run, planned with its spec", **given)
 
 
 @app.command()
@@ -86,7 +80,7 @@ def train(
         if rank is not None:
             raise typer.BadParameter("--rank: not with --ranks, which gives each process its own")
         arguments = [f"--param={each}" for each in param or ()]
-        arguments += [f"{flag}={value}" for flag, value in zip(_flags(given), given.values(), strict=True)]
+        arguments += [f"{flag(name)}={value}" for name, value in given.items()]
         arguments += ["--ignore-memory"] if ignore_memory else []
         _launch(target, arguments, param, ranks, max_restarts, as_json=as_json)
         return
