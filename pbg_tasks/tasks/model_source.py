@@ -261,12 +261,12 @@ def locate(
     """
     names = None if entity_path is None else Directory.imported(open_store(entity_path))
     text = str(url).rstrip("/")
-    place = open_store(url)
+    place, has_reader = open_store(url), service is not None or key is not None
     if channel is None and not _is_plain(place):
-        if "/runs/" in text and "/" not in text.rpartition("/runs/")[2]:
+        if "/runs/" in text and "/" not in text.rpartition("/runs/")[2] and not has_reader:
             return _of_run(RunContext.open(text), names, scratch)
         channel = _only_channel(place)
-    if release is not None and (service is not None or key is not None):
+    if release is not None and has_reader:
         raise ConfigError(f"{url}: release {release} is named, so no pin or share chooses one; leave the others out")
     if channel is not None:
         found = _released(Channel(place, channel), release, service, key)
@@ -275,7 +275,7 @@ def locate(
         return replace(source, channel=found.channel, release=found.seq, space=source.space or found.run)
     if release is not None:
         raise ConfigError(f"{url}: release {release} of which channel? name it")
-    if service is not None or key is not None:
+    if has_reader:
         raise ConfigError(f"{url}: is no graph's store with channels, so it has no pins and no shares of readers")
     return _plain(place, names, scratch)
 

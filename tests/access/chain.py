@@ -26,6 +26,7 @@ from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.nightly.chain import TASKS, run_task
 from pbg_tasks.tasks.nightly.export_release import export_release
 from pbg_tasks.tasks.nightly.plan import plan
+from pbg_tasks.tasks.nightly.promote import promote
 from pbg_tasks.tasks.release.releases import drill, gc, pin, rollback, skip, unpin
 from pbg_tasks.tasks.search import SearchContext, read_search
 from pbg_tasks.tasks.training.launch import launch
@@ -51,7 +52,7 @@ ROLE_OF = {
     "tune-start": "prepare",
     **dict.fromkeys(("tune-select", "tune-trial", "tune-finish"), "train"),
     **dict.fromkeys(("gate", "publish", "export-release", "announced", "report", "approve", "reject"), "publish"),
-    **dict.fromkeys(("rollback", "drill", "pin", "unpin", "skip"), "publish"),
+    **dict.fromkeys(("promote", "rollback", "drill", "pin", "unpin", "skip"), "publish"),
     **dict.fromkeys(("show", "releases", "Model.open"), "reader"),
     "gc": "gc",
 }
@@ -241,8 +242,12 @@ def _upkeep(chain: Chain) -> None:
     spec = chain.place.spec
     chain.do("drill", lambda: drill(spec))
     chain.do("rollback", lambda: rollback(spec, to=2))
+    chain.do("promote", lambda: promote(spec, 1, to="readers", by="mia"))
+    chain.do("promote", lambda: promote(spec, 2, to="readers", share=0.1, by="mia", other_space=True))
     chain.do("pin", lambda: pin(spec, 1))
     chain.do("unpin", lambda: unpin(spec, 1))
+    chain.do("pin", lambda: pin(spec, 1, service="ads", owner="mia"))
+    chain.do("unpin", lambda: unpin(spec, service="ads"))
     chain.do("skip", lambda: skip(spec, "d9", reason="half of it is missing"))
     chain.do("report", lambda: report_graph(spec))
     chain.do("rollback", lambda: rollback(spec, to=3))
