@@ -3,6 +3,7 @@
 # make test-fast  the tests of files that take seconds and start no server, in two processes: less than two minutes
 # make test    the whole test-suite, in JOBS processes: one more than CPUs, 5 at most; a part of it: make test T=tests/storage
 # make test-measure  the whole suite, after which tests/slow.txt lists the files that test-fast leaves out
+# make test-spark  the tests on a cluster of Spark, with pyspark in an environment of its own; takes Java 17
 # make lint    style, types, import rules, language
 # make diagrams  draws docs/dev/diagrams/*.svg anew from the .dot files beside them; takes graphviz
 # make audit   checks the workflow with zizmor; looks up known vulnerabilities of what is locked, where a service answers
@@ -39,6 +40,8 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check -qq
 READY := $(VENV)/.ready
 DEMO := $(VENV)/.demo
+# pyspark is 460 MB and takes other versions of some packages: an environment above the other one.
+SPARK := $(VENV)-spark
 # The locks of the images are parts of requirements.lock: what releases, without what only tests and checks take.
 DEMO_LOCKS := docker/train.lock docker/airflow.lock docker/store.lock
 SOURCES := pyproject.toml setup.py $(wildcard pbg_tasks/native/*.?pp pbg_tasks/native/*.inc)
@@ -47,7 +50,7 @@ SOURCES := pyproject.toml setup.py $(wildcard pbg_tasks/native/*.?pp pbg_tasks/n
 # where the environment asks Python not to, and apart from the sources, so that no folder of a test has files of them.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX="$(CURDIR)/$(VENV)/pycache" OMP_NUM_THREADS=1 $(PY) -m pytest
 
-.PHONY: setup help diagrams demo test test-fast test-measure lint down lock image base-digest torch-lock audit sbom quality bench bench-quick nights pictures e2e-nights e2e-images
+.PHONY: setup help diagrams demo test test-fast test-measure test-spark lint down lock image base-digest torch-lock audit sbom quality bench bench-quick nights pictures e2e-nights e2e-images
 .DELETE_ON_ERROR:
 
 setup: $(READY)
@@ -91,6 +94,18 @@ test: setup
 
 test-fast: setup
 	@$(PYTEST) --fast --numprocesses=2 --dist=loadfile --no-loadscope-reorder --durations=5 $(T)
+
+$(SPARK)/.ready: $(READY) .ci/spark.lock
+	@$(PYTHON) -m venv --clear $(SPARK)
+	@$(PY) -c "import sysconfig; print('import site; site.addsitedir(%r)' % sysconfig.get_path('purelib'))" \
+	  > $$($(SPARK)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/below.pth
+	@ln -s $(CURDIR)/$(VENV)/bin/weed $(SPARK)/bin/weed
+	@echo "installing pyspark"
+	@$(PY) .ci/install.py $(SPARK)/bin/python --no-compile --no-deps --no-build-isolation --require-hashes -r .ci/spark.lock
+	@touch $@
+
+test-spark: setup $(SPARK)/.ready
+	@$(PYTEST:$(PY)=$(SPARK)/bin/python) --durations=5 tests/spark
 
 # Writes tests/slow.txt anew, as far as tests run; on a machine that does nothing else.
 test-measure: setup

@@ -30,6 +30,9 @@ EngineName = Literal["auto", "torch", "native"]
 DeviceName = Literal["cpu", "cuda", "auto"]
 Fraction = Annotated[float, Field(ge=0, lt=0.5)]
 Factor = Annotated[float, Field(gt=0, le=1)]
+_SPARK_READS = ("parquet", "csv", "tsv")
+_SPARK_TYPES = 127
+"""Largest number of entity types on Spark, whose ids have a sign."""
 
 
 class Snapshots(Growing):
@@ -234,15 +237,20 @@ class Evaluation(Growing):
     exclude_self: bool = False
 
 
-class Resources(Frozen):
+class Resources(Growing):
     """Resources that one task may use.
 
     Attributes:
+        engine: of ``validate``, ``partition`` and ``bucket``. ``duckdb`` runs in the task's process, ``spark`` on a
+            cluster, whose executors write the same files.
         memory_gb: budget for preparation (DuckDB spills beyond it), with which ``plan`` compares its forecast, in GB.
         threads: CPU threads of preparation and evaluation; null means all this process may use. Training has
             ``model.workers``.
     """
 
+    later_keys: ClassVar[tuple[str, ...]] = ("engine",)
+
+    engine: Literal["duckdb", "spark"] = "duckdb"
     memory_gb: Annotated[float, Field(gt=0)] = 4.0
     threads: PositiveInt | None = None
 
@@ -330,6 +338,24 @@ class GraphSpec(Frozen):
                 "train.early_stopping ranks the valid split after each epoch, and model.eval_fraction other edges; set "
                 "one of the two to null or 0"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _sparkable(self) -> Self:
+        if self.resources.engine != "spark":
+            return self
+        featurized = [name for name, entity in self.model.entities.items() if entity.featurized]
+        refused = {
+            f"snapshots.format is {self.snapshots.format}; it reads {', '.join(_SPARK_READS)}": (
+                self.snapshots.format not in _SPARK_READS
+            ),
+            f"model.entities.{featurized[0] if featurized else ''}.featurized is true": bool(featurized),
+            "vanished.rule is expire": self.vanished.rule == "expire",
+            "train.delta is set": self.train.delta is not None,
+            f"model.entities has more than {_SPARK_TYPES} types": len(self.model.entities) > _SPARK_TYPES,
+        }
+        if problems := [problem for problem, found in refused.items() if found]:
+            raise ValueError(f"resources.engine is spark, and {problems[0]}, which takes engine: duckdb")
         return self
 
     @model_validator(mode="after")

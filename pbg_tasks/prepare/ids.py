@@ -48,7 +48,7 @@ ID_COLUMNS = {
 }
 YOUNGER_COLUMNS = {"unseen": "0"}
 """Columns that older files lack, with the value that stands for them."""
-_FATES = ("total", "new", "kept", "gone", "returned", "absent")
+FATES = ("total", "new", "kept", "gone", "returned", "absent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ def assign_ids(
     expired = {entity: len(found) for entity, found in offsets.items()}
     if any(expired.values()):
         (out / EXPIRED).write_bytes(EntitySet(partitions, offsets).to_bytes())
-    total = {key: sum(figures[key] for figures in types.values()) for key in _FATES}
+    total = {key: sum(figures[key] for figures in types.values()) for key in FATES}
     return EntityReport(total, types, counts, len(names), expired)
 
 
@@ -218,12 +218,18 @@ def _assign(connection: duckdb.DuckDBPyConnection, partitions: int, snapshot: st
     """Make the table ``ids`` of a type, from ``known`` and ``present``."""
     connection.execute(f"CREATE OR REPLACE TEMP VIEW fresh AS {ids.fresh(DUCKDB, partitions)}")
     connection.execute(f"CREATE OR REPLACE TEMP TABLE ids AS {ids.ids(DUCKDB, snapshot, ids.RANKED)}")
-    # Entities of the snapshot before that are not in this one have been away for one night, those that it lacked too
-    # for more.
-    (row,) = connection.execute(ids.FATES).fetchall()
-    total, gone, absent, were, seen = map(int, row)
-    fates = {"kept": seen - gone, "gone": gone, "returned": were - seen - absent, "absent": absent}
-    return {"total": total, "new": total - were, **fates}
+    return fates(connection.execute(ids.FATES).fetchall()[0])
+
+
+def fates(counts: Sequence[int]) -> dict[str, int]:
+    """Return the numbers of ``FATES`` from the counts of ``sql.ids.FATES``.
+
+    Entities of the snapshot before that are not in this one have been away for one night, those that it lacked too for
+    more.
+    """
+    total, gone, absent, were, seen = map(int, counts)
+    found = {"kept": seen - gone, "gone": gone, "returned": were - seen - absent, "absent": absent}
+    return {"total": total, "new": total - were, **found}
 
 
 def _unseen(connection: duckdb.DuckDBPyConnection, nights: int) -> tuple[np.ndarray, np.ndarray]:

@@ -12,6 +12,7 @@ from pbg_tasks.errors import FormatError
 from pbg_tasks.prepare.connection import load_table
 from pbg_tasks.prepare.ids import ID_COLUMNS, YOUNGER_COLUMNS, entity_ids_file_name, write_ids
 from pbg_tasks.prepare.sql import md5_tail
+from pbg_tasks.prepare.sql.ids import KEPT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -193,10 +194,5 @@ def kept_and_gone(connection: duckdb.DuckDBPyConnection, before: Path, after: Pa
     """
     for table, path in (("known", before), ("ids", after)):
         load_table(connection, table, ID_COLUMNS, path, younger=YOUNGER_COLUMNS)
-    (row,) = connection.execute(
-        """
-        SELECT count(*) FILTER (ids.name IS NOT NULL), count(*) FILTER (ids.name IS NULL)
-        FROM known LEFT JOIN (SELECT name FROM ids WHERE unseen = 0) AS ids USING (name) WHERE known.unseen = 0
-        """
-    ).fetchall()
+    (row,) = connection.execute(KEPT).fetchall()
     return {"kept": row[0], "gone": row[1]}

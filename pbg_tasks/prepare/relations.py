@@ -17,6 +17,32 @@ if TYPE_CHECKING:
     from pbg_tasks.config import GraphSpec
 
 
+def relation_rows(spec: GraphSpec, names: list[str] | None) -> list[tuple[int, str | None, str, str]]:
+    """Return ``(id, name, lhs_type, rhs_type)`` of the relations.
+
+    Args:
+        spec: its config's relations, in order, have ids from 0.
+        names: with dynamic relations, their names in the order of their ids; None matches any name.
+    """
+    if spec.model.relations_from_data:
+        (only,) = spec.model.relations
+        listed: Sequence[str | None] = [None] if names is None else names
+        return [(index, name, only.lhs, only.rhs) for index, name in enumerate(listed)]
+    named = spec.columns.rel is not None
+    return [(i, r.name if named else None, r.lhs, r.rhs) for i, r in enumerate(spec.model.relations)]
+
+
+def matching(spec: GraphSpec, rows: Sequence[tuple[int, str | None, str, str]]) -> str:
+    """Return the condition that joins an edge of ``raw`` to its relation.
+
+    It has only equalities, for a hash join.
+    """
+    pairs = {"lhs_type": "lhs_type", "rhs_type": "rhs_type"} if spec.columns.lhs_type is not None else {}
+    if rows and rows[0][1] is not None:
+        pairs["name"] = "rel"
+    return " AND ".join(f"relations.{ours} = raw.{theirs}" for ours, theirs in pairs.items()) or "true"
+
+
 def make_relations(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, names: list[str] | None = None) -> str:
     """Make the table ``relations(id, name, lhs_type, rhs_type, word)``.
 
@@ -24,19 +50,13 @@ def make_relations(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, names
 
     Args:
         connection: in which the table is made.
-        spec: its config's relations, in order, have ids from 0.
-        names: with dynamic relations, their names in the order of their ids; None matches any name.
+        spec: as in ``relation_rows``.
+        names: same.
 
     Returns:
-        The SQL condition that joins an edge of ``raw`` to its relation: only equalities, for a hash join.
+        The condition of ``matching``.
     """
-    if spec.model.relations_from_data:
-        (only,) = spec.model.relations
-        listed: Sequence[str | None] = [None] if names is None else names
-        rows = [(index, name, only.lhs, only.rhs) for index, name in enumerate(listed)]
-    else:
-        named = spec.columns.rel is not None
-        rows = [(i, r.name if named else None, r.lhs, r.rhs) for i, r in enumerate(spec.model.relations)]
+    rows = relation_rows(spec, names)
     connection.execute(
         "CREATE OR REPLACE TEMP TABLE relations "
         "(id INTEGER, name VARCHAR, lhs_type VARCHAR, rhs_type VARCHAR, word UBIGINT)"
@@ -48,10 +68,7 @@ def make_relations(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, names
             f"INSERT INTO relations {relation_words(DUCKDB, f'({listed_rows})')}",
             columns,
         )
-    pairs = {"lhs_type": "lhs_type", "rhs_type": "rhs_type"} if spec.columns.lhs_type is not None else {}
-    if rows and rows[0][1] is not None:
-        pairs["name"] = "rel"
-    return " AND ".join(f"relations.{ours} = raw.{theirs}" for ours, theirs in pairs.items()) or "true"
+    return matching(spec, rows)
 
 
 def unknown_relation(

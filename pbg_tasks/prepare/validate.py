@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pbg_tasks.config import GraphSpec, SnapshotFile
 
 MAX_NAME_BYTES = 4096
-_SHOWN_RELATIONS = 1000
+SHOWN_RELATIONS = 1000
 
 
 class NoEdgesError(InputError):
@@ -124,7 +124,7 @@ def validate_snapshot(
         edges=checked.edges,
         self_loops=checked.self_loops,
         duplicates=checked.edges - changes.now,
-        relations=dict(list(counted.items())[:_SHOWN_RELATIONS]),
+        relations=dict(list(counted.items())[:SHOWN_RELATIONS]),
         weights=checked.weights,
         columns=columns,
         changes=changes if before is not None else None,

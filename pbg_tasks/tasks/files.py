@@ -42,10 +42,12 @@ class FileSet(Frozen):
     objects: dict[str, ObjectRecord]
 
 
-def upload_directory(run: RunContext, name: str, directory: Path) -> dict[str, ObjectRecord]:
+def upload_directory(
+    run: RunContext, name: str, directory: Path, *, further: Mapping[str, ObjectRecord] | None = None
+) -> dict[str, ObjectRecord]:
     """Upload every file below ``directory`` as ``{run}/{name}/...``.
 
-    Doing it again with equal bytes changes nothing.
+    Doing it again with equal bytes changes nothing. The manifest also lists ``further`` files, which others stored.
 
     Raises:
         ConflictError: other bytes are there, so the task is not deterministic or two differ in version.
@@ -55,6 +57,7 @@ def upload_directory(run: RunContext, name: str, directory: Path) -> dict[str, O
     try:
         stored = put_all_new(run.store, {f"{prefix}/{file}": FinalFile(path) for file, path in paths.items()})
         records = {file: ObjectRecord.model_validate(stored[f"{prefix}/{file}"]) for file in paths}
+        records = dict(sorted((records | dict(further or {})).items()))
         _put_equal(run.store, f"{prefix}/{MANIFEST}", encode(FileSet(objects=records)))
     except ConflictError as error:
         raise ConflictError(
@@ -62,6 +65,15 @@ def upload_directory(run: RunContext, name: str, directory: Path) -> dict[str, O
             f"or Arrow would: go on with the version that began the run, or remove {run.url}/{name} and try again"
         ) from error
     return records
+
+
+def write_manifest(run: RunContext, name: str, records: Mapping[str, ObjectRecord]) -> None:
+    """Store the manifest of files that others stored as ``{run}/{name}/...``.
+
+    Raises:
+        ConflictError: an earlier try of this task stored another one.
+    """
+    _put_equal(run.store, f"{run.key(name)}/{MANIFEST}", encode(FileSet(objects=dict(sorted(records.items())))))
 
 
 def _put_equal(store: Store, key: str, data: bytes) -> None:

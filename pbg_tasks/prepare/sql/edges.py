@@ -125,10 +125,11 @@ def placed(sql: Dialect, spec: GraphSpec, *, marked: bool) -> str:
     """
 
 
-def files(sql: Dialect, spec: GraphSpec, table: str) -> str:
+def files(sql: Dialect, spec: GraphSpec, table: str, *further: str) -> str:
     """Return the columns of the buckets' files.
 
-    They are of a table like ``placed``. Instead of an offset, a bag has -1 minus its number.
+    They are of a table like ``placed``, after further columns of it. Instead of an offset, a bag has -1 minus its
+    number.
     """
     bagged = [index for index, entity in enumerate(spec.model.entities.values()) if entity.featurized]
 
@@ -136,10 +137,9 @@ def files(sql: Dialect, spec: GraphSpec, table: str) -> str:
         offset = f"CAST(({side}_id & {(1 << PARTITION_BITS) - 1}) AS BIGINT)"
         return f"if({_of_types(sql, side, bagged)}, -1 - {offset}, {offset})" if bagged else offset
 
-    return (
-        f"SELECT {end('lhs')} AS lhs, {end('rhs')} AS rhs, CAST(rel AS BIGINT) AS rel"
-        f"{', weight' if spec.columns.weight is not None else ''} FROM {table} WHERE bucket IS NOT NULL"
-    )
+    columns = [*further, f"{end('lhs')} AS lhs", f"{end('rhs')} AS rhs", "CAST(rel AS BIGINT) AS rel"]
+    columns += ["weight"] if spec.columns.weight is not None else []
+    return f"SELECT {', '.join(columns)} FROM {table} WHERE bucket IS NOT NULL"
 
 
 def order(sql: Dialect, spec: GraphSpec) -> str:

@@ -20,6 +20,13 @@ before, and of those that the snapshot before had.
 """
 
 
+KEPT = """
+    SELECT count(*) FILTER (WHERE now.name IS NOT NULL), count(*) FILTER (WHERE now.name IS NULL)
+    FROM known LEFT JOIN (SELECT name FROM ids WHERE unseen = 0) AS now ON now.name = known.name WHERE known.unseen = 0
+"""
+"""Counts of the entities known before that ``ids`` of another night have, and have not."""
+
+
 def relation_words(sql: Dialect, rows: str) -> str:
     """Return ``relations(id, name, lhs_type, rhs_type, word)`` of rows without the word.
 

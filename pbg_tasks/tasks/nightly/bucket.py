@@ -13,14 +13,17 @@ from pbg_tasks.prepare.delta import Delta
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.context import RunContext, perform
 from pbg_tasks.tasks.files import open_directory, upload_directory
+from pbg_tasks.tasks.nightly import on_spark
 from pbg_tasks.tasks.nightly.data_gate import enforce
 from pbg_tasks.tasks.nightly.partition import previous_ids
 from pbg_tasks.tasks.nightly.staged import staged_snapshot
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from pbg_tasks.config.results import SplitEdges
+    from pbg_tasks.prepare import BucketReport
 
 
 def bucket(url: str) -> Result:
@@ -36,8 +39,17 @@ def bucket(url: str) -> Result:
 
 def _bucket(run: RunContext) -> BucketFindings:
     enforce(run.need(PartitionResult))
-    graph = run.spec.graph
-    with Scratch() as scratch, connect(graph.resources, scratch.path) as connection:
+
+    def check(report: BucketReport) -> None:
+        found = BucketFindings.model_validate(report.to_json())
+        require_held_out(run, found.edges, found.returned_pairs)
+
+    on = on_spark.bucket if run.spec.graph.resources.engine == "spark" else _on_duckdb
+    return BucketFindings.model_validate(on(run, check).to_json())
+
+
+def _on_duckdb(run: RunContext, check: Callable[[BucketReport], None]) -> BucketReport:
+    with Scratch() as scratch, connect(run.spec.graph.resources, scratch.path) as connection:
         entities, out = scratch.path / "entities", scratch.path / "edges"
         for directory in (entities, out):
             directory.mkdir()
@@ -48,17 +60,16 @@ def _bucket(run: RunContext) -> BucketFindings:
         staged = staged_snapshot(run, scratch.path)
         report = write_buckets(
             connection,
-            graph,
+            run.spec.graph,
             staged,
             entities=entities,
             returned_previous=returned,
             out=out,
             delta=_delta(run, scratch.path / "before"),
         )
-        found = BucketFindings.model_validate(report.to_json())
-        require_held_out(run, found.edges, found.returned_pairs)
+        check(report)
         upload_directory(run, RunLayout.edges, out)
-    return found
+    return report
 
 
 def _delta(run: RunContext, directory: Path) -> Delta | None:

@@ -18,6 +18,7 @@ from pbg_tasks.prepare import (
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.context import RunContext, perform
 from pbg_tasks.tasks.files import upload_directory
+from pbg_tasks.tasks.nightly import on_spark
 from pbg_tasks.tasks.nightly.comparison_target import awaited, release_before
 from pbg_tasks.tasks.nightly.data_gate import enforce, settle
 from pbg_tasks.tasks.nightly.staged import staged_snapshot
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import duckdb
+
+    from pbg_tasks.prepare import EntityReport
 
 
 def partition(url: str) -> Result:
@@ -44,6 +47,21 @@ def partition(url: str) -> Result:
 
 def _partition(run: RunContext) -> PartitionFindings:
     enforce(run.need(ValidateResult))
+    on = on_spark.partition if run.spec.graph.resources.engine == "spark" else _on_duckdb
+    report, (since, entities) = on(run)
+    verdict = judge_entities(run.spec.graph.gates.data, entities, since=since, awaited=awaited(run))
+    return PartitionFindings(
+        counts=report.counts,
+        entities=Entities.model_validate(report.entities),
+        types={entity: Entities.model_validate(counts) for entity, counts in report.types.items()},
+        relations=report.relations,
+        expired=report.expired,
+        data_gate=settle(run, verdict),
+    )
+
+
+def _on_duckdb(run: RunContext) -> tuple[EntityReport, tuple[str | None, dict[str, int]]]:
+    """Give ids; return the report, and what it is compared with."""
     graph = run.spec.graph
     with Scratch() as scratch, connect(graph.resources, scratch.path) as connection:
         out = scratch.path / "entities"
@@ -57,21 +75,10 @@ def _partition(run: RunContext) -> PartitionFindings:
             out=out,
         )
         upload_directory(run, RunLayout.entities, out)
-        previous, missing = run.spec.previous, awaited(run)
+        previous = run.spec.previous
         if previous is not None and previous.keep_ids:
-            compared: tuple[str | None, dict[str, int]] = previous.snapshot, report.entities
-        else:
-            compared = _by_name(run, connection, graph.model.entities, out, scratch.path / "before")
-    since, entities = compared
-    verdict = judge_entities(graph.gates.data, entities, since=since, awaited=missing)
-    return PartitionFindings(
-        counts=report.counts,
-        entities=Entities.model_validate(report.entities),
-        types={entity: Entities.model_validate(counts) for entity, counts in report.types.items()},
-        relations=report.relations,
-        expired=report.expired,
-        data_gate=settle(run, verdict),
-    )
+            return report, (previous.snapshot, report.entities)
+        return report, _by_name(run, connection, graph.model.entities, out, scratch.path / "before")
 
 
 def _by_name(

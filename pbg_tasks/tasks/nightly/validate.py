@@ -39,6 +39,7 @@ from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.approval import NO_EDGES
 from pbg_tasks.tasks.context import RunContext, perform
 from pbg_tasks.tasks.files import upload_directory
+from pbg_tasks.tasks.nightly import on_spark
 from pbg_tasks.tasks.nightly.comparison_target import awaited
 from pbg_tasks.tasks.nightly.data_gate import enforce, settle
 from pbg_tasks.tasks.nightly.staged import count_snapshot_bytes
@@ -71,17 +72,12 @@ def _validate(run: RunContext) -> ValidateFindings:
     channel = Channel(run.store, graph.channel)
     missing = awaited(run)
     release = channel.before(run.spec.snapshot)
-    with Scratch() as scratch, connect(graph.resources, scratch.path) as connection:
-        out = scratch.path / "snapshot"
-        out.mkdir()
-        before = _edges_before(run, release, scratch.path)
-        count_snapshot_bytes(run)
-        try:
-            report = validate_snapshot(connection, graph, run.spec.files, before=before, out=out)
-        except NoEdgesError as error:
-            nothing = Check(NO_EDGES, passed=False, value=0, limit=None, sentence=str(error))
-            return _empty(settle(run, Verdict((nothing,))))
-        upload_directory(run, RunLayout.snapshot, out)
+    count_snapshot_bytes(run)
+    try:
+        report = on_spark.validate(run, release) if graph.resources.engine == "spark" else _report(run, release)
+    except NoEdgesError as error:
+        nothing = Check(NO_EDGES, passed=False, value=0, limit=None, sentence=str(error))
+        return _empty(settle(run, Verdict((nothing,))))
     earlier = earlier_edges(channel, run.spec.snapshot)
     difference = replace(_difference(run, report, release, list(earlier.values())), awaited=missing)
     verdict = judge_snapshot(graph.gates.data, report, difference)
@@ -96,6 +92,17 @@ def _validate(run: RunContext) -> ValidateFindings:
         earlier_edges=earlier,
         data_gate=settle(run, verdict),
     )
+
+
+def _report(run: RunContext, release: Release | None) -> SnapshotReport:
+    """Check and stage the snapshot with DuckDB."""
+    with Scratch() as scratch, connect(run.spec.graph.resources, scratch.path) as connection:
+        out = scratch.path / "snapshot"
+        out.mkdir()
+        before = _edges_before(run, release, scratch.path)
+        report = validate_snapshot(connection, run.spec.graph, run.spec.files, before=before, out=out)
+        upload_directory(run, RunLayout.snapshot, out)
+    return report
 
 
 def _empty(verdict: VerdictDocument) -> ValidateFindings:

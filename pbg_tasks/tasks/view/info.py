@@ -11,9 +11,10 @@ from pbg_tasks.config.support import check_supported
 from pbg_tasks.memory import usable_cpus
 from pbg_tasks.native import instruction_set
 from pbg_tasks.native.coverage import LEFT_TO_TORCH
+from pbg_tasks.prepare.spark import lacking
 from pbg_tasks.tasks.directory.configs import load_config_from
 
-_SHOWN = ("torch", "h5py", "duckdb", "pyarrow", "boto3", "apache-airflow")
+_SHOWN = ("torch", "h5py", "duckdb", "pyarrow", "boto3", "apache-airflow", "pyspark")
 
 
 class Installation(TypedDict):
@@ -27,6 +28,7 @@ class Installation(TypedDict):
     native: str
     left_to_torch: list[str]
     packages: dict[str, str]
+    preparation: dict[str, str]
 
 
 class Engine(TypedDict):
@@ -64,6 +66,7 @@ def info(config: str | None = None, overrides: list[str] | None = None) -> Insta
         "native": native or "not built: the installation found no C++ compiler for it (GCC 12 or newer, or clang)",
         "left_to_torch": list(LEFT_TO_TORCH),
         "packages": {name: version for name in _SHOWN if (version := _version(name))},
+        "preparation": {"duckdb": "ready", "spark": f"lacks {'; '.join(lacks)}" if (lacks := lacking()) else "ready"},
     }
 
 

@@ -1,0 +1,150 @@
+"""Files that executors read and write, and what they report of them."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+
+from pbg_tasks.errors import PbgError
+from pbg_tasks.storage import FinalFile, open_store
+from pbg_tasks.storage.names import join
+from pbg_tasks.storage.staging import put_all_new
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
+
+OUTCOME = "name string, sha256 string, size long, figures string, kind string, message string"
+"""Columns of what executors report."""
+_SCHEMA = pa.schema(
+    [
+        ("name", pa.string()),
+        ("sha256", pa.string()),
+        ("size", pa.int64()),
+        ("figures", pa.string()),
+        ("kind", pa.string()),
+        ("message", pa.string()),
+    ]
+)
+
+
+class StoredFile(NamedTuple):
+    """A file in the store: its name or key, hash and size."""
+
+    name: str
+    sha256: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFiles:
+    """Files of a directory of a store, by name.
+
+    Attributes:
+        store: its URL.
+        prefix: key of the directory.
+        files: the facts by which executors verify what they read.
+    """
+
+    store: str
+    prefix: str
+    files: Mapping[str, StoredFile]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.files
+
+    def row(self, name: str) -> tuple[str, str, int]:
+        """Return key, hash and size of a file."""
+        file = self.files[name]
+        return join(self.prefix, name), file.sha256, file.size
+
+
+class Outcome(NamedTuple):
+    """Report on a file, or on an error.
+
+    It has the file's facts and figures (JSON), or the error's class and message.
+    """
+
+    name: str
+    sha256: str = ""
+    size: int = 0
+    figures: str = ""
+    kind: str = ""
+    message: str = ""
+
+    @classmethod
+    def failed(cls, name: str, error: PbgError) -> Outcome:
+        """Return the report on an error."""
+        return cls(name, kind=type(error).__name__, message=str(error))
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """Directory of a store in which executors create files.
+
+    Attributes:
+        store: its URL.
+        prefix: key of the directory.
+    """
+
+    store: str
+    prefix: str
+
+    def files(self, stored: Mapping[str, StoredFile]) -> StoredFiles:
+        """Return files that were stored here."""
+        return StoredFiles(self.store, self.prefix, stored)
+
+    def put(self, directory: Path, name: str, *, figures: str = "") -> Outcome:
+        """Store a file of a local directory, which is removed there.
+
+        One that is stored with equal bytes stays, so a task may run twice, or at two places.
+
+        Raises:
+            ConflictError: other bytes are there.
+        """
+        path = directory / name
+        (stored,) = put_all_new(open_store(self.store), {join(self.prefix, name): FinalFile(path)}).values()
+        path.unlink(missing_ok=True)
+        return Outcome(name, stored["sha256"], stored["size"], figures)
+
+
+def reported(outcomes: Iterable[Outcome]) -> Iterator[pa.RecordBatch]:
+    """Yield reports as rows of ``OUTCOME``."""
+    for outcome in outcomes:
+        yield pa.RecordBatch.from_pylist([outcome._asdict()], schema=_SCHEMA)
+
+
+def watched(name: str, outcomes: Iterable[Outcome]) -> Iterator[Outcome]:
+    """Yield reports, at the end that on an error of this package.
+
+    Spark would run the task again, and show a trace in place of the message.
+    """
+    try:
+        yield from outcomes
+    except PbgError as error:
+        yield Outcome.failed(name, error)
+
+
+def raise_first(outcomes: list[Outcome]) -> list[Outcome]:
+    """Return reports without an error, by name.
+
+    Raises:
+        PbgError: the first one, of its own class.
+    """
+    found = sorted(outcomes)
+    for each in found:
+        if each.kind:
+            raise _classes().get(each.kind, PbgError)(each.message)
+    return found
+
+
+def _classes() -> dict[str, type[PbgError]]:
+    found, left = {}, deque([PbgError])
+    while left:
+        each = left.popleft()
+        found[each.__name__] = each
+        left.extend(each.__subclasses__())
+    return found

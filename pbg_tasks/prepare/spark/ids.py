@@ -1,0 +1,180 @@
+"""Ids on Spark.
+
+Offsets of new names are sums over ranges of names, so no task ranks a whole partition.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pbg_tasks.errors import ConfigError
+from pbg_tasks.prepare.ids import FATES, EntityReport, entity_ids_file_name, fates
+from pbg_tasks.prepare.relations import matching, relation_rows
+from pbg_tasks.prepare.spark.files import OUTCOME
+from pbg_tasks.prepare.spark.reading import ReadTable
+from pbg_tasks.prepare.spark.snapshot import STORED, read_staged
+from pbg_tasks.prepare.spark.writing import WriteNames, WriteTable
+from pbg_tasks.prepare.sql import ids as text
+from pbg_tasks.prepare.sql.spark import SPARK
+
+if TYPE_CHECKING:
+    from pbg_tasks.config import GraphSpec
+    from pbg_tasks.prepare.spark.files import Destination, StoredFile, StoredFiles
+    from pbg_tasks.prepare.spark.session import Tables
+
+_ARROW = {
+    "name": "string",
+    "partition": "int32",
+    "offset": "int64",
+    "first_seen": "string",
+    "last_seen": "string",
+    "unseen": "int32",
+}
+_COLUMNS = "name string, partition int, `offset` long, first_seen string, last_seen string, unseen int"
+_RELATIONS = "id int, name string, lhs_type string, rhs_type string"
+
+
+def assign_ids(
+    tables: Tables,
+    spec: GraphSpec,
+    staged: StoredFiles,
+    *,
+    snapshot: str,
+    previous: StoredFiles | None,
+    known_relations: list[str],
+    destination: Destination,
+) -> tuple[EntityReport, list[str], dict[str, StoredFile]]:
+    """Give every entity of the snapshot its partition and offset.
+
+    Args:
+        tables: of the task; the table of a type's ids is left as ``ids_{number}``, by the type's number.
+        spec: of the graph.
+        staged: rows of the snapshot.
+        snapshot: its key.
+        previous: files of the release this run continues.
+        known_relations: its relations' names by id, where they come from the data.
+        destination: of the files, without those of the relations' names.
+
+    Returns:
+        The report, the relations' names by id, and the files that were stored.
+
+    Raises:
+        ConfigError: ``previous`` was made with another ``num_partitions``.
+        FormatError: ``previous`` lacks a file, or one is damaged.
+    """
+    read_staged(tables, spec, staged)
+    names = [relation.name for relation in spec.model.relations]
+    if spec.model.relations_from_data:
+        present = {name for (name,) in tables.rows("SELECT DISTINCT rel FROM raw")}
+        names = [*known_relations, *sorted(present - set(known_relations))]
+    matches = make_relations(tables, spec, None)
+    types, counts = {}, {}
+    stored: dict[str, StoredFile] = {}
+    for number, (entity, schema) in enumerate(spec.model.entities.items()):
+        partitions = schema.num_partitions
+        read_ids(tables, "known", entity, previous)
+        ((misplaced,),) = tables.rows(text.misplaced(SPARK, partitions))
+        if misplaced:
+            raise ConfigError(
+                f"{entity_ids_file_name(entity)}: these ids were not given with model.entities.{entity}.num_partitions "
+                f"= {partitions}; ids cannot be kept when the number of partitions changes"
+            )
+        tables.table("present", text.present(SPARK, entity, matches, 1, None))
+        _slice(tables, partitions)
+        tables.table(f"ids_{number}", text.ids(SPARK, snapshot, _RANKED))
+        tables.view("ids", tables.session.table(f"ids_{number}"))
+        types[entity] = fates(tables.rows(text.FATES)[0])
+        counts[entity] = _counted(tables, partitions)
+        stored |= _write(tables, spec, entity, counts[entity], destination)
+    total = {key: sum(figures[key] for figures in types.values()) for key in FATES}
+    return EntityReport(total, types, counts, len(names), {}), names, stored
+
+
+def count_kept(tables: Tables, spec: GraphSpec, before: StoredFiles) -> dict[str, int]:
+    """Count the entities of a release that ``assign_ids`` found, too.
+
+    They are matched by name, of the ids that it left in ``tables``.
+
+    Returns:
+        The numbers ``kept`` and ``gone``.
+    """
+    found = {"kept": 0, "gone": 0}
+    for number, entity in enumerate(spec.model.entities):
+        if entity_ids_file_name(entity) not in before:
+            continue
+        read_ids(tables, "known", entity, before)
+        tables.view("ids", tables.session.table(f"ids_{number}"))
+        ((kept, gone),) = tables.rows(text.KEPT)
+        found = {"kept": found["kept"] + kept, "gone": found["gone"] + gone}
+    return found
+
+
+def make_relations(tables: Tables, spec: GraphSpec, names: list[str] | None) -> str:
+    """Make the table ``relations``, as ``prepare.relations`` does."""
+    rows = relation_rows(spec, names)
+    tables.made("relation_rows", rows, _RELATIONS)
+    tables.view("relations", text.relation_words(SPARK, "relation_rows"))
+    return matching(spec, rows)
+
+
+def read_ids(tables: Tables, view: str, entity: str, files: StoredFiles | None) -> None:
+    """Make a table of a type's stored ids, empty without files."""
+    if files is None:
+        tables.made(view, [], _COLUMNS)
+        return
+    read = ReadTable(files.store, _ARROW, {"unseen": 0})
+    tables.table(view, tables.spread([files.row(entity_ids_file_name(entity))], STORED, read, _COLUMNS))
+
+
+_RANKED = """(
+    SELECT name, sliced.partition,
+        before + row_number() OVER (PARTITION BY sliced.partition, slice ORDER BY name) AS rank
+    FROM sliced JOIN (
+        SELECT partition AS of_partition, slice AS of_slice,
+            coalesce(sum(size) OVER (PARTITION BY partition ORDER BY slice
+                ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before
+        FROM (SELECT partition, slice, count(*) AS size FROM sliced GROUP BY partition, slice)
+    ) ON of_partition = sliced.partition AND of_slice = slice
+)"""
+"""Ranks of the new names.
+
+They are the number of names in the slices before, and the place in a slice.
+"""
+
+
+def _slice(tables: Tables, partitions: int) -> None:
+    """Make ``sliced(name, partition, slice)`` of the new names.
+
+    Slices are ranges of about equal size.
+    """
+    from pyspark.sql import functions
+
+    fresh = tables.session.sql(text.fresh(SPARK, partitions))
+    ranges = fresh.repartitionByRange("partition", "name").withColumn("slice", functions.spark_partition_id())
+    tables.table("sliced", ranges)
+
+
+def _counted(tables: Tables, partitions: int) -> list[int]:
+    found = dict(tables.rows("SELECT partition, count(*) FROM ids GROUP BY partition"))
+    return [int(found.get(partition, 0)) for partition in range(partitions)]
+
+
+def _write(
+    tables: Tables, spec: GraphSpec, entity: str, counts: list[int], destination: Destination
+) -> dict[str, StoredFile]:
+    named = tables.session.sql('SELECT partition, name, "offset" FROM ids').repartition("partition")
+    rows = named.sortWithinPartitions("partition", "offset").select("partition", "name")
+    stored = tables.written(rows.mapInArrow(WriteNames(entity, destination), OUTCOME))
+    empty = [(partition, None) for partition, count in enumerate(counts) if not count]
+    if empty:
+        write = WriteNames(entity, destination)
+        stored |= tables.written(tables.spread(empty, "partition int, name string", write, OUTCOME))
+    table = WriteTable(
+        spec,
+        entity_ids_file_name(entity),
+        _ARROW,
+        'FROM listed ORDER BY partition, "offset"',
+        "COMPRESSION zstd",
+        destination,
+    )
+    return stored | tables.one_file("SELECT * FROM ids", table)

@@ -1,0 +1,147 @@
+"""Work of executors that read."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pbg_tasks.config.run import SnapshotFile
+from pbg_tasks.errors import FormatError
+from pbg_tasks.prepare.connection import batches, connect
+from pbg_tasks.prepare.snapshot import STAGED, open_snapshot, open_staged, write_staged
+from pbg_tasks.prepare.spark.files import Outcome, reported, watched
+from pbg_tasks.prepare.validate import NoEdgesError, check_rows
+from pbg_tasks.storage import open_store
+from pbg_tasks.storage.staging import Scratch, fetch_verified
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pbg_tasks.config import GraphSpec
+    from pbg_tasks.prepare.spark.files import Destination
+
+BATCH_ROWS = 1 << 16
+RAW = "lhs string, rel string, rhs string, weight float, lhs_type string, rhs_type string"
+_RAW = pa.schema(
+    [
+        ("lhs", pa.string()),
+        ("rel", pa.string()),
+        ("rhs", pa.string()),
+        ("weight", pa.float32()),
+        ("lhs_type", pa.string()),
+        ("rhs_type", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StageFiles:
+    """Read and check files of the snapshot, and store their rows.
+
+    It is what ``prepare.validate`` does, file by file. Input are rows ``(name, uri, size, version)``.
+
+    Attributes:
+        spec: of the graph.
+        destination: of the staged rows.
+    """
+
+    spec: GraphSpec
+    destination: Destination
+
+    def __call__(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield a report on each file, with figures of its rows."""
+        for batch in rows:
+            for row in batch.to_pylist():
+                yield from reported(watched(row["name"], self._stage(**row)))
+
+    def _stage(self, name: str, uri: str, size: int, version: str) -> Iterator[Outcome]:
+        file = SnapshotFile(uri=uri, size=size, version=version)
+        with Scratch() as scratch, connect(self.spec.resources, scratch.path) as connection:
+            staged, columns = write_staged(connection, self.spec, [file], scratch.path)
+            figures: dict[str, object] = {"edges": 0, "self_loops": 0, "weights": None, "columns": columns}
+            try:
+                checked = check_rows(connection, self.spec, staged)
+                figures |= {"edges": checked.edges, "self_loops": checked.self_loops, "weights": checked.weights}
+            except NoEdgesError:
+                pass  # the snapshot may have other files
+            (scratch.path / STAGED).rename(scratch.path / name)
+            yield self.destination.put(scratch.path, name, figures=json.dumps(figures))
+
+
+@dataclass(frozen=True, slots=True)
+class ReadStaged:
+    """Read staged rows as columns ``RAW``.
+
+    Input are rows ``(key, sha256, size)``.
+
+    Attributes:
+        spec: of the graph.
+        store: URL.
+    """
+
+    spec: GraphSpec
+    store: str
+
+    def __call__(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the files."""
+        fields = ", ".join(
+            f"CAST({each.name} AS FLOAT) AS weight" if each.name == "weight" else each.name for each in _RAW
+        )
+        for batch in rows:
+            for key, sha256, size in zip(*batch.to_pydict().values(), strict=True):
+                with Scratch() as scratch, connect(self.spec.resources, scratch.path) as connection:
+                    path = fetch_verified(open_store(self.store), key, scratch.path / STAGED, sha256=sha256, size=size)
+                    open_snapshot(connection, self.spec, open_staged([], path))
+                    for found in batches(connection.sql(f"SELECT {fields} FROM raw"), BATCH_ROWS):
+                        yield found.cast(_RAW)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTable:
+    """Read columns of Parquet files that this package wrote.
+
+    Input are rows ``(key, sha256, size)``. Numbers without a sign become those with the same bits.
+
+    Attributes:
+        store: URL.
+        columns: type of each, as Arrow's name.
+        younger: columns that older files lack, with the number that stands for them.
+    """
+
+    store: str
+    columns: dict[str, str]
+    younger: dict[str, int]
+
+    def __call__(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the files.
+
+        Raises:
+            FormatError: one lacks a column.
+        """
+        for batch in rows:
+            for key, sha256, size in zip(*batch.to_pydict().values(), strict=True):
+                with Scratch() as scratch:
+                    store = open_store(self.store)
+                    path = fetch_verified(store, key, scratch.path / Path(key).name, sha256=sha256, size=size)
+                    yield from self._read(path, f"{self.store}/{key}")
+
+    def _read(self, path: Path, url: str) -> Iterator[pa.RecordBatch]:
+        with pq.ParquetFile(path) as file:
+            there = file.schema_arrow.names
+            if lacked := [name for name in self.columns if name not in there and name not in self.younger]:
+                raise FormatError(f"{url}: has no column {lacked[0]!r}")
+            for batch in file.iter_batches(BATCH_ROWS, columns=[name for name in self.columns if name in there]):
+                yield pa.RecordBatch.from_arrays(
+                    [self._column(batch, name, kind) for name, kind in self.columns.items()], names=list(self.columns)
+                )
+
+    def _column(self, batch: pa.RecordBatch, name: str, kind: str) -> pa.Array:
+        if name not in batch.schema.names:
+            return pa.array([self.younger[name]] * len(batch), kind)
+        column = batch.column(name)
+        return column.view(kind) if pa.types.is_uint64(column.type) else column.cast(kind)

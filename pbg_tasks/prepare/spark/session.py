@@ -1,0 +1,153 @@
+"""Session of Spark, and the tables of a task in it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pbg_tasks.errors import ConfigError, StorageError, one_line
+from pbg_tasks.prepare.spark.files import OUTCOME, Outcome, StoredFile, raise_first
+from pbg_tasks.prepare.sql.spark import SETTINGS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from pbg_tasks.prepare.spark.writing import WriteTable
+
+
+def lacking() -> list[str]:
+    """Return what Spark lacks here, each with its repair."""
+    found = []
+    if find_spec("pyspark") is None:
+        found.append("pyspark (pip install 'pbg-tasks[spark]')")
+    home = os.environ.get("JAVA_HOME")
+    java = Path(home, "bin", "java").exists() if home else shutil.which("java") is not None
+    if not java:
+        found.append("Java 17 or newer (in JAVA_HOME or PATH)")
+    return found
+
+
+class Tables:
+    """Tables and views of one task in a session.
+
+    Attributes:
+        session: of Spark.
+    """
+
+    def __init__(self, session: SparkSession) -> None:
+        self.session = session
+        self._kept: list[DataFrame] = []
+
+    def view(self, name: str, source: str | DataFrame) -> None:
+        """Name a query or a frame, computed where it is read."""
+        frame = self.session.sql(source) if isinstance(source, str) else source
+        frame.createOrReplaceTempView(name)
+
+    def table(self, name: str, source: str | DataFrame) -> None:
+        """Name a query or a frame, which executors compute once and keep."""
+        self.view(name, source)
+        kept = self.session.table(name).persist()
+        self._kept.append(kept)
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        """Return the rows of a query, which must be few."""
+        return [tuple(row) for row in self.session.sql(query).collect()]
+
+    def made(self, name: str, rows: Sequence[tuple[Any, ...]], schema: str) -> None:
+        """Make a view of rows of the driver."""
+        self.view(name, self.session.createDataFrame(list(rows), schema))
+
+    def spread(
+        self,
+        rows: Sequence[tuple[Any, ...]],
+        schema: str,
+        work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+        result: str,
+        *,
+        tasks: int | None = None,
+    ) -> DataFrame:
+        """Return what executors make of rows of the driver.
+
+        There is a task for each row, or ``tasks`` of them.
+        """
+        frame = self.session.createDataFrame(list(rows), schema).repartition(max(1, tasks or len(rows)))
+        return frame.mapInArrow(work, result)
+
+    def outcomes(self, frame: DataFrame) -> list[Outcome]:
+        """Run the work of a frame with the columns ``OUTCOME``.
+
+        Raises:
+            PbgError: the first error that executors met, by the name of its file.
+        """
+        return raise_first([Outcome(*row) for row in frame.select(*_names(OUTCOME)).collect()])
+
+    def written(self, frame: DataFrame) -> dict[str, StoredFile]:
+        """Run the work of a frame, and return its files."""
+        return self.written_of(self.outcomes(frame))
+
+    @staticmethod
+    def written_of(outcomes: Iterable[Outcome]) -> dict[str, StoredFile]:
+        """Return the files of reports, by name."""
+        return {each.name: StoredFile(each.name, each.sha256, each.size) for each in outcomes}
+
+    def one_file(self, query: str, write: WriteTable) -> dict[str, StoredFile]:
+        """Write a query's rows in one task, as a stream.
+
+        Returns:
+            The file, by its name.
+        """
+        nothing = ", ".join(["NULL"] * len(write.schema))
+        rows = self.session.sql(f"SELECT *, true AS kept FROM ({query}) UNION ALL SELECT {nothing}, false")
+        return self.written(rows.repartition(1).mapInArrow(write, OUTCOME))
+
+    def close(self) -> None:
+        """Let the executors forget all tables."""
+        for frame in self._kept:
+            frame.unpersist()
+
+
+def _names(schema: str) -> Iterable[str]:
+    return (column.split()[0] for column in schema.split(", "))
+
+
+@contextmanager
+def open_tables(application: str) -> Iterator[Tables]:
+    """Open a session as Spark itself finds it.
+
+    It is that of ``spark-submit``, or a new one by Spark's own settings (``SPARK_CONF_DIR``, ``PYSPARK_SUBMIT_ARGS``),
+    on this machine where these name no cluster. One that is open stays open.
+
+    Raises:
+        ConfigError: Java or pyspark is missing, or Spark Connect is asked for.
+        StorageError: Spark failed, as when executors are lost.
+    """
+    if found := lacking():
+        raise ConfigError(f"resources.engine: spark: missing here: {'; '.join(found)}")
+    if os.environ.get("SPARK_REMOTE"):
+        raise ConfigError("SPARK_REMOTE: resources.engine: spark does not know Spark Connect yet; unset it")
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    before = SparkSession.getActiveSession()
+    try:
+        session = before or SparkSession.builder.appName(application).getOrCreate()
+        try:
+            for key, value in SETTINGS.items():
+                session.conf.set(key, value)
+            tables = Tables(session)
+            try:
+                yield tables
+            finally:
+                tables.close()
+        finally:
+            if before is None:
+                session.stop()
+    except PySparkException as error:
+        raise StorageError(f"Spark: {one_line(str(error))}; its own log has more") from error

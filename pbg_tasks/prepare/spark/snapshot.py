@@ -1,0 +1,117 @@
+"""Validation on Spark, where a task checks and stores a file's rows."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from pbg_tasks.prepare.difference import EDGE_HASHES, EdgeChanges, RelationEdges
+from pbg_tasks.prepare.spark.files import OUTCOME
+from pbg_tasks.prepare.spark.reading import RAW, ReadStaged, ReadTable, StageFiles
+from pbg_tasks.prepare.spark.writing import WriteTable
+from pbg_tasks.prepare.sql import difference as text
+from pbg_tasks.prepare.sql.spark import SPARK
+from pbg_tasks.prepare.validate import SHOWN_RELATIONS, NoEdgesError, SnapshotReport
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pbg_tasks.config import GraphSpec, SnapshotFile
+    from pbg_tasks.prepare.spark.files import Destination, StoredFile, StoredFiles
+    from pbg_tasks.prepare.spark.session import Tables
+
+STORED = "key string, sha256 string, size long"
+
+
+def staged_name(number: int) -> str:
+    """Return the name of a file's staged rows."""
+    return f"edges-{number:06}.parquet"
+
+
+def validate_snapshot(
+    tables: Tables,
+    spec: GraphSpec,
+    files: Sequence[SnapshotFile],
+    *,
+    before: StoredFiles | None,
+    destination: Destination,
+) -> tuple[SnapshotReport, dict[str, StoredFile]]:
+    """Stage a snapshot, check every row, and find its changes.
+
+    Args:
+        tables: of the task.
+        spec: of the graph.
+        files: of the snapshot; the executors read them.
+        before: has ``EDGE_HASHES`` of the snapshot to compare with; None: with none.
+        destination: of this one's, and of its rows, a file for each of its files.
+
+    Returns:
+        The report, and the files that were stored.
+
+    Raises:
+        FormatError: ``before`` is damaged.
+        InputError: a file cannot be read, or a row is bad; the message names file, line and column.
+        NoEdgesError: there are no rows.
+    """
+    listed = [(staged_name(number), each.uri, each.size, each.version) for number, each in enumerate(files)]
+    stage = StageFiles(spec, destination)
+    outcomes = tables.outcomes(
+        tables.spread(listed, "name string, uri string, size long, version string", stage, OUTCOME)
+    )
+    found = [json.loads(each.figures) for each in outcomes]
+    edges = sum(each["edges"] for each in found)
+    if not edges:
+        raise NoEdgesError(f"{spec.snapshots.location}: the snapshot has no edges ({len(files)} files)")
+    stored = tables.written_of(outcomes)
+    read_staged(tables, spec, destination.files(stored))
+    relations = _compare(tables, spec, before)
+    stored |= _write_hashes(tables, spec, destination)
+    changes = EdgeChanges.of_relations(relations)
+    weights = [each["weights"] for each in found if each["weights"]]
+    columns: dict[str, set[str]] = {}
+    for each in found:
+        for name, kinds in each["columns"].items():
+            columns.setdefault(name, set()).update(kinds)
+    return (
+        SnapshotReport(
+            edges=edges,
+            self_loops=sum(each["self_loops"] for each in found),
+            duplicates=edges - changes.now,
+            relations=dict([(name, each.rows) for name, each in relations.items() if each.rows][:SHOWN_RELATIONS]),
+            weights=(min(low for low, _ in weights), max(high for _, high in weights)) if weights else None,
+            columns={name: sorted(kinds) for name, kinds in columns.items()},
+            changes=changes if before is not None else None,
+        ),
+        stored,
+    )
+
+
+def read_staged(tables: Tables, spec: GraphSpec, staged: StoredFiles) -> None:
+    """Make the view ``raw`` of staged rows."""
+    rows = [staged.row(name) for name in sorted(staged.files) if name.startswith("edges-")]
+    tables.view("raw", tables.spread(rows, STORED, ReadStaged(spec, staged.store), RAW))
+
+
+def _compare(tables: Tables, spec: GraphSpec, before: StoredFiles | None) -> dict[str, RelationEdges]:
+    if before is None:
+        tables.view("marks_before", text.no_marks(SPARK))
+    else:
+        read = ReadTable(before.store, {"relation": "string", "hash": "int64"}, {})
+        tables.view(
+            "marks_before", tables.spread([before.row(EDGE_HASHES)], STORED, read, "relation string, hash long")
+        )
+    tables.table("labels", text.labels(SPARK, spec))
+    tables.table("marks", text.marks(SPARK, spec))
+    return {name: RelationEdges(*counts) for name, *counts in tables.rows(text.COUNTS)}
+
+
+def _write_hashes(tables: Tables, spec: GraphSpec, destination: Destination) -> dict[str, StoredFile]:
+    write = WriteTable(
+        spec,
+        EDGE_HASHES,
+        {"relation": "string", "hash": "uint64"},
+        "SELECT relation, hash FROM listed ORDER BY relation, hash",
+        "PARQUET_VERSION V2, COMPRESSION zstd",
+        destination,
+    )
+    return tables.one_file(text.HASHES, write)

@@ -1,0 +1,74 @@
+"""Dialect of Spark.
+
+Its 64 bits have a sign. A session must have ``SETTINGS``: without them it would turn what cannot be cast into nulls,
+and take quoted names for texts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pbg_tasks.prepare.sql.dialect import Dialect
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SETTINGS = {
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.ansi.doubleQuotedIdentifiers": "true",
+    "spark.sql.session.timeZone": "UTC",
+}
+_SIGN = "(-9223372036854775807L - 1L)"
+
+
+class _Spark(Dialect):
+    number = "BIGINT"
+    anti_join = "LEFT ANTI JOIN"
+
+    def text(self, value: str) -> str:
+        return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+    def md5_head(self, text: str) -> str:
+        return self._eight_bytes(text, 1)
+
+    def md5_tail(self, text: str) -> str:
+        return self._eight_bytes(text, 17)
+
+    def modulo(self, number: str, divisor: int) -> str:
+        # By two halves of 32 bits, each of which is a number without a sign here, too.
+        upper = f"pmod(shiftrightunsigned({number}, 32), {divisor}) * {2**32 % divisor}"
+        return f"CAST(pmod({upper} + pmod(({number}) & 4294967295L, {divisor}), {divisor}) AS INT)"
+
+    def below(self, number: str, limit: int) -> str:
+        return f"({self.ordered(number)} < {limit - 2**63}L)" if limit < 2**64 else "true"
+
+    def xor(self, one: str, other: str) -> str:
+        return f"(({one}) ^ ({other}))"
+
+    def shifted(self, number: str, bits: int) -> str:
+        return f"shiftrightunsigned({number}, {bits})"
+
+    def ordered(self, number: str) -> str:
+        return f"(({number}) ^ {_SIGN})"
+
+    def packed(self, *fields: tuple[str, int]) -> str:
+        return "(" + " | ".join(f"shiftleft(CAST({field} AS BIGINT), {bits})" for field, bits in fields) + ")"
+
+    def once(self, value: str, use: Callable[[str], str]) -> str:
+        return f"element_at(transform(array({value}), once -> {use('once')}), 1)"
+
+    def features(self, cell: str, separator: str) -> str:
+        raise NotImplementedError("featurized types are refused before any text is made: a bug")
+
+    def _eight_bytes(self, text: str, first: int) -> str:
+        # md5() is a text of hex digits. conv() reads those of 4 bytes, last byte first.
+        def four(digest: str, begin: int) -> str:
+            digits = ", ".join(f"substr({digest}, {begin + 6 - 2 * byte}, 2)" for byte in range(4))
+            return f"CAST(conv(concat({digits}), 16, 10) AS BIGINT)"
+
+        return self.once(
+            f"md5({text})", lambda digest: f"shiftleft({four(digest, first + 8)}, 32) | {four(digest, first)}"
+        )
+
+
+SPARK: Dialect = _Spark()

@@ -1,0 +1,100 @@
+"""Parts of the preparation on Spark that take no Spark."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from pbg_tasks.config import GraphSpec
+from pbg_tasks.config.base import canonical_json, parse
+from pbg_tasks.errors import ConfigError, InputError, StorageError
+from pbg_tasks.prepare import NoEdgesError, spark
+from pbg_tasks.prepare.spark import session
+from pbg_tasks.prepare.spark.files import Outcome, raise_first, reported, watched
+from pbg_tasks.prepare.sql.spark import SPARK
+
+DOCUMENT = {
+    "graph": "g",
+    "store": "s",
+    "snapshots": {"location": "/d/{snapshot}"},
+    "model": {
+        "entities": {"n": {"num_partitions": 1}},
+        "relations": [{"name": "r", "lhs": "n", "rhs": "n"}],
+        "dimension": 4,
+    },
+    "resources": {"engine": "spark"},
+}
+MANY = {f"t{number}": {"num_partitions": 1} for number in range(128)}
+MANY_RELATIONS = [{"name": name, "lhs": name, "rhs": name} for name in MANY]
+
+
+@pytest.mark.parametrize(
+    ("keys", "named"),
+    [
+        ({"snapshots": {"location": "iceberg://c/n.t/{snapshot}", "format": "iceberg"}}, "snapshots.format is iceberg"),
+        ({"vanished": {"rule": "expire"}}, "vanished.rule is expire"),
+        ({"train": {"delta": {}}}, "train.delta is set"),
+        (
+            {"model": {**DOCUMENT["model"], "entities": {"n": {"num_partitions": 1, "featurized": True}}}},
+            "model.entities.n.featurized is true",
+        ),
+        (
+            {"model": {**DOCUMENT["model"], "entities": MANY, "relations": MANY_RELATIONS}},
+            "model.entities has more than 127 types",
+        ),
+    ],
+)
+def test_spec_that_spark_lacks_is_refused(keys, named):
+    document = {**DOCUMENT, **keys}
+    with pytest.raises(ConfigError) as caught:
+        parse(GraphSpec, document, source="graph.yaml")
+    assert f"resources.engine is spark, and {named}" in str(caught.value)
+    assert parse(GraphSpec, {**document, "resources": {"engine": "duckdb"}}, source="graph.yaml")
+
+
+def test_default_engine_is_in_no_dump():
+    plain = parse(GraphSpec, {**DOCUMENT, "resources": {}}, source="g")
+    assert b"duckdb" not in canonical_json(plain.model_dump(mode="json"))
+    assert b'"engine":"spark"' in canonical_json(parse(GraphSpec, DOCUMENT, source="g").model_dump(mode="json"))
+
+
+def test_missing_java_and_pyspark_are_named(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setattr(session, "find_spec", lambda _: None)
+    assert [each.split()[0] for each in spark.lacking()] == ["pyspark", "Java"]
+    with pytest.raises(ConfigError, match=r"pbg-tasks\[spark\].*Java 17"), spark.open_tables("test"):
+        pytest.fail("opened")
+
+
+def test_spark_connect_is_refused_by_name(monkeypatch):
+    monkeypatch.setattr(session, "lacking", list)
+    monkeypatch.setenv("SPARK_REMOTE", "sc://elsewhere")
+    with pytest.raises(ConfigError, match="SPARK_REMOTE"), spark.open_tables("test"):
+        pytest.fail("opened")
+
+
+@pytest.mark.parametrize("error", [InputError("d/1.csv:18: bad"), NoEdgesError("none"), StorageError("gone")])
+def test_error_of_executor_keeps_its_class(error):
+    def work():
+        yield Outcome("a", "0" * 64, 1)
+        raise error
+
+    rows = pa.Table.from_batches(list(reported(watched("b", work())))).to_pylist()
+    with pytest.raises(type(error), match=str(error)):
+        raise_first([Outcome(*row.values()) for row in rows])
+    assert raise_first([Outcome(*rows[0].values())]) == [Outcome("a", "0" * 64, 1)]
+
+
+def test_file_stored_twice_is_one_file(tmp_path):
+    found = []
+    for _ in range(2):
+        (tmp_path / "out").mkdir(exist_ok=True)
+        (tmp_path / "out" / "a").write_bytes(b"1")
+        found.append(spark.Destination(str(tmp_path / "store"), "run/x").put(tmp_path / "out", "a"))
+    assert found[0] == found[1]
+    assert [path.name for path in (tmp_path / "store" / "run" / "x").iterdir()] == ["a"]
+
+
+def test_text_of_spark_escapes_what_ends_it():
+    assert SPARK.text("it's \\") == "'it\\'s \\\\'"

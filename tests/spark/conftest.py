@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from pbg_tasks.prepare.spark import lacking
+
+
+@pytest.fixture(scope="session")
+def cluster(object_store):
+    """Two executors with spark.authenticate, and the keys of the S3 server."""
+    if found := lacking():
+        pytest.skip(f"make test-spark runs this; missing here: {'; '.join(found)}")
+    from tests.two_engines import session
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in object_store.environment().items():
+            patch.setenv(name, value)
+        patch.setenv("AWS_CONFIG_FILE", os.devnull)
+        patch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
+        with session(cluster=True) as opened:
+            yield opened

@@ -1,0 +1,215 @@
+"""Compare preparation on DuckDB with that on another engine, file by file.
+
+    python -m tests.two_engines --edges N --seed N [--seeds N] [--nights N] [--cluster]
+
+Random graphs go through both, first cold, then warm from what the same engine made before. All files are compared by
+their bytes. The exit status is 1 when any differs. It takes Java, and an environment with pyspark, as `make test-spark`
+makes one. With `--cluster`, two executors, processes of their own, write to a real S3 server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import secrets
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from pbg_tasks.formats.entities import read_relation_names
+from pbg_tasks.prepare import (
+    EDGE_HASHES,
+    STAGED,
+    assign_ids,
+    connect,
+    open_staged,
+    spark,
+    validate_snapshot,
+    write_buckets,
+)
+from pbg_tasks.storage import open_store
+from tests.prepare.random_graphs import RandomGraph
+
+PARTS = ("snapshot", "entities", "edges")
+_CLUSTER = {
+    "spark.master": "local-cluster[2,1,1024]",
+    "spark.authenticate": "true",
+    "spark.authenticate.secret": secrets.token_hex(16),
+    "spark.executor.memory": "1g",
+}
+_SMALL = {
+    "spark.sql.shuffle.partitions": "3",
+    "spark.default.parallelism": "2",
+    "spark.ui.enabled": "false",
+    # Half of the work of so small nights would be that of the better compiler.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.log.level": "ERROR",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.memory": "1g",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+}
+
+
+def by_duckdb(graph, key, root, before):
+    """Prepare a night; return its directory and report."""
+    spec, night = graph.spec(), root / key
+    snapshot, entities, edges, scratch = (night / name for name in (*PARTS, "scratch"))
+    for directory in (snapshot, entities, edges, scratch):
+        directory.mkdir(parents=True)
+    files = graph.files(key)
+    with connect(spec.resources, scratch) as connection:
+        checked = validate_snapshot(
+            connection, spec, files, before=before and before / "snapshot" / EDGE_HASHES, out=snapshot
+        )
+        staged = open_staged(files, snapshot / STAGED)
+        ids = assign_ids(connection, spec, staged, snapshot=key, previous=before and before / "entities", out=entities)
+        returned = before and before / "edges" / "returned.parquet"
+        buckets = write_buckets(connection, spec, staged, entities=entities, returned_previous=returned, out=edges)
+    return night, (checked, ids, buckets)
+
+
+def by_spark(graph, key, store, before):
+    """Prepare a night; return its files by part, and report.
+
+    ``before`` has the files of the night before.
+    """
+    spec = graph.spec()
+    places = {part: spark.Destination(store, f"{key}/{part}") for part in PARTS}
+    was = before or dict.fromkeys(PARTS)
+    with spark.open_tables("two engines") as tables:
+        checked, stored = spark.validate_snapshot(
+            tables, spec, graph.files(key), before=was["snapshot"], destination=places["snapshot"]
+        )
+        staged = places["snapshot"].files(stored)
+    with spark.open_tables("two engines") as tables:
+        known = before["relations"] if before else []
+        ids, relations, stored = spark.assign_ids(
+            tables,
+            spec,
+            staged,
+            snapshot=key,
+            previous=was["entities"],
+            known_relations=known,
+            destination=places["entities"],
+        )
+        entities = places["entities"].files(stored)
+    with spark.open_tables("two engines") as tables:
+        buckets, stored = spark.write_buckets(
+            tables,
+            spec,
+            staged,
+            entities=entities,
+            relations=relations if spec.model.relations_from_data else None,
+            previous=was["edges"],
+            destination=places["edges"],
+            check=lambda _: None,
+        )
+    found = {"snapshot": staged, "entities": entities, "edges": places["edges"].files(stored), "relations": relations}
+    return found, (checked, ids, buckets)
+
+
+def compare(graph, nights, root, store):
+    """Return the names of equal files, and of the others."""
+    identical, different, here, there = [], [], None, None
+    for day in range(nights):
+        key = graph.write(day)
+        here, expected = by_duckdb(graph, key, root / "duckdb", here)
+        there, found = by_spark(graph, key, store, there)
+        for name, equal in compared(here, expected, there, found):
+            (identical if equal else different).append(f"{key}: {name}")
+    return identical, different
+
+
+def compared(here, expected, there, found):
+    """Yield names of reports and files, and whether they are equal."""
+    for one, other in zip(expected, found, strict=True):
+        yield type(one).__name__, one.to_json() == other.to_json()
+    yield "names of relations", read_relation_names(here / "entities") == there["relations"]
+    for part in PARTS:
+        made = {str(path.relative_to(here / part)): path for path in (here / part).rglob("*") if path.is_file()}
+        # Rows are staged in one file or in several; the names of relations are compared above.
+        wanted = {name: path for name, path in made.items() if name != STAGED and not name.startswith("dynamic_rel")}
+        stored = {name: file for name, file in there[part].files.items() if not name.startswith("edges-")}
+        for name in sorted(wanted.keys() | stored.keys()):
+            equal = name in wanted and name in stored and _hashed(wanted[name]) == stored[name].sha256
+            yield f"{part}/{name}", equal and _size(there[part], name) == wanted[name].stat().st_size
+
+
+def _size(files, name):
+    """Return the size of a file as the store has it."""
+    info = open_store(files.store).head(f"{files.prefix}/{name}")
+    return info and info.size
+
+
+def _hashed(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def main(
+    edges: Annotated[int, typer.Option(help="Rows of a snapshot.")] = 2000,
+    seed: Annotated[int, typer.Option(help="Of the first graph.")] = 0,
+    seeds: Annotated[int, typer.Option(help="Number of graphs, of successive seeds.")] = 1,
+    nights: Annotated[int, typer.Option(help="The first is cold, the others are warm.")] = 2,
+    engine: Annotated[Literal["spark"], typer.Option(help="The other engine.")] = "spark",
+    *,
+    cluster: Annotated[bool, typer.Option(help="Two executors with spark.authenticate, and an S3 server.")] = False,
+) -> None:
+    """Print files compared, identical and different."""
+    del engine  # one so far
+    failed = False
+    with contextlib.ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        place = stack.enter_context(_s3_server(directory)) if cluster else str(directory / "store")
+        stack.enter_context(session(cluster=cluster))
+        for number in range(seed, seed + seeds):
+            graph = RandomGraph(directory / str(number), edges, number, plain=True)
+            with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stderr(nowhere):
+                identical, different = compare(graph, nights, graph.root, f"{place}/{number}")
+            compared = len(identical) + len(different)
+            print(f"seed {number}: {compared} compared, {len(identical)} identical, {len(different)} different")
+            for name in different[:20]:
+                print(f"  different: {name}")
+            failed = failed or bool(different)
+    raise typer.Exit(1 if failed else 0)
+
+
+@contextlib.contextmanager
+def session(*, cluster):
+    """Open a session, which all that follows takes.
+
+    Its executors have the environment of this process.
+    """
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.appName("two engines")
+    for key, value in (_SMALL | (_CLUSTER if cluster else {"spark.master": "local[2]"})).items():
+        builder = builder.config(key, value)
+    opened = builder.getOrCreate()
+    try:
+        yield opened
+    finally:
+        opened.stop()
+
+
+@contextlib.contextmanager
+def _s3_server(directory):
+    """Run a server, whose keys are in the environment; yield a bucket."""
+    from examples.stack.object_store import ObjectStore
+
+    with ObjectStore(directory / "s3") as server:
+        os.environ.update(server.environment())
+        os.environ.update(AWS_CONFIG_FILE=os.devnull, AWS_SHARED_CREDENTIALS_FILE=os.devnull)
+        yield server.create_bucket("tests")
+
+
+if __name__ == "__main__":
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.command()(main)
+    app()
