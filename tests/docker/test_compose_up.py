@@ -25,7 +25,7 @@ from examples.stack.api import AirflowApi, AirflowApiError
 from examples.stack.demo import DAG, NIGHTS
 from examples.stack.watch import Watch
 from tests.docker.containers import certificates, podman
-from tests.docker.files import DOCKER, compose_services
+from tests.docker.files import DOCKER, REPOSITORY, compose_services
 from tests.docker.images import BUILT, make, missing_programs, name_of, podman_refuses
 
 COMPOSE = Path(sys.executable).with_name("podman-compose")
@@ -46,7 +46,8 @@ class Project:
     """The services of ``compose.yaml``.
 
     Args:
-        folder: for a second file, with images that are built and this machine's certificates.
+        folder: for a second file, with images that are built and this machine's certificates, and for a graph spec that
+            trains less than the file's own.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -62,7 +63,14 @@ class Project:
         for name in ("data", "airflow"):
             text = text.replace(f"  {name}:\n", f"  {name}:\n    depends_on: !reset {{}}\n")
         self._files[1].write_text(text)
-        self._environment = os.environ | {"STORE_KEY": "demo", "STORE_SECRET": secrets.token_hex(20)}
+        spec = yaml.safe_load((REPOSITORY / "examples" / "graphs" / "wordnet.yaml").read_text())
+        spec["model"] |= {"num_epochs": 2}
+        spec["gates"] |= {"min_mrr": 0.01, "min_over_popularity": {}}
+        spec["airflow"] = {"few_tasks": True}
+        (folder / "graph.yaml").write_text(yaml.safe_dump(spec))
+        (folder / "graph.yaml").chmod(0o644)
+        keys = {"STORE_KEY": "demo", "STORE_SECRET": secrets.token_hex(20)}
+        self._environment = os.environ | keys | {"GRAPH": str(folder / "graph.yaml")}
 
     def __call__(self, *arguments: str) -> str:
         """Run a command of podman-compose; return its output.
