@@ -13,6 +13,7 @@ One line a case: exact, refused-as-documented or wrong. Exit status 1 if any is 
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 import tempfile
@@ -364,4 +365,6 @@ def main(folder):
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("folder", type=Path, help="the folder of the cases, or of an archive of them")
+    sys.exit(main(parser.parse_args().folder))

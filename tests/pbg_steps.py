@@ -10,6 +10,7 @@ largest absolute difference over largest absolute value of PBG's. Exit status 1 
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import sys
@@ -174,5 +175,8 @@ def main(path, make_engine=TorchEngine):
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("steps", type=Path, help="the recorded steps, a .npz with its .json beside it")
+    path = parser.parse_args().steps
     engines = [TorchEngine, *([NativeEngine] if library() is not None else [])]
-    sys.exit(max(main(Path(sys.argv[1]), engine) for engine in engines))
+    sys.exit(max(main(path, engine) for engine in engines))
