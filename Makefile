@@ -12,6 +12,7 @@
 # make bench    speed and memory against torchbiggraph: measures what is not in the results yet, of this code and such a machine (hours), writes docs/performance.md
 # make bench-quick  steps, import, evaluation and export in less than ten minutes, ending with a table
 # make nights   walks through days of dated edges, as a chain and independently: make nights DATA=icews14 DAYS=10
+# make site   the docs as a folder of HTML, build/site; any link that leads nowhere is an error
 # make pictures  runs eight nights and takes the README's pictures of their pages with Chromium
 # make e2e-nights  five days through a real Airflow and a browser: backfills, nights that overlap, keys held twice; Celery
 # make e2e-images  builds the four images with buildah and runs the demo's chain in their containers, and compose.yaml
@@ -50,7 +51,7 @@ SOURCES := pyproject.toml setup.py $(wildcard pbg_tasks/native/*.?pp pbg_tasks/n
 # where the environment asks Python not to, and apart from the sources, so that no folder of a test has files of them.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX="$(CURDIR)/$(VENV)/pycache" OMP_NUM_THREADS=1 $(PY) -m pytest
 
-.PHONY: setup help diagrams demo test test-fast test-measure test-spark lint down lock image base-digest torch-lock audit sbom quality bench bench-quick nights pictures e2e-nights e2e-images
+.PHONY: setup help diagrams demo test test-fast test-measure test-spark lint down lock image base-digest torch-lock audit sbom quality site bench bench-quick nights pictures e2e-nights e2e-images
 .DELETE_ON_ERROR:
 
 setup: $(READY)
@@ -110,6 +111,10 @@ test-spark: setup $(SPARK)/.ready
 # Writes tests/slow.txt anew, as far as tests run; on a machine that does nothing else.
 test-measure: setup
 	@$(PYTEST) --measure --numprocesses=$(JOBS) --dist=loadfile --no-loadscope-reorder $(T)
+
+site: setup
+	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet
+	@echo 'build/site/index.html'
 
 # One experiment: make quality ARGS="--only fb15k --seeds 0,1"; the data from elsewhere: ARGS="--data DIR".
 quality: setup

@@ -1,0 +1,122 @@
+"""Pages of the site that are made from the code.
+
+``mkdocs.yml`` names this file as a hook. It imports the package without torch and without Airflow.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+from mkdocs.structure.files import File
+from typer.cli import get_docs_for_click
+
+from pbg_tasks.cli import app
+from pbg_tasks.config import GraphSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
+    from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).resolve().parents[1]
+ATTRIBUTE = re.compile(r"^    (\w+(?:, \w+)*):\s", re.MULTILINE)
+LEAVING = re.compile(r"\[([^\]]+)\]\(((?:\.\./)+[^)#\s]+)(?:#[^)]*)?\)")
+"""A link whose target may be outside the docs: its text and its target."""
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages made from models, commands and the change log."""
+    for path, text in (
+        ("reference/graph-spec-keys.md", spec_keys()),
+        ("reference/command-line.md", command_line()),
+        ("changes.md", (ROOT / "CHANGELOG.md").read_text().replace("](docs/", "](")),
+    ):
+        files.append(File.generated(config, path, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, *, page: Page, **_: object) -> str:
+    """Name a file of the repository, where a page links to one."""
+    place = ROOT / "docs" / page.file.src_uri
+
+    def plain(found: re.Match[str]) -> str:
+        target = (place.parent / found[2]).resolve()
+        if target.is_relative_to(ROOT / "docs"):
+            return found[0]
+        return f"{found[1]} (`{target.relative_to(ROOT)}` in the repository)"
+
+    return LEAVING.sub(plain, markdown)
+
+
+def command_line() -> str:
+    """Return the reference of all commands, from their help texts."""
+    command = typer.main.get_command(app)
+    return get_docs_for_click(obj=command, ctx=typer.Context(command), name="pbg", title="The command line")
+
+
+def spec_keys() -> str:
+    """Return a table for each section of a graph spec."""
+    schema = GraphSpec.model_json_schema()
+    parts = [
+        "# Keys of a graph spec\n\nMade from the models that read a spec; `pbg schema` prints the JSON Schema.\n",
+        "[The graph spec](../graph-spec.md) explains the keys with examples.\n\n",
+    ]
+    for name, section in (("The spec", schema), *sorted(schema["$defs"].items())):
+        if "properties" in section:
+            parts.append(f"## {name}\n\n{rest(section)}\n\n| key | type | default | meaning |\n|---|---|---|---|\n")
+            parts.extend(rows(section))
+            parts.append("\n")
+    return "".join(parts)
+
+
+def rest(section: dict[str, Any]) -> str:
+    """Return a section's docstring without its attributes."""
+    return markdown_of(section.get("description", "").partition("Attributes:")[0])
+
+
+def rows(section: dict[str, Any]) -> Iterator[str]:
+    """Yield a line of the table for each key."""
+    meanings = attributes(section.get("description", "").partition("Attributes:")[2])
+    for key, found in section["properties"].items():
+        default = "required" if key in section.get("required", ()) else f"`{short(found.get('default'))}`"
+        yield f"| `{key}` | {kind(found)} | {default} | {meanings.get(key, '')} |\n"
+
+
+def attributes(text: str) -> dict[str, str]:
+    """Return the meaning of each attribute of a docstring's section."""
+    found = ATTRIBUTE.split(text)[1:]
+    pairs = zip(found[::2], found[1::2], strict=True)
+    return {name: markdown_of(meaning) for names, meaning in pairs for name in names.split(", ")}
+
+
+def markdown_of(text: str) -> str:
+    """Return a docstring's text as Markdown that fits into a cell."""
+    return " ".join(text.replace("``", "`").replace("|", "\\|").split())
+
+
+def short(value: object) -> object:
+    """Return a default as YAML has it."""
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    return "{...}" if isinstance(value, dict) and value else value
+
+
+def kind(found: dict[str, Any]) -> str:
+    """Return the type of a key, with a link to its section."""
+    if "$ref" in found:
+        name = found["$ref"].rpartition("/")[2]
+        return "any" if name == "JsonValue" else f"[{name}](#{name.lower()})"
+    if "anyOf" in found:
+        return " or ".join(kind(each) for each in found["anyOf"])
+    if values := found.get("enum") or [found[key] for key in ("const",) if key in found]:
+        return ", ".join(f"`{value}`" for value in values)
+    if found.get("type") == "array":
+        return f"list of {kind(found.get('items', {}))}"
+    by_name = found.get("additionalProperties")
+    return f"by name: {kind(by_name)}" if isinstance(by_name, dict) else str(found.get("type", "any"))
