@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
@@ -35,6 +36,12 @@ def night(store, number, *, space="s", channel="shadow"):
     write_run(store, f"r{number}", channel=channel, space=space)
     fields = candidate(store, f"r{number}", f"d{number}")
     return nights.publish(fields, planned_on=there.seq if there else None)[0]
+
+
+@pytest.fixture(autouse=True)
+def swift_disk(monkeypatch):
+    """Skip syncing to disk: power failures do not happen here."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
 @pytest.fixture
