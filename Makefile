@@ -102,7 +102,7 @@ $(SPARK)/.ready: $(READY) .ci/spark.lock
 	  > $$($(SPARK)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/below.pth
 	@ln -s $(CURDIR)/$(VENV)/bin/weed $(SPARK)/bin/weed
 	@echo "installing pyspark"
-	@$(PY) .ci/install.py $(SPARK)/bin/python --no-compile --no-deps --no-build-isolation --require-hashes -r .ci/spark.lock
+	@$(PY) .ci/install.py $(SPARK)/bin/python --no-compile --no-deps --require-hashes -r .ci/spark.lock
 	@touch $@
 
 test-spark: setup $(SPARK)/.ready

@@ -40,9 +40,10 @@ _CLUSTER = {
     "spark.authenticate": "true",
     "spark.authenticate.secret": secrets.token_hex(16),
     "spark.executor.memory": "1g",
+    "spark.sql.adaptive.enabled": "false",  # it plans anew after each of hundreds of small stages
 }
 _SMALL = {
-    "spark.sql.shuffle.partitions": "3",
+    "spark.sql.shuffle.partitions": "2",
     "spark.default.parallelism": "2",
     "spark.ui.enabled": "false",
     # Half of the work of so small nights would be that of the better compiler.

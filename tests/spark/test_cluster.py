@@ -18,6 +18,7 @@ from pbg_tasks.tasks.nightly.validate import validate
 from tests.prepare.random_graphs import RandomGraph
 from tests.two_engines import PARTS, by_duckdb, by_spark, compared
 
+pytestmark = pytest.mark.timeout(1800)
 PARQUET, CSV = 22, 11
 """Seeds of graphs of these formats. The first has weights, relations from the data, and a type without partitions."""
 
