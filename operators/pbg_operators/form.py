@@ -12,32 +12,54 @@ from pbg_tasks.config.nights import SNAPSHOT_KEY
 if TYPE_CHECKING:
     from pbg_tasks.config import GraphSpec
 
+AUTO = "auto"
+"""Value of ``publish``: yes, unless the form changes the training."""
 AS_THE_SPEC_SAYS = "Leave empty for what the spec says"
 
 
 def trigger_form(spec: GraphSpec) -> dict[str, Param]:
-    """Return the form's fields; none of them has to be filled in."""
+    """Return the form's fields, those that a night needs first.
+
+    A run by hand takes a snapshot, in the form or as its partition key. Airflow validates the form for runs of events,
+    too, which have a partition key alone, so the field cannot be required by its schema.
+    """
     return {
         "snapshot": Param(
             None,
             type=["null", "string"],
             pattern=SNAPSHOT_KEY,
-            title="Snapshot",
-            description=f"Key of the edges, put into {spec.snapshots.location}. A partition key goes before it.",
-            section="Snapshot",
+            title="Snapshot (required)",
+            description=(
+                f"Key of the edges, put into {spec.snapshots.location}. The tab Nights of the DAG lists those that are "
+                "there, with what a night takes and which release it replaces. A partition key does the same."
+            ),
+            section="What to embed",
         ),
-        "epochs": _number("Epochs", 1000, _spec_epochs(spec), "Training"),
-        "dimension": _number("Dimension", 4096, str(spec.model.dimension), "Training"),
-        "partitions": _number("Partitions", 1024, _spec_partitions(spec), "Training"),
+        "publish": Param(
+            AUTO,
+            type="string",
+            enum=[AUTO, "yes", "no"],
+            values_display={
+                AUTO: "If it passes its gates, and nothing below was changed",
+                "yes": "If it passes its gates, also with changed training",
+                "no": "No, this is a trial",
+            },
+            title="Publish",
+            description=f"When channel {spec.channel!r} may move to this run's release.",
+            section="What to embed",
+        ),
+        "epochs": _number("Epochs", 1000, _spec_epochs(spec), "Advanced: training of this run"),
+        "dimension": _number("Dimension", 4096, str(spec.model.dimension), "Advanced: training of this run"),
+        "partitions": _number("Partitions", 1024, _spec_partitions(spec), "Advanced: training of this run"),
         "engine": Param(
             None,
             type=["null", "string"],
             enum=[None, "auto", "torch", "native"],
             title="Engine",
             description=f"{AS_THE_SPEC_SAYS}: {spec.train.engine}.",
-            section="Training",
+            section="Advanced: training of this run",
         ),
-        "ranks": _number("Ranks", MAX_RANKS, str(spec.launch.ranks), "Training"),
+        "ranks": _number("Ranks", MAX_RANKS, str(spec.launch.ranks), "Advanced: training of this run"),
         "accept_data": Param(
             None,
             type=["null", "string"],
@@ -45,14 +67,7 @@ def trigger_form(spec: GraphSpec) -> dict[str, Param]:
             maxLength=500,
             title="Accept the data",
             description="Why the run goes on whatever the data gate says about its snapshot. Empty: the gate decides.",
-            section="Release",
-        ),
-        "publish": Param(
-            default=True,
-            type="boolean",
-            title="Publish",
-            description=f"Whether channel {spec.channel!r} may move to this run's release.",
-            section="Release",
+            section="Advanced: gates",
         ),
     }
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from airflow.api_fastapi.core_api.security import requires_access_dag as requires_access_dag
     from airflow.api_fastapi.core_api.security import requires_authenticated as requires_authenticated
     from airflow.executors.executor_loader import ExecutorLoader as ExecutorLoader
+    from airflow.listeners import hookimpl as hookimpl
     from airflow.models.dag import DagModel as DagModel
     from airflow.models.dag import DagTag as DagTag
     from airflow.models.dagrun import DagRun as DagRun
@@ -57,6 +58,7 @@ MODULES = {
     "TaskInstanceKey": "airflow.sdk.types",
     "XComModel": "airflow.models.xcom",
     "create_session": "airflow.utils.session",
+    "hookimpl": "airflow.listeners",
     "get_auth_manager": "airflow.api_fastapi.app",
     "requires_access_dag": "airflow.api_fastapi.core_api.security",
     "requires_authenticated": "airflow.api_fastapi.core_api.security",

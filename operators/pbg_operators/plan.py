@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException
 
+from pbg_operators.form import AUTO
 from pbg_operators.task import ERROR_KEY, OutOfTurn, PbgOperator, check_arguments
 
 if TYPE_CHECKING:
@@ -18,7 +19,9 @@ WAIT = timedelta(minutes=1)
 """Pause after which a waiting run looks again; it waits for its snapshot or the night before and holds no slot
 meanwhile.
 """
-ADJUSTABLE = ("epochs", "dimension", "partitions", "engine", "accept_data")
+TRAINING = ("epochs", "dimension", "partitions", "engine")
+"""Params that change the training, so that the run is a trial unless its form asks to publish it."""
+ADJUSTABLE = (*TRAINING, "accept_data")
 """Params that are options of ``pbg plan`` by the same name; null leaves them to the spec."""
 
 
@@ -34,9 +37,10 @@ class PlanOperator(PbgOperator):
         patience: how long a run waits.
         store: of the spec. Airflow keeps it and the graph's name with each version of the DAG, and the pages show only
             runs of this graph in this store.
+        source: the spec's ``snapshots`` as JSON, from which the pages list the keys that are there.
     """
 
-    template_fields = (*PbgOperator.template_fields, "graph", "store")
+    template_fields = (*PbgOperator.template_fields, "graph", "store", "source")
     overwrite_rtif_after_execution = True  # the task's page then shows the arguments, which are known only after it
 
     def __init__(
@@ -45,12 +49,14 @@ class PlanOperator(PbgOperator):
         spec: str,
         patience: timedelta = timedelta(days=1),
         store: str = "",
+        source: str = "",
         **kwargs: Any,  # noqa: ANN401 - PbgOperator's own arguments
     ) -> None:
         super().__init__(command="plan", **kwargs)
         self.spec = spec
         self.patience = patience
         self.store = store
+        self.source = source
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Plan the run.
@@ -96,7 +102,10 @@ def snapshot_of(context: Context) -> str:
 def _snapshot(partition_key: str | None, params: Mapping[str, Any]) -> str:
     snapshot = partition_key or params["snapshot"]
     if not snapshot:
-        raise AirflowFailException("no snapshot: trigger the DAG with a partition key, or fill in snapshot in the form")
+        raise AirflowFailException(
+            "no snapshot: trigger the DAG with a partition key, or fill in snapshot in the form; the tab Nights lists "
+            "those that are there"
+        )
     return str(snapshot)
 
 
@@ -111,4 +120,14 @@ def plan_arguments(spec: str, partition_key: str | None, params: Mapping[str, An
     snapshot = _snapshot(partition_key, params)
     chosen = [(name, params[name]) for name in ADJUSTABLE if params[name] is not None]
     options = [f"--{name.replace('_', '-')}={value}" for name, value in chosen]
-    return [spec, f"--snapshot={snapshot}", *options, *([] if params["publish"] else ["--no-publish"])]
+    return [spec, f"--snapshot={snapshot}", *options, *([] if publishes(params) else ["--no-publish"])]
+
+
+def publishes(params: Mapping[str, Any]) -> bool:
+    """Return whether a run may publish.
+
+    With changed training it is a trial, unless the form asks for more.
+    """
+    if params["publish"] == AUTO:
+        return all(params[name] is None for name in TRAINING)
+    return params["publish"] == "yes"

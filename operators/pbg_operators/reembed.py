@@ -134,6 +134,7 @@ def _reembed(
                 spec=str(spec_path.resolve()),
                 patience=timedelta(hours=spec.nights.patience_hours),
                 store=spec.store,
+                source=spec.snapshots.model_dump_json(exclude_defaults=True),
                 inlets=[edges],
                 refused=refused,
             )
@@ -305,8 +306,10 @@ Embeds graph **{spec.graph}** ({spec_path.name}) anew for each snapshot of its e
 | model | dimension {model.dimension}, {model.comparator}, {model.loss_fn}, {model.num_epochs} epochs |
 | gate | filtered MRR at least {spec.gates.min_mrr}, falling at most {spec.gates.max_mrr_drop:.0%} |
 
-Trigger it with a **partition key**, the snapshot's (*Trigger > Advanced Options*), or with *Snapshot* in the form. An
-event of asset `{spec.graph}_edges` with a partition key starts `reembed_{spec.graph}` too, unless that is paused: then
-Airflow drops the event. So pause what begins nights, not `reembed_{spec.graph}`. An empty field of the form means: as
-the spec says. The task `summary` returns all figures of the run.
+Begin a night from the tab **Nights**, which lists the snapshots that are there; or trigger the DAG with *Snapshot* in
+the form, or with a **partition key**, the snapshot's (*Trigger > Advanced Options*). An event of asset
+`{spec.graph}_edges` with a partition key starts `reembed_{spec.graph}` too, unless that is paused: then Airflow drops
+the event. So pause what begins nights, not `reembed_{spec.graph}`. An empty field of the form means: as the spec says.
+A run with changed training is a trial: it is published only if the form asks for it. The task `summary` returns all
+figures of the run.
 """

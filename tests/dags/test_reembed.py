@@ -120,7 +120,7 @@ def test_run_without_publishing_succeeds(dag):
         ("engine", ["auto", "torch", "native", None], ["fast", ""]),
         ("ranks", [1, 256, None], [0, 257, "4"]),
         ("accept_data", ["a sale", None], ["", "x" * 501]),
-        ("publish", [True, False], [None, "yes"]),
+        ("publish", ["auto", "yes", "no"], [None, True, False, ""]),
     ],
 )
 def test_form_has_limits(dag, field, good, bad):
@@ -143,7 +143,7 @@ def test_untouched_form_changes_nothing(dag):
         "engine": None,
         "ranks": None,
         "accept_data": None,
-        "publish": True,
+        "publish": "auto",
     }
 
 

@@ -148,7 +148,7 @@ def test_warnings_of_passed_gate_are_reported(fake_pbg, context, command):
 
 
 REFUSAL = "sys.stderr.write('error: quality_gate: the night is forecast to take 9 h\\n'); sys.exit({status})"
-FORM = {**dict.fromkeys(("snapshot", "epochs", "dimension", "partitions", "engine", "accept_data")), "publish": True}
+FORM = {**dict.fromkeys(("snapshot", "epochs", "dimension", "partitions", "engine", "accept_data")), "publish": "auto"}
 REFUSING = {
     "plan": lambda **given: PlanOperator(spec="g.yaml", **given),
     "train": lambda **given: PBGTrainJobOperator(arguments=["/s/runs/d1"], **given),

@@ -54,6 +54,7 @@ RELIED_ON = {
     "TaskInstanceKey": has("dag_id", "run_id", "task_id", "try_number"),
     "XComModel": has("dag_id", "run_id", "task_id", "map_index", "dag_run_id", "key", "value"),
     "create_session": takes("scoped"),
+    "hookimpl": callable,
     "get_auth_manager": finds_dags_of_user,
     "requires_access_dag": lambda it: callable(it("GET", internals.DagAccessEntity.RUN)),
     "requires_authenticated": lambda it: callable(it()),

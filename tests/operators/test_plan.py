@@ -9,11 +9,11 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException
 
 from pbg_operators.plan import PlanOperator, plan_arguments
-from pbg_operators.plugin import attempts, database
+from pbg_operators.plugin import attempts, database, notes
 from pbg_operators.task import ERROR_KEY, REFUSED_KEY
 
 FIELDS = ("snapshot", "epochs", "dimension", "partitions", "engine", "accept_data")
-UNTOUCHED = {**dict.fromkeys(FIELDS), "publish": True}
+UNTOUCHED = {**dict.fromkeys(FIELDS), "publish": "auto"}
 SPEC = "/graphs/g.yaml"
 TICK = datetime(2026, 11, 20, 2, tzinfo=UTC)
 
@@ -27,13 +27,44 @@ TICK = datetime(2026, 11, 20, 2, tzinfo=UTC)
         ("day-1", {"accept_data": "a sale"}, ["--snapshot=day-1", "--accept-data=a sale"]),
         (
             None,
-            {"snapshot": "d", "epochs": 1, "dimension": 8, "partitions": 4, "engine": "torch", "publish": False},
+            {"snapshot": "d", "epochs": 1, "dimension": 8, "partitions": 4, "engine": "torch"},
             ["--snapshot=d", "--epochs=1", "--dimension=8", "--partitions=4", "--engine=torch", "--no-publish"],
         ),
     ],
 )
 def test_filled_in_form_field_becomes_an_option(key, form, arguments):
     assert plan_arguments(SPEC, key, UNTOUCHED | form) == [SPEC, *arguments]
+
+
+@pytest.mark.parametrize(
+    ("form", "published"),
+    [
+        ({}, True),
+        ({"accept_data": "a sale"}, True),
+        ({"publish": "no"}, False),
+        *(({name: 4}, False) for name in ("epochs", "dimension", "partitions", "engine")),
+        ({"epochs": 4, "publish": "yes"}, True),
+    ],
+)
+def test_run_with_changed_training_publishes_on_request(form, published):
+    assert ("--no-publish" not in plan_arguments(SPEC, "d1", UNTOUCHED | form)) == published
+
+
+@pytest.mark.parametrize(
+    ("dag", "key", "conf", "note", "found"),
+    [
+        ("reembed_g", None, {"snapshot": "d1"}, None, "Snapshot d1"),
+        ("reembed_g", "d1", {"snapshot": "d1"}, None, None),
+        ("reembed_g", None, {"snapshot": "d1"}, "mine", None),
+        ("reembed_g", None, {"snapshot": 3}, None, None),
+        ("reembed_g", None, None, None, None),
+        ("other", None, {"snapshot": "d1"}, None, None),
+    ],
+)
+def test_run_of_form_gets_note_with_snapshot(dag, key, conf, note, found):
+    run = SimpleNamespace(dag_id=dag, partition_key=key, conf=conf, note=note, run_id="r")
+    notes.on_dag_run_running(dag_run=run, msg="started")
+    assert run.note == (found or note)
 
 
 def test_run_without_snapshot_fails_with_one_sentence():

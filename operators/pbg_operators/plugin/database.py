@@ -123,6 +123,15 @@ def latest_place(dag_id: str) -> tuple[str, str]:
         return place_of(session, dag_id)
 
 
+def source_of(dag_id: str) -> str:
+    """Return the ``snapshots`` of a DAG's graph as JSON.
+
+    It is empty where an earlier version made the DAG.
+    """
+    with create_session(scoped=False) as session:
+        return str(_plan_of(session.scalar(SerializedDagModel.latest_item_select_object(dag_id))).get("source") or "")  # type: ignore[no-untyped-call]
+
+
 def tagged(session: Session, tag: str) -> list[str]:
     """Return the ids of the DAGs with a tag, in order."""
     return sorted(session.scalars(select(DagTag.dag_id).where(DagTag.name == tag)).all())
@@ -136,9 +145,13 @@ def _place(session: Session, dag_id: str, version: UUID | None) -> tuple[str, st
     of_version = select(SerializedDagModel).where(SerializedDagModel.dag_version_id == version)
     latest = SerializedDagModel.latest_item_select_object(dag_id)  # type: ignore[no-untyped-call]
     for query in (of_version, latest):
-        stored = session.scalar(query)
-        tasks = (stored.data or {})["dag"]["tasks"] if stored is not None else []
-        fields: dict[str, Any] = next((task["__var"] for task in tasks if task["__var"]["task_id"] == PLAN), {})
+        fields = _plan_of(session.scalar(query))
         if fields.get("graph") and fields.get("store"):
             return str(fields["graph"]), str(fields["store"])
     return "", ""
+
+
+def _plan_of(stored: SerializedDagModel | None) -> dict[str, Any]:
+    """Return the fields of the task ``plan`` of a stored DAG."""
+    tasks = (stored.data or {})["dag"]["tasks"] if stored is not None else []
+    return next((task["__var"] for task in tasks if task["__var"]["task_id"] == PLAN), {})

@@ -28,7 +28,7 @@ from pbg_tasks.tasks.search import SearchContext, read_search
 from pbg_tasks.tasks.view.report import read_graph, read_run
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pbg_operators.plugin.database import Planned
     from pbg_tasks.report.documents import ComparisonDocument, HistoryDocument, TuneDocument
@@ -84,6 +84,7 @@ class Pages:
         self._runs: Recent[VersionedRun] = Recent(128)
         self._histories: Recent[HistoryDocument] = Recent(128)
         self._searches: Recent[TuneDocument] = Recent(32)
+        self._snapshots: Recent[list[str]] = Recent(128)
         self._neighbourhoods: Recent[Neighbourhood] = Recent(2)
 
     def own(self, planned: Sequence[Planned]) -> str:
@@ -168,6 +169,23 @@ class Pages:
         """Return the document of two runs of one graph."""
         return comparison_document(self.another_run(url, left), self.another_run(url, right))
 
+    def snapshots(self, source: Mapping[str, object]) -> tuple[list[str], str | None]:
+        """Return the keys of snapshots, or why they cannot be listed."""
+        try:
+            return self._snapshots.get(digest(source), lambda: self._keys(source), lambda _: HISTORY_SECONDS), None
+        except PbgError as error:
+            return [], f"The snapshots cannot be listed here: {error}"
+
+    def _keys(self, source: Mapping[str, object]) -> list[str]:
+        # These load DuckDB, which only this page needs.
+        from pbg_tasks.config import Snapshots
+        from pbg_tasks.config.base import parse
+        from pbg_tasks.prepare.sources import snapshot_keys
+
+        if not source:
+            raise ConfigError("the DAG does not name them; it is known once its file was parsed again")
+        return snapshot_keys(parse(Snapshots, dict(source), source="snapshots"), self._environment())
+
     def neighbours(
         self, url: str, *, entity: str, entity_type: str | None, release: int | None, count: int
     ) -> LookupDocument:
@@ -223,13 +241,16 @@ class Pages:
 
     def _store(self, root: str) -> Store:
         def make() -> Store:
-            try:
-                environment = with_store({}, CONN_ID)
-            except AirflowException as error:
-                raise AccessError(str(error)) from None
-            return open_store(root, environment=environment)
+            return open_store(root, environment=self._environment())
 
         return self._stores.get(root, make, lambda _: STORE_SECONDS)
+
+    @staticmethod
+    def _environment() -> dict[str, str]:
+        try:
+            return with_store({}, CONN_ID)
+        except AirflowException as error:
+            raise AccessError(str(error)) from None
 
 
 def _require_inside(store: Store, run_id: str) -> None:

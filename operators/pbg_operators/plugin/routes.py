@@ -27,6 +27,7 @@ from pbg_operators.internals import (
     requires_authenticated,
 )
 from pbg_operators.plugin import PREFIX, attempts, database
+from pbg_operators.plugin.begin import begin_document, source_of
 from pbg_operators.plugin.pages import ABSENT
 from pbg_tasks.config.run import RUN_ID
 from pbg_tasks.report import Links, live_sections, render, standing_document, with_failure, with_failures
@@ -150,6 +151,36 @@ async def history(request: Request, dag_id: DagId, user: GetUserDep, reader: Rea
             if not document["nights"]:
                 raise
             return document
+
+    return page(await reader.read(read), _links(request, dag_id))
+
+
+@of_dag.get("/begin")
+async def begin(request: Request, dag_id: DagId, user: GetUserDep, reader: ReaderDep) -> Response:
+    """Show the snapshots that are there, from which a night is begun."""
+    airflow = _airflow(base_of(request))
+
+    def read() -> Mapping[str, object]:
+        found, url = _known(request, user, dag_id)[1], None
+        try:
+            url = _last(reader, dag_id)
+            document = with_failures(reader.pages.history(url), found)
+        except ABSENT:
+            document = with_failures(_empty(dag_id), found)
+        last = next(
+            (each for each in reversed(document["nights"]) if each["state"] == "released" and each["reported"]), None
+        )
+        source = source_of(database.source_of(dag_id))
+        return {
+            **begin_document(
+                document,
+                reader.pages.another_run(url, last["run"]) if url is not None and last is not None else None,
+                source,
+                reader.pages.snapshots(source),
+                api=f"{airflow}/api/v2/dags/{quote(dag_id)}/dagRuns",
+                runs=f"{airflow}/dags/{quote(dag_id)}/runs",
+            )
+        }
 
     return page(await reader.read(read), _links(request, dag_id))
 
@@ -320,6 +351,7 @@ def _links(request: Request, dag_id: str, run: Mapping[str, Any] | None = None) 
         comparison=comparison,
         compare=f"{dag}/compare",
         lookup=f"{dag}/neighbours",
+        begin=f"{dag}/begin",
         live=news,
         search=f"{dag}/nights/{{run}}/searches/{{search}}",
     )

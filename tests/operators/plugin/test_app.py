@@ -30,6 +30,7 @@ PATHS = (
     "/assets/report.css",
     "/dags/reembed_x",
     "/dags/reembed_x/standing",
+    "/dags/reembed_x/begin",
     "/dags/reembed_x/runs/manual__1",
     f"/dags/reembed_x/nights/{RUN}",
     f"/dags/reembed_x/nights/{RUN}/live",

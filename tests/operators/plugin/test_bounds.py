@@ -6,6 +6,7 @@ With its database; they are those of the DAG's own graph and store.
 from __future__ import annotations
 
 import logging
+import re
 from urllib.parse import quote
 
 import pytest
@@ -157,6 +158,20 @@ def test_run_that_failed_early_has_page_and_row(site, place):
     site.planned({"run": place.runs["own"]})
 
 
+def test_page_to_begin_lists_snapshots_that_are_there(site, place):
+    """They are those at the location that the DAG names."""
+    for key in ("d2", "d10", "d9"):
+        folder = site.folder / "snapshots" / key
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "part.parquet").write_bytes(b"edges")
+    site.planned({"run": place.runs["own"]})
+    answer = site.get("/begin")
+    assert answer.status_code == 200, answer.text
+    assert re.findall('data-begin="([^"]*)"', answer.text) == ["d10", "d9", "d2"]
+    assert f'data-api="/api/v2/dags/{DAG}/dagRuns"' in answer.text
+    assert str(place.root / "snapshots") not in answer.text
+
+
 def test_row_of_graph_without_run_says_so(site, monkeypatch):
     monkeypatch.setattr(database, "last_planned", lambda _: (_ for _ in ()).throw(NotFoundError("none")))
     monkeypatch.setattr(attempts, "attempts", lambda _: [])
@@ -280,7 +295,7 @@ def test_user_without_rights_is_refused(site, place):
     run_id, run = site.planned({"run": place.runs["own"]}), id_of(place.runs["own"])
     live = f"/nights/{run}/live"
     compared = f"/compare?left={run}&right={run}"
-    for path in ("", "/standing", f"/runs/{run_id}", f"/nights/{run}", live, compared, "/neighbours"):
+    for path in ("", "/standing", "/begin", f"/runs/{run_id}", f"/nights/{run}", live, compared, "/neighbours"):
         assert site.get(path).status_code == 200, path
         assert site.get(path, role=None).status_code == 403, path
 
@@ -293,7 +308,7 @@ def test_user_with_rights_on_other_dags_is_refused(site, place, monkeypatch):
     from airflow.api_fastapi.app import get_auth_manager
 
     run_id, run = site.planned({"run": place.runs["own"]}), id_of(place.runs["own"])
-    paths = ("", "/standing", f"/runs/{run_id}", f"/nights/{run}", f"/nights/{run}/live")
+    paths = ("", "/standing", "/begin", f"/runs/{run_id}", f"/nights/{run}", f"/nights/{run}/live")
     paths += (f"/compare?left={run}&right={run}",)
     manager = get_auth_manager()
     allowed = manager.is_authorized_dag
