@@ -157,14 +157,10 @@ def _reembed(
         summary = PbgOperator(task_id="summary", command="show", arguments=[RUN, "--log"], trigger_rule="none_failed")
         dag.add_result(summary.output)
 
-        chain(
-            *prepare,
-            *train,
-            *judge,
-            publish,
-            *([exports] if exports else []),
-            [summary, _report(), *_promotion(spec, spec_path)],
-        )
+        last = [summary, _report(), *_promotion(spec, spec_path)]
+        chain(*prepare, *train, *judge, publish, *([exports] if exports else []))
+        for before in exports or [publish]:  # a list does not follow a list of another length in a chain
+            before >> last
     # Set only now, because each task that is made in a DAG with a form carries a copy of the form, which was two thirds
     # of a stored DAG.
     dag.params.update(trigger_form(spec))

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from pydantic import JsonValue
 
     from pbg_tasks.forecast import Cost, Pair
+    from pbg_tasks.report.embedding_map import MapDocument
 
 State = Literal["damaged", "running", "refused", "failed", "finished", "released"]
 Stored = dict[str, object]
@@ -171,6 +172,16 @@ class AttemptRow(TypedDict):
     awaiting: list[str]
 
 
+class ModelPart(TypedDict):
+    """Settings of a model that people ask for first.
+
+    ``operators`` has the relations of each operator, ``settings`` texts by title.
+    """
+
+    settings: dict[str, str]
+    operators: dict[str, int]
+
+
 class RunDocument(TypedDict):
     """Page of a run.
 
@@ -209,6 +220,8 @@ class RunDocument(TypedDict):
     verdicts: list[VerdictPart]
     forecast: ForecastPart | None
     lineage: Lineage
+    model: ModelPart
+    map: MapDocument | None
     spec: Stored
 
 

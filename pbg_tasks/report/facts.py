@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pbg_tasks.config.night_results import NightResults
     from pbg_tasks.publish import Release
     from pbg_tasks.report.documents import Decided, SearchRow
+    from pbg_tasks.report.embedding_map import MapDocument
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ class RunFacts:
         files: of its release directory, by name; empty before it is preserved.
         refused: reason why later nights go on without its snapshot, if they do so since its last planning.
         decisions: decisions about tasks that refused it, by task.
+        map: of its embedding, as stored; None where there is none.
         damaged: description of the part that cannot be read, if any; ``results`` and ``decisions`` are empty then.
     """
 
@@ -45,6 +47,7 @@ class RunFacts:
     files: Mapping[str, ObjectRecord] = field(default_factory=dict)
     refused: str | None = None
     decisions: Mapping[str, Decided] = field(default_factory=dict)
+    map: MapDocument | None = None
     damaged: str | None = None
 
     @property

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pbg_tasks.report.documents import IterationRow, Night, RunDocument, Training
+    from pbg_tasks.report.embedding_map import MapDocument
 
 BLUE, ORANGE, GREEN, RED, GREY = "--c1", "--c2", "--c3", "--c4", "--c5"
 Figure = dict[str, Any]  # in the form that plotly.js defines
@@ -174,6 +175,47 @@ def _below(limit: float) -> Figure:
         "opacity": 0.12,
         "line": {"width": 0},
         "layer": "below",
+    }
+
+
+def embedding_map(found: MapDocument) -> Figure:
+    """Plot the map of an embedding, the types in colours.
+
+    Places by the release before are rings, shown on demand.
+    """
+    colours = (BLUE, ORANGE, GREEN, RED)
+    traces, before = [], []
+    for number, (kind, points) in enumerate(found["types"].items()):
+        colour = colours[number % len(colours)]
+        names = [point["name"] for point in points]
+        traces.append(
+            _dots(kind, names, [point["at"] for point in points], {"color": colour, "size": 7, "opacity": 0.75})
+        )
+        earlier = [(point["name"], place) for point in points if (place := point["before"]) is not None]
+        if earlier:
+            label = f"{kind}, release {found['release']}"
+            ring = {"color": colour, "size": 7, "symbol": "circle-open"}
+            names, places = [name for name, _ in earlier], [place for _, place in earlier]
+            before.append(_dots(label, names, places, ring) | {"visible": "legendonly"})
+    layout = {
+        "xaxis": {"zeroline": False, "showticklabels": False},
+        "yaxis": {"zeroline": False, "showticklabels": False},
+    }
+    figure = _figure([*traces, *before], x="first axis", y="second axis", layout=layout)
+    figure["layout"]["showlegend"] = True
+    return figure
+
+
+def _dots(name: str, names: Sequence[str], places: Sequence[tuple[float, float]], marker: Figure) -> Figure:
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": name,
+        "x": [x for x, _ in places],
+        "y": [y for _, y in places],
+        "text": list(names),
+        "hoverinfo": "text",
+        "marker": marker,
     }
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -106,6 +107,18 @@ class Neighbourhood:
         best = np.flatnonzero(scores_N >= scores_N[best].min()) if count else best  # of equal scores, the lower number
         ranked = best[np.lexsort((best, -scores_N[best]))][:count]
         return [Neighbour(self._name(place), float(scores_N[place])) for place in ranked.tolist()]
+
+    def beginning(self, prefix: str, count: int) -> list[str]:
+        """Return names that begin with a text, whatever the case.
+
+        If there are none, names that contain it. They are sorted, at most ``count``.
+        """
+        wanted = prefix.strip().casefold()
+        for matches in (str.startswith, str.__contains__):
+            found = (name for names in self._names for name in names if matches(name.casefold(), wanted))
+            if listed := sorted(islice(found, 20 * count))[:count]:
+                return listed
+        return []
 
     def _number(self, name: str) -> int:
         for base, names in zip(self._bases.tolist(), self._names, strict=False):

@@ -32,7 +32,19 @@ if TYPE_CHECKING:
 POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
 POLICY += "form-action 'self'; base-uri 'none'"
 """Content-Security-Policy of every page."""
-LIVE_SECTIONS = ("status", "headline", "training", "quality", "data", "drift", "relations", "forecast", "lineage")
+LIVE_SECTIONS = (
+    "status",
+    "headline",
+    "training",
+    "quality",
+    "model",
+    "map",
+    "data",
+    "drift",
+    "relations",
+    "forecast",
+    "lineage",
+)
 """Blocks of a run's page that change while the run is under way."""
 SHOWN_ROWS = 100
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from pbg_tasks.config.base import digest
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
         Data,
         ForecastPart,
         Lineage,
+        ModelPart,
         RelationRow,
         RunDocument,
         State,
@@ -74,8 +76,30 @@ def run_document(run: RunFacts) -> RunDocument:
         "verdicts": _verdicts(run),
         "forecast": _forecast(run),
         "lineage": _lineage(run),
+        "model": _model(run),
+        "map": run.map,
         "spec": spec.model_dump(mode="json"),
     }
+
+
+def _model(run: RunFacts) -> ModelPart:
+    """Return the settings of the model in the order of their weight."""
+    graph, model = run.spec.graph, run.spec.graph.model
+    negatives = f"{model.num_batch_negs} of the batch, {model.num_uniform_negs} uniform"
+    settings: dict[str, object] = {
+        "Dimension": model.dimension,
+        "Comparator": model.comparator,
+        "Loss": model.loss_fn,
+        "Learning rate": f"{model.lr:g}",
+        "Rate of relations": f"{model.relation_lr:g}" if model.relation_lr is not None else "the same",
+        "Epochs": run.spec.epochs,
+        "Batch": f"{model.batch_size:,} edges",
+        "Negatives of an edge": negatives,
+        "Start": "vectors of the release before" if run.spec.previous and run.spec.previous.warm_start else "random",
+        "Engine": graph.train.engine,
+    }
+    operators = Counter(relation.operator for relation in model.relations)
+    return {"settings": {title: str(value) for title, value in settings.items()}, "operators": dict(operators)}
 
 
 def state(run: RunFacts) -> State:

@@ -47,8 +47,23 @@ FOUND = """() => ({
     .map((link) => link.getAttribute("href") ?? link.getAttribute("xlink:href") ?? "")
     .map((address) => new URL(address, location)).filter((address) => address.origin !== location.origin).map(String),
 })"""
-LEAST = {"run": 40, "history": 9, "comparison": 15, "lookup": 5, "message": 2, "graphs": 1, "tune": 10}
+LEAST = {
+    "run": 40,
+    "history": 9,
+    "comparison": 15,
+    "lookup": 5,
+    "message": 2,
+    "graphs": 2,
+    "tune": 10,
+    "failed": 5,
+    "begin": 8,
+}
 """Lower bound on the kinds of texts with markup on each page, so that the pages stay tested."""
+
+
+ADDRESSES = {"kind", "href", "page", "log", "answers", "airflow", "api", "runs"}
+"""Keys of a template's name, and of addresses that the application makes."""
+GRAPH = {"name": "toy", "dag": "reembed_toy", "href": "dags/reembed_toy", "broken": False, "airflow": "dags/toy"}
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +71,19 @@ def documents(nights):
     """A document of every kind, by kind."""
     first, second = (run_document(read_run(nights.run(day))) for day in DAYS[:2])
     lookup = {"graph": "toy", "entity": "e1", "types": ["n", "m"], "type": "n", "releases": [1], "release": 1, "k": 3}
-    lookup |= {"comparator": "l2", "answers": [{"name": "e2", "score": 0.5}], "problem": "none"}
+    lookup |= {"comparator": "l2", "suggestions": [], "answers": [{"name": "e2", "score": 0.5}], "problem": "none"}
+    history = history_document(read_graph("toy", Channel(nights.store, "production")))
+    attempt = {"page": "p", "answers": "a", "log": "l", "state": "failed", "began": 1.0, "snapshot": "d9", "run": None}
+    attempt |= {"task": "prepare.plan", "reason": "because", "awaiting": []}
+    begin = {
+        "kind": "begin",
+        "graph": "toy",
+        "channel": "production",
+        "location": "l",
+        "problem": "none",
+        "left_out": 1,
+    }
+    begin |= {"forecast": 1.0, "took": 2.0, "cost": "1 EUR", "api": "api", "runs": "runs"}
     row = {"rank": 1, "trial": "t", "changes": {"n": "dot"}, "mrr": 0.5, "low": 0.4, "high": 0.6, "metric": 0.5}
     row |= {
         "epochs": 4,
@@ -84,7 +111,9 @@ def documents(nights):
         "lookup": lookup | {"kind": "lookup"},
         "message": {"kind": "message", "graph": "", "title": "title", "text": "text"},
         "tune": searched,
-        "graphs": {"kind": "graphs", "graph": "", "dags": [{"name": "reembed_toy", "href": "dags/reembed_toy"}]},
+        "graphs": {"kind": "graphs", "graph": "", "dags": [GRAPH, GRAPH | {"broken": True}]},
+        "failed": {"kind": "failed", "graph": "toy", "dag_run": "manual__1", "attempt": attempt},
+        "begin": begin | {"current": history["nights"][0], "rows": [{"snapshot": "d1", "night": history["nights"][1]}]},
     }
 
 
@@ -138,7 +167,7 @@ def hostile(document):
     document = with_type(document, MARKUP[6])
     for path in texts(document):
         kind = kind_of(path)
-        if path[-1] in {"kind", "href"} or seen.get(kind, 0) >= 5:
+        if path[-1] in ADDRESSES or seen.get(kind, 0) >= 5:
             continue
         tried = changed(document, path, f"{next(markup)} {'.'.join(map(str, kind))}")
         try:

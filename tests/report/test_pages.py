@@ -131,6 +131,7 @@ def test_hostile_names_stay_text(documents, history):
         "release": 1,
         "k": 3,
         "comparator": "l2",
+        "suggestions": [],
         "answers": [{"name": HOSTILE_RELATION, "score": 0.5}],
         "problem": HOSTILE,
     }

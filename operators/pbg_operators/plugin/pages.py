@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 CONN_ID = "pbg_s3"
 LOOKUP_BYTES = 1 << 29
 """Default of ``[pbg] lookup_bytes``: bytes of a release's files that a look-up may copy."""
+SUGGESTED = 12
+"""Most names that a look-up suggests."""
 MOVING_SECONDS, HISTORY_SECONDS, SETTLED_SECONDS, STORE_SECONDS, RELEASE_SECONDS = 2.0, 10.0, 60.0, 300.0, 3600.0
 
 ABSENT = (ConfigError, InputError, NotFoundError)
@@ -60,7 +62,7 @@ class Neighbour(TypedDict):
 class LookupDocument(TypedDict):
     """Page of the look-up of neighbours.
 
-    ``problem`` is the reason why there is no answer.
+    ``problem`` is the reason why there is no answer, ``suggestions`` are names that begin with what was asked.
     """
 
     kind: Literal["lookup"]
@@ -73,6 +75,7 @@ class LookupDocument(TypedDict):
     k: int
     comparator: str
     answers: list[Neighbour]
+    suggestions: list[str]
     problem: str | None
 
 
@@ -206,6 +209,7 @@ class Pages:
             "k": count,
             "comparator": run.spec.graph.model.comparator,
             "answers": [],
+            "suggestions": [],
             "problem": None,
         }
         try:
@@ -215,9 +219,10 @@ class Pages:
             document["release"] = chosen.seq
             if entity:
                 found = self._neighbourhood(channel, chosen.directory, chosen.manifest_sha256, entity_type)
+                document["type"], document["comparator"] = found.entity_type, found.config.comparator
+                document["suggestions"] = [name for name in found.beginning(entity, SUGGESTED) if name != entity]
                 answers = found.nearest(entity, count)
                 document["answers"] = [{"name": answer.name, "score": answer.score} for answer in answers]
-                document["type"], document["comparator"] = found.entity_type, found.config.comparator
         except PbgError as error:
             document["problem"] = str(error)
         return document

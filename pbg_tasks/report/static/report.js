@@ -59,6 +59,24 @@ function drawAll(root) {
   root.querySelectorAll("[data-figure]").forEach(draw);
 }
 
+/** Mark the entities of a map whose names begin with a text, whatever the case; all without one. */
+function findOnMap(field) {
+  const canvas = document.getElementById(field.dataset.map);
+  if (!canvas || typeof Plotly === "undefined") return;
+  const prefix = field.value.trim().toLowerCase();
+  const found = new Set();
+  const marked = JSON.parse(canvas.dataset.figure).data.map((trace) => {
+    if (!prefix) return null;
+    const places = trace.text.flatMap((name, place) => (name.toLowerCase().startsWith(prefix) ? [place] : []));
+    places.forEach((place) => found.add(trace.text[place]));
+    return places;
+  });
+  Plotly.restyle(canvas, { selectedpoints: marked, unselected: { marker: { opacity: 0.06 } } });
+  const names = [...found];
+  const more = names.length > 5 ? ` and ${names.length - 5} more` : "";
+  field.form.querySelector("output").textContent = prefix ? `${names.slice(0, 5).join(", ") || "none in the sample"}${more}` : "";
+}
+
 // --- tables ----------------------------------------------------------------------------------------------------------
 
 function sortKey(row, column) {
@@ -227,6 +245,8 @@ tellAges();
 loadStandings();
 document.addEventListener("click", openInAirflow);
 document.querySelectorAll("[data-begin]").forEach((button) => button.addEventListener("click", () => begin(button)));
+document.addEventListener("input", (event) => event.target.dataset?.map && findOnMap(event.target));
+document.addEventListener("submit", (event) => event.target.getAttribute("role") === "search" && event.preventDefault());
 addEventListener("DOMContentLoaded", () => drawAll(document)); // plotly.js comes last, so that nothing waits for it
 document.addEventListener("theme", () => drawAll(document));
 if (document.body.dataset.live) poll(document.body.dataset.live, "", new Map());

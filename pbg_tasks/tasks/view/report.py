@@ -26,6 +26,7 @@ from pbg_tasks.storage.parallel import in_parallel
 from pbg_tasks.tasks.approval import decisions
 from pbg_tasks.tasks.context import CHAIN, RunContext
 from pbg_tasks.tasks.search import FOLDER, PATCH, SEARCH, SearchContext, read_search, searches
+from pbg_tasks.tasks.view.embedding_map import read_map, write_map
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -122,6 +123,7 @@ def read_run(run: RunContext) -> RunFacts:
         files=_files(run, results.preserve),
         refused=_refusal(run),
         decisions=_decisions(run),
+        map=read_map(run),
     )
 
 
@@ -261,6 +263,7 @@ def _decisions(run: RunContext) -> dict[str, Decided]:
 
 def _write_run(run: RunContext) -> list[str]:
     """Write a run's page, and its comparison with the run it continues."""
+    write_map(run)
     document = run_document(read_run(run))
     before = before_it(run)
     links = Links(

@@ -1,0 +1,78 @@
+"""Map of an embedding, and its place on the page."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from pbg_tasks.report import Links, render, run_document
+from pbg_tasks.report.embedding_map import map_document
+from pbg_tasks.tasks.view.embedding_map import MAP, read_map
+from pbg_tasks.tasks.view.report import read_run
+from tests.report.conftest import DAYS, HOSTILE
+from tests.report.document import check_page
+
+
+def sample(rows, before=None):
+    names = [f"e{place}" for place in range(len(rows))]
+    return {"names": names, "rows": np.asarray(rows, np.float32), "before": before, "entities": len(rows)}
+
+
+def test_axes_are_those_of_most_variance():
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(200, 5)) * [0.01, 3.0, 0.02, 9.0, 0.01]
+    found = map_document({"n": sample(rows)}, normalized=False, release=None)
+    places = np.array([point["at"] for point in found["types"]["n"]])
+    assert abs(np.corrcoef(places[:, 0], rows[:, 3])[0, 1]) > 0.99
+    assert abs(np.corrcoef(places[:, 1], rows[:, 1])[0, 1]) > 0.99
+    assert found["shown"] > 0.999
+
+
+def test_places_before_are_on_the_same_axes():
+    rows = np.random.default_rng(1).normal(size=(50, 4)).astype(np.float32)
+    before = rows.copy()
+    before[7] = np.nan  # new tonight
+    found = map_document({"n": sample(rows, before)}, normalized=False, release=3)
+    assert found["release"] == 3
+    assert [point["before"] for point in found["types"]["n"]] == [
+        None if place == 7 else point["at"] for place, point in enumerate(found["types"]["n"])
+    ]
+
+
+@pytest.mark.parametrize("rows", [np.zeros((3, 4)), np.ones((1, 4)), np.ones((5, 1))])
+def test_degenerate_vectors_have_a_map(rows):
+    found = map_document({"n": sample(rows)}, normalized=True, release=None)
+    assert np.isfinite([point["at"] for point in found["types"]["n"]]).all()
+    assert json.loads(json.dumps(found, allow_nan=False)) == json.loads(json.dumps(found))
+
+
+def test_report_stores_map_and_page_shows_it(nights):
+    run = nights.run(DAYS[1])
+    found = read_map(run)
+    assert found["release"] == 1
+    points = found["types"]["n"]
+    assert len(points) <= 125
+    assert HOSTILE in {point["name"] for point in points} or len(points) < 125
+    assert all(point["before"] for point in points if point["name"] in {"e1", "e2"})
+    assert read_map(nights.run(DAYS[2])) is None
+    page = check_page(render(run_document(read_run(run)), Links(assets="a")))
+    assert page.text().count("Names that begin with") == 1
+
+
+PARTS = [
+    json.dumps({"format": 1, "types": types, "shown": 0.5, "release": None}).encode()
+    for types in (3, {"n": 3}, {"n": [3]}, {"n": [{"name": "a"}]}, {"n": [{"name": "a", "at": [0, 0]}]})
+]
+
+
+def test_damaged_map_is_no_map(nights):
+    run = nights.run(DAYS[0])
+    before = run.store.get(run.key(MAP)).data
+    try:
+        for data in (b"", b"[]", b"{}", b'{"format": 2}', *PARTS):
+            run.store.put(run.key(MAP), data)
+            assert read_map(run) is None
+    finally:
+        run.store.put(run.key(MAP), before)
