@@ -13,7 +13,7 @@
 # make bench-quick  steps, import, evaluation and export in less than ten minutes, ending with a table
 # make nights   walks through days of dated edges, as a chain and independently: make nights DATA=icews14 DAYS=10
 # make site   the docs as a folder of HTML, build/site; any link that leads nowhere is an error
-# make pictures  runs eight nights and takes the README's pictures of their pages with Chromium
+# make pictures  runs eight nights and takes the pictures of their pages, light and dark, with Chromium
 # make e2e-nights  five days through a real Airflow and a browser: backfills, nights that overlap, keys held twice; Celery
 # make e2e-images  builds the four images with buildah and runs the demo's chain in their containers, and compose.yaml
 # make setup   the environment only, in .venv; the others do it by themselves

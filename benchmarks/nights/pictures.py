@@ -15,7 +15,7 @@ import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from playwright.sync_api import sync_playwright
@@ -38,7 +38,9 @@ SHOWN = {"model": {"entities": {"node": {"num_partitions": 4}}}, "train": {"warm
 """Changes of the chain's spec, with which pages show a matrix of buckets and a line of losses."""
 CHROMIUM = Path("/usr/bin/chromium")
 WIDTH = 1100
-NIGHTS_HEIGHT, RUN_HEIGHT = 800, 665
+NIGHTS_HEIGHT, RUN_HEIGHT, MAP_HEIGHT = 800, 665, 860
+THEMES: dict[Literal["light", "dark"], str] = {"light": "", "dark": "-dark"}
+"""Themes of the pictures, with what their files' names end with."""
 _SETTLED = "() => [...document.querySelectorAll('figure.plot')].every((plot) => plot.querySelector('.main-svg'))"
 
 
@@ -49,17 +51,25 @@ class Quiet(SimpleHTTPRequestHandler):
         """Log nothing."""
 
 
-def take(browser: Browser, root: Path, pages: Sequence[tuple[str, int, Path]]) -> None:
+def take(
+    browser: Browser,
+    root: Path,
+    pages: Sequence[tuple[str, int, Path]],
+    theme: Literal["light", "dark"] = "light",
+) -> None:
     """Take pictures of pages.
 
     Args:
         browser: that shows them.
         root: folder of the store, which is served over HTTP meanwhile.
-        pages: path below ``root``, height of the picture in pixels, and its file.
+        pages: path below ``root``, height of the picture in pixels, and its file. With a ``#`` in the path, the picture
+            begins at the part that it names.
+        theme: of the browser.
     """
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=root)) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         tab = browser.new_page()
+        tab.emulate_media(color_scheme=theme)
         for path, height, picture in pages:
             tab.set_viewport_size({"width": WIDTH, "height": height})
             tab.goto(f"http://127.0.0.1:{server.server_port}/{path}")
@@ -67,6 +77,8 @@ def take(browser: Browser, root: Path, pages: Sequence[tuple[str, int, Path]]) -
             # The path of the store is a scratch folder here.
             store = tab.locator("p.subtitle", has_text=re.compile("^Store "))
             store.evaluate_all("found => found.forEach((each) => each.remove())")
+            if part := path.partition("#")[2]:
+                tab.evaluate("id => document.getElementById(id).scrollIntoView()", part)
             tab.screenshot(path=picture)
         tab.close()
         server.shutdown()
@@ -78,7 +90,7 @@ def main(
     ),
     out: Annotated[Path, typer.Option(help="Folder of the pictures.")] = Path("docs/pictures"),
 ) -> None:
-    """Run the nights and take both pictures."""
+    """Run the nights and take the pictures, light and dark."""
     with tempfile.TemporaryDirectory(prefix="pbg-pictures-") as scratch:
         graph = Graph.write("icews14", source, place=f"{scratch}/graph", specs=Path(scratch), count=DAYS)
         ((day, edges),) = graph.dated.snapshots([graph.days[BROKEN]])
@@ -93,7 +105,13 @@ def main(
         nights, run = "report/production/index.html", f"runs/{last.name}/report/index.html"
         with sync_playwright() as play:
             browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-            take(browser, store, [(nights, NIGHTS_HEIGHT, out / "nights.png"), (run, RUN_HEIGHT, out / "run.png")])
+            for theme, suffix in THEMES.items():
+                shown = (
+                    (nights, NIGHTS_HEIGHT, "nights"),
+                    (run, RUN_HEIGHT, "run"),
+                    (f"{run}#model", MAP_HEIGHT, "map"),
+                )
+                take(browser, store, [(path, high, out / f"{name}{suffix}.png") for path, high, name in shown], theme)
             browser.close()
 
 
