@@ -17,7 +17,8 @@ use_private_airflow()
 
 import uvicorn  # noqa: E402 - Airflow's home is chosen first
 
-from pbg_operators.plugin import database  # noqa: E402
+from pbg_operators.internals import GetUserDep  # noqa: E402
+from pbg_operators.plugin import attempts, database  # noqa: E402
 from pbg_operators.plugin.app import make_app  # noqa: E402
 from pbg_tasks.tasks.nightly.chain import run_chain  # noqa: E402
 from tests.browser import UNREACHED, chromium, tab_through  # noqa: E402
@@ -46,11 +47,15 @@ def site(runs):
     app = make_app.__wrapped__()  # a separate application: its permissions must not reach any other
     for route in app.routes:
         app.dependency_overrides |= {each.dependency: lambda: None for each in route.dependencies}
+    (user,) = GetUserDep.__metadata__
+    app.dependency_overrides[user.dependency] = lambda: None
     server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error"))
     thread = threading.Thread(target=server.run, daemon=True)
     with pytest.MonkeyPatch.context() as patch:
         planned = database.Planned(runs[-1], graph="toy", store=runs[-1].rpartition("/runs/")[0])
         patch.setattr(database, "last_planned", lambda _: [planned])
+        patch.setattr(attempts, "siblings", lambda dag_id: [dag_id])
+        patch.setattr(attempts, "attempts", lambda _: [])
         thread.start()
         deadline = time.monotonic() + 60
         while not server.started:
@@ -96,7 +101,16 @@ def test_everything_on_each_page_is_reachable_and_visible(opened, runs):
     older, newer = map(run_id, runs)
     compared = f"{PATH}/compare?left={older}&right={newer}"
     expected = {
-        PATH: ("Skip to content", "Neighbours", "snapshot", "Figures of “Edges”", "Nights", "d1", "Side by side"),
+        PATH: (
+            "Skip to content",
+            "Begin a night",
+            "Neighbours",
+            "snapshot",
+            "Figures of “Edges”",
+            "Nights",
+            "d1",
+            "Side by side",
+        ),
         compared: (
             "Nights of toy",
             older,
