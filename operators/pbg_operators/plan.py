@@ -130,4 +130,4 @@ def publishes(params: Mapping[str, Any]) -> bool:
     """
     if params["publish"] == AUTO:
         return all(params[name] is None for name in TRAINING)
-    return params["publish"] == "yes"
+    return bool(params["publish"] == "yes")

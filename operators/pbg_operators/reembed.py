@@ -159,7 +159,8 @@ def _reembed(
 
         last = [summary, _report(), *_promotion(spec, spec_path)]
         chain(*prepare, *train, *judge, publish, *([exports] if exports else []))
-        for before in exports or [publish]:  # a list does not follow a list of another length in a chain
+        ends: list[PbgOperator] = [*exports] if exports else [publish]
+        for before in ends:  # a list does not follow a list of another length in a chain
             before >> last
     # Set only now, because each task that is made in a DAG with a form carries a copy of the form, which was two thirds
     # of a stored DAG.
