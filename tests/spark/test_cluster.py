@@ -75,6 +75,6 @@ def test_bad_row_on_cluster_is_named_by_line(cluster, s3_bucket, tmp_path):
     document["resources"] = {**document["resources"], "engine": "spark"}
     spec.write_text(yaml.safe_dump(document))
     run = plan(spec, key)["run"]
-    with pytest.raises(InputError, match=r"1\.csv:18: unknown relation 'unknown"):
+    with pytest.raises(InputError, match=r"1\.csv, line 18: unknown relation 'unknown"):
         validate(run)
     assert not list(open_store(s3_bucket).list(f"{RunContext.open(run).key('snapshot')}/manifest.json"))
