@@ -18,7 +18,7 @@ from pbg_tasks.evaluate.questions import Side
 from pbg_tasks.evaluate.ranking import Model
 from pbg_tasks.evaluate.report import EvaluationReport
 from pbg_tasks.evaluate.rounds import PairedRounds, RankedRounds
-from pbg_tasks.evaluate.sampling import Ratios, Sample, drop_ratios, relation_edges, start_ratios, trend_ratios
+from pbg_tasks.evaluate.sampling import Ratios, Sample, current_ratios, relation_edges, trend_ratios
 from pbg_tasks.evaluate.tables import Budget, EntityTable
 from pbg_tasks.formats.edges import EdgeList
 from pbg_tasks.model.families import Families
@@ -116,6 +116,7 @@ def evaluate_edges(
         for pair, ratios in ((paired, _ratios(gates, compared, best)), (paired_best, _ratios(gates, None, best)))
         if pair is not None
     ]
+    continued = compared is not None and compared.continued
     complete = len(sample_of_edges.order) == sample_of_edges.total
     for rows in sample_of_edges.rounds() if gates else [np.arange(len(asked))]:
         with Progress("evaluate", total=rounds.scores(rows), unit="scores") as progress:
@@ -125,7 +126,10 @@ def evaluate_edges(
             with Progress("compare", unit="scores") as progress:
                 pair.rank(replace(model, progress=progress), rows, rounds, whole=complete)
         beside_best = paired if best is compared else paired_best
-        if gates is not None and rounds.reciprocals(sample_of_edges.extra, paired, beside_best).decide(gates):
+        if gates is None:
+            continue
+        reciprocals = rounds.reciprocals(sample_of_edges.extra, paired, beside_best)
+        if reciprocals.decide(gates, continued=continued):
             break
     done, counted = rounds.counted(sample_of_edges.extra)
     whole = len(counted) == sample_of_edges.total
@@ -161,8 +165,7 @@ def _ratios(gates: Gates | None, compared: ComparedModel | None, best: ComparedM
     if gates is not None and best is not None and (compared is None or compared is best):
         ratios += trend_ratios(gates)
     if gates is not None and compared is not None:
-        ratios += drop_ratios(gates)
-        ratios += start_ratios(gates) if compared.continued else Ratios()
+        ratios += current_ratios(gates, continued=compared.continued)
     return ratios
 
 

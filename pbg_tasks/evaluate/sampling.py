@@ -187,8 +187,13 @@ class Reciprocals:
     current: np.ndarray | None
     best: tuple[np.ndarray, np.ndarray] | None = None
 
-    def decide(self, gates: Gates) -> bool:
-        """Return whether these ranks are far enough from a gate's limits."""
+    def decide(self, gates: Gates, *, continued: bool = False) -> bool:
+        """Return whether these ranks are far enough from a gate's limits.
+
+        Args:
+            gates: of the graph.
+            continued: whether tonight's vectors started from those of ``current``.
+        """
         if gates.min_mrr and not _clear(self.ranked, gates.min_mrr):
             return False
         popularity = Ratios.of(gates.min_over_popularity)
@@ -196,10 +201,20 @@ class Reciprocals:
             return False
         pairs: list[tuple[np.ndarray, np.ndarray, Ratios]] = []
         if self.candidate is not None and self.current is not None:
-            pairs.append((self.candidate, self.current, drop_ratios(gates)))
+            pairs.append((self.candidate, self.current, current_ratios(gates, continued=continued)))
         if self.best is not None:
             pairs.append((*self.best, trend_ratios(gates)))
         return all(pair_decides(*pair, gates) for pair in pairs)
+
+
+def current_ratios(gates: Gates, *, continued: bool) -> Ratios:
+    """Return the limits beside the release before.
+
+    Args:
+        gates: of the graph.
+        continued: whether tonight's vectors started from its.
+    """
+    return drop_ratios(gates) + (start_ratios(gates) if continued else Ratios())
 
 
 def drop_ratios(gates: Gates) -> Ratios:

@@ -57,9 +57,12 @@ def test_parts_double_until_they_decide(report, common, asked):
     assert (found.edges, found.against.edges) == (200, asked)
 
 
-def test_undecided_start_is_asked_the_whole_round(report):
+def test_undecided_start_is_asked_the_whole_sample(report):
     """The gate judges an end of its interval, which few edges widen."""
-    assert report(replaced(min_over_start={"block": 1}), continued=True).against.edges == 200
+    undecided = report(replaced(min_over_start={"block": 1}), continued=True)
+    assert (undecided.edges, undecided.against.edges) == (800, 800)
+    independent = report(replaced(min_over_start={"block": 1}))
+    assert (independent.edges, independent.against.edges) == (200, 20)
     assert report(replaced(min_over_start={"warn": 1, "block": 0.5}), continued=True).against.edges == 20
     assert report(replaced(min_over_start={"block": 0.5}), continued=True).against.edges == 20
 

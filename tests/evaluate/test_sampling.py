@@ -151,6 +151,15 @@ def test_start_is_judged_by_end_of_interval(rng, errors, enough):
     assert pair_decides(ours, theirs, start_ratios(gates), gates) is enough
 
 
+def test_start_that_is_not_clear_asks_for_more(rng):
+    """Of a mean below its limit the upper end may be above it, and ever less so with more edges."""
+    gates = Gates(min_over_popularity={}, min_over_start={"block": 0.95})
+    close, far = (reciprocals(rng, ROUND_EDGES, 0.1, compared=1 / share) for share in (0.94, 0.84))
+    assert close.decide(gates)
+    assert not close.decide(gates, continued=True)
+    assert far.decide(gates, continued=True)
+
+
 @pytest.mark.parametrize(("count", "enough"), [(FIRST_PAIRS - 1, False), (FIRST_PAIRS, True)])
 def test_warnings_ask_another_model_the_first_pairs_only(rng, count, enough):
     theirs = rng.uniform(0.1, 0.2, size=count)
