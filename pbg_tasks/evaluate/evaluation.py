@@ -18,7 +18,14 @@ from pbg_tasks.evaluate.questions import Side
 from pbg_tasks.evaluate.ranking import Model
 from pbg_tasks.evaluate.report import EvaluationReport
 from pbg_tasks.evaluate.rounds import PairedRounds, RankedRounds
-from pbg_tasks.evaluate.sampling import Ratios, Sample, current_ratios, relation_edges, trend_ratios
+from pbg_tasks.evaluate.sampling import (
+    Ratios,
+    Sample,
+    current_ratios,
+    floors_have_edges,
+    relation_edges,
+    trend_ratios,
+)
 from pbg_tasks.evaluate.tables import Budget, EntityTable
 from pbg_tasks.formats.edges import EdgeList
 from pbg_tasks.model.families import Families
@@ -126,7 +133,8 @@ def evaluate_edges(
             with Progress("compare", unit="scores") as progress:
                 pair.rank(replace(model, progress=progress), rows, rounds, whole=complete)
         beside_best = paired if best is compared else paired_best
-        if gates is None:
+        ranked_rows, _ = rounds.counted(sample_of_edges.extra)
+        if gates is None or not floors_have_edges(gates, asked.rel, ranked_rows, names):
             continue
         reciprocals = rounds.reciprocals(sample_of_edges.extra, paired, beside_best)
         if reciprocals.decide(gates, continued=continued):

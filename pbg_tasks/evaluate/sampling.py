@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pbg_tasks.config.gates import RelationFloor
+from pbg_tasks.config.gates import EVERY_OTHER, RelationFloor
 from pbg_tasks.formats.edges import EdgeList
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pbg_tasks.config import Gates
     from pbg_tasks.config.limits import AtLeast, AtMost
@@ -165,6 +165,25 @@ def relation_edges(gates: Gates) -> int:
     """Return the number of edges of a relation that its floor needs."""
     floors = gates.relations.values()
     return max((floor.min_edges for floor in floors), default=RelationFloor(min_mrr=0).min_edges)
+
+
+def floors_have_edges(gates: Gates, rel: np.ndarray, ranked: np.ndarray, labels: Sequence[str]) -> bool:
+    """Return whether each relation with a floor can be judged.
+
+    Args:
+        gates: of the graph.
+        rel: int64 (N,), relation of each edge of the sample.
+        ranked: int64, rows of the edges that were ranked.
+        labels: names of the relations.
+
+    Returns:
+        True where each has ``min_edges`` ranked edges, or all that the sample has of it.
+    """
+    there, done = (np.bincount(each, minlength=len(labels)) for each in (rel, rel[ranked]))
+    floors = [gates.relations.get(label, gates.relations.get(EVERY_OTHER)) for label in labels]
+    return all(
+        floor is None or done[number] >= min(floor.min_edges, there[number]) for number, floor in enumerate(floors)
+    )
 
 
 @dataclass(frozen=True, slots=True)

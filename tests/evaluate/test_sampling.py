@@ -9,7 +9,15 @@ import pytest
 
 from pbg_tasks.config import Evaluation, Gates
 from pbg_tasks.evaluate import sampling
-from pbg_tasks.evaluate.sampling import FIRST_PAIRS, ROUND_EDGES, Reciprocals, Sample, pair_decides, start_ratios
+from pbg_tasks.evaluate.sampling import (
+    FIRST_PAIRS,
+    ROUND_EDGES,
+    Reciprocals,
+    Sample,
+    floors_have_edges,
+    pair_decides,
+    start_ratios,
+)
 from pbg_tasks.formats.edges import EdgeList
 from tests.evaluate.graphs import Graph, make_config
 from tests.evaluate.rivals import rival_of
@@ -92,6 +100,47 @@ def test_many_relations_take_half_the_limit_at_most():
     assert len(np.unique(listed_relations(sample))) > 300
 
 
+@pytest.mark.parametrize(
+    ("floors", "enough"),
+    [
+        ({}, True),
+        ({"b": 2}, True),
+        ({"b": 3}, False),
+        ({"c": 9}, True),
+        ({"gone": 9}, True),
+        ({"*": 2}, True),
+        ({"*": 3}, False),
+        ({"*": 3, "b": 1}, True),
+    ],
+)
+def test_floor_asks_for_the_edges_there_are(floors, enough):
+    gates = Gates(relations={name: {"min_mrr": 0.1, "min_edges": edges} for name, edges in floors.items()})
+    rel = np.array([0, 0, 0, 0, 1, 1, 1, 1, 2])
+    assert floors_have_edges(gates, rel, np.array([0, 1, 2, 4, 5, 8]), ["a", "b", "c", "d"]) is enough
+
+
+def test_relation_between_rare_and_common_is_judged(tmp_path, monkeypatch):
+    """The sample has its edges, the first round too few."""
+    monkeypatch.setattr(sampling, "ROUND_EDGES", 50)
+    graph = Graph(make_config(dynamic=True), edges=1800)
+    rare = np.flatnonzero(graph.triples[:, 1] == 1)
+    held_out = np.delete(graph.triples, np.setdiff1d(rare, rare[::15]), axis=0)
+    floor = {"min_mrr": 0.0, "min_edges": 20}
+
+    def ranked(name, **relations):
+        gates = Gates(min_over_popularity={}, relations=relations)
+        report, _ = graph.evaluate(tmp_path, held_out, evaluation=Evaluation(max_edges=800), gates=gates)
+        return report.edges, report.relations[name]["filtered"]["count"] // 2
+
+    edges, of_rare = ranked("knows")
+    assert edges == 50
+    assert of_rare < 20  # else this tests nothing
+    edges, of_rare = ranked("knows", knows=floor)
+    assert 50 < edges < 800
+    assert of_rare >= 20
+    assert ranked("knows", likes=floor)[0] == 50
+
+
 def reciprocals(rng, count, mean, *, compared=None):
     ranked = rng.uniform(0, 2 * mean, size=count)
     if compared is None:
@@ -152,7 +201,7 @@ def test_start_is_judged_by_end_of_interval(rng, errors, enough):
 
 
 def test_start_that_is_not_clear_asks_for_more(rng):
-    """Of a mean below its limit the upper end may be above it, and ever less so with more edges."""
+    """The upper end of its interval falls with more edges."""
     gates = Gates(min_over_popularity={}, min_over_start={"block": 0.95})
     close, far = (reciprocals(rng, ROUND_EDGES, 0.1, compared=1 / share) for share in (0.94, 0.84))
     assert close.decide(gates)
