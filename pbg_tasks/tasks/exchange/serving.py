@@ -107,6 +107,6 @@ def follow_all(graph: GraphSpec, release: Release) -> dict[str, bool]:
     if failed:
         raise StorageError(
             f"the channel points to release {release.seq}, but not every sink does ({'; '.join(failed)}): run "
-            f"`pbg rollback SPEC --to {release.seq}` again"
+            f"`pbg rollback SPEC --to {release.seq} --channel {graph.channel}` again"
         )
     return done
