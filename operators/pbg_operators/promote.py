@@ -73,12 +73,12 @@ def _unmoved(found: PromoteAnswer) -> str:
 def _asked(context: Context) -> list[str]:
     """Return the options that the form asks for."""
     form = context["params"]
-    user = getattr(context["dag_run"], "triggering_user_name", None)
+    by = f"--by={getattr(context['dag_run'], 'triggering_user_name', None) or 'Airflow'}"
     if form["stop"]:
         if form["release"] is not None or form["share"]:
             raise AirflowFailException("the form asks to end a share, and for a release or a share; leave those empty")
-        return ["--stop"]
-    options = [f"--by={user or 'Airflow'}", *(["--other-space"] if form["other_space"] else [])]
+        return ["--stop", by]
+    options = [by, *(["--other-space"] if form["other_space"] else [])]
     if form["share"]:
         options.append(f"--share={form['share']}")
     return [*([] if form["release"] is None else [str(form["release"])]), *options]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import os
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -17,6 +18,8 @@ from pbg_tasks.cli.common import Json, Override, show_result
 
 app = typer.Typer()
 T = TypeVar("T")
+MAX_PERSON = 200
+"""Number of characters that documents take for a person, which are those of ``Person``."""
 
 Spec = Annotated[Path, typer.Argument(help="Graph spec, a YAML file.", show_default=False)]
 Run = Annotated[str, typer.Argument(help="The run's URL, as `pbg plan` prints it.", show_default=False)]
@@ -84,17 +87,19 @@ def promote(
     given = [name for name, value in choices.items() if value is not None]
     if (stop or due) and given:
         raise typer.BadParameter(f"{given[0]} has no meaning with {'--stop' if stop else '--due'}; leave it out")
-    if due and (stop or to is not None):
-        raise typer.BadParameter(f"{'--stop' if stop else '--to'} has no meaning with --due; leave it out")
+    if due and (stop or to is not None or by is not None):
+        raise typer.BadParameter(
+            f"{'--stop' if stop else '--by' if to is None else '--to'} has no meaning with --due; leave it out"
+        )
     if stop:
-        result = task.stop(spec, to=to)
+        result = task.stop(spec, to=to, by=_person(by))
     elif due:
         result = task.promote_due(spec)
     else:
         result = task.promote(
             spec,
             release,
-            by=by or getpass.getuser(),
+            by=_person(by),
             source=source,
             to=to,
             share=None if share is None else task.share_of(share),
@@ -119,7 +124,22 @@ def rollback(
     from pbg_tasks.tasks.release.releases import rollback as task
 
     number = _one(release, to, "--to", "RELEASE")
-    show_result(task(spec, to=number, channel=channel, by=by or getpass.getuser()), as_json=as_json)
+    show_result(task(spec, to=number, channel=channel, by=_person(by)), as_json=as_json)
+
+
+def _person(given: str | None, flag: str = "--by") -> str:
+    """Return the name that an option has, or that of the login.
+
+    A process may run under a number that has no name.
+    """
+    if given:
+        if len(given) > MAX_PERSON:
+            raise typer.BadParameter(f"{flag}: has {len(given)} characters; a name has at most {MAX_PERSON}")
+        return given
+    try:
+        return getpass.getuser()[:MAX_PERSON]
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"
 
 
 def _one(argument: T | None, option: T | None, flag: str, name: str) -> T | None:
@@ -167,7 +187,7 @@ def pin(
     """Keep a release until it is unpinned; let a service read it."""
     from pbg_tasks.tasks.release.releases import pin as task
 
-    owner = owner or (getpass.getuser() if service is not None else None)
+    owner = _person(owner, "--owner") if owner or service is not None else None
     day = until.date() if until is not None else None
     show_result(task(spec, release, service=service, owner=owner, until=day, channel=channel), as_json=as_json)
 
@@ -209,7 +229,7 @@ def approve(run: Run, reason: Reason, by: By = None, *, as_json: Json = False) -
     """
     from pbg_tasks.tasks.approval import approve as task
 
-    show_result(task(run, by=by or getpass.getuser(), reason=reason), as_json=as_json)
+    show_result(task(run, by=_person(by), reason=reason), as_json=as_json)
 
 
 @app.command()
@@ -220,7 +240,7 @@ def reject(run: Run, reason: Reason, by: By = None, *, as_json: Json = False) ->
     """
     from pbg_tasks.tasks.approval import reject as task
 
-    show_result(task(run, by=by or getpass.getuser(), reason=reason), as_json=as_json)
+    show_result(task(run, by=_person(by), reason=reason), as_json=as_json)
 
 
 @app.command()

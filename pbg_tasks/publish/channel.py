@@ -76,6 +76,7 @@ class Channel:
             by=current.by,
             at=current.at,
             canary=current.canary,
+            stopped=current.stopped,
         )
 
     def release(self, seq: int, *, expected_sha256: str | None = None) -> Release:
@@ -263,16 +264,22 @@ class Channel:
         by: str | None,
         at: datetime | None = None,
         canary: Canary | None = None,
+        stopped: Canary | None = None,
     ) -> bool:
         """Swap the pointer; return False when it has changed meanwhile.
 
-        Without a new canary an earlier one ends: all readers follow the pointer.
+        Without a new canary an earlier one ends: all readers follow the pointer. The share that a person ended last is
+        remembered until its release is shared again.
         """
         if pointer.release is not None:
             _hold(self.store, pointer.release)  # its readers have the grace to finish
-        with suppress(InputError, FormatError):  # a canary that is damaged must not keep the channel where it is
+        # A canary that is damaged, lost or being removed must not keep the channel where it is.
+        with suppress(InputError, FormatError, ConflictError):
             if (canary_release := self.canary_release(pointer)) is not None:
                 _hold(self.store, canary_release)
+        stopped = stopped or pointer.stopped
+        if canary is not None and stopped is not None and canary.is_of(stopped.channel, stopped.seq):
+            stopped = None
         current = Current(
             seq=release.seq,
             release_sha256=self.stored_sha256(release.seq),
@@ -281,6 +288,7 @@ class Channel:
             by=by,
             at=at or (None if by is None else datetime.now(UTC)),
             canary=canary,
+            stopped=stopped,
         )
         try:
             self.store.swap(self._pointer, encode_unique(current), expected=pointer.info)
@@ -288,7 +296,7 @@ class Channel:
             return False
         return True
 
-    def set_canary(self, pointer: Pointer, canary: Canary | None) -> bool:
+    def set_canary(self, pointer: Pointer, canary: Canary | None, *, stopped: Canary | None = None) -> bool:
         """Give the pointer another canary, or none.
 
         Return False when it has changed meanwhile.
@@ -296,11 +304,14 @@ class Channel:
         Args:
             pointer: of the channel, which has a release.
             canary: whose release is held; None: all readers follow the pointer.
+            stopped: share that a person ends by that.
         """
         if pointer.release is None:
             raise RuntimeError("a canary of a channel without a release: a bug")
         moved_by: Literal["publish", "rollback"] = "rollback" if pointer.rolled_back else "publish"
-        return self._point(pointer, pointer.release, moved_by=moved_by, by=pointer.by, at=pointer.at, canary=canary)
+        return self._point(
+            pointer, pointer.release, moved_by=moved_by, by=pointer.by, at=pointer.at, canary=canary, stopped=stopped
+        )
 
     def canary_release(self, pointer: Pointer) -> Release | None:
         """Read the release of a pointer's canary; None without one.
@@ -324,13 +335,16 @@ class Channel:
 
     def moved(self) -> ConflictError:
         """Return the error of a swap that another process won."""
-        return ConflictError(f"channel {self.name!r} of {self.store.url} was moved by someone else meanwhile")
+        return ConflictError(
+            f"channel {self.name!r} of {self.store.url} was moved by someone else meanwhile; look at "
+            "`pbg releases` and try again"
+        )
 
     def rollback(self, to: int | None = None, *, by: str | None = None) -> tuple[Release, Release]:
         """Point back to an earlier release.
 
         It is number ``to``, or the one that was served before. Where none was served before, as when the newest night
-        came first, it is the one of the newest snapshot before. A canary of the channel ends.
+        came first, it is the one of the newest snapshot before. A canary ends, and no rule sets it again.
 
         Args:
             to: number of the release.
@@ -357,7 +371,8 @@ class Channel:
         _hold(self.store, self.release(target))
         release = self.release(target)  # read again, because it may have been removed before it was held
         open_preserved(self.store, release.directory, expected_sha256=release.manifest_sha256)
-        if not self._point(pointer, release, moved_by="rollback", by=by):
+        stopped = None if pointer.canary is None else pointer.canary.ended(by)
+        if not self._point(pointer, release, moved_by="rollback", by=by, stopped=stopped):
             raise self.moved()
         return there, release
 

@@ -59,6 +59,7 @@ class Move:
         release: as the source has it.
         by: the person, or the rule, that decides.
         other_space: whether its vectors may be in another space than those that the target serves.
+        seen: pointer of the target for which a rule decided; None: a person did.
     """
 
     source: Channel
@@ -66,9 +67,19 @@ class Move:
     release: Release
     by: str
     other_space: bool = False
+    seen: Pointer | None = None
 
     @classmethod
-    def of(cls, source: Channel, target: Channel, seq: int | None, *, by: str, other_space: bool = False) -> Move:
+    def of(
+        cls,
+        source: Channel,
+        target: Channel,
+        seq: int | None,
+        *,
+        by: str,
+        other_space: bool = False,
+        seen: Pointer | None = None,
+    ) -> Move:
         """Find the release and hold it; without a number, the current one.
 
         Raises:
@@ -85,19 +96,30 @@ class Move:
         hold(source.store, run_with(found.directory, found.run))
         release = source.release(found.seq)  # read again, because it may have been removed before it was held
         _check_whole(source, release)
-        return cls(source, target, release, by, other_space)
+        return cls(source, target, release, by, other_space, seen)
 
     def promote(self) -> Release:
         """Point the target to the release; done again, it changes nothing.
+
+        A share ends, also where the target serves the release already; a rule ends only one of the same source.
 
         Returns:
             The release as the target has it.
 
         Raises:
-            ConflictError: the target serves a newer snapshot, or was rolled back from the release.
+            ConflictError: the target serves a newer snapshot, was rolled back from the release, or was moved meanwhile.
             IncompatibleError: its vectors are in another space than those that the target serves.
             ConfigError: the target serves another graph.
         """
+        pointer = self.target.current()
+        there, canary = pointer.release, pointer.canary
+        if there is not None and there.run == self.release.run:
+            if canary is not None and (self.seen is None or canary.channel == self.source.name):
+                self.check(pointer)
+                stopped = canary.ended(self.by) if self.seen is None else None
+                if not self.target.set_canary(pointer, None, stopped=stopped):
+                    raise self.target.moved()
+            return there
         fields = self.release.model_dump(mode="json", exclude={"format", "channel", "seq", "previous", "promoted"})
         origin = {"channel": self.source.name, "seq": self.release.seq, "by": self.by, "at": datetime.now(UTC)}
         promoted, points = self.target.publish(
@@ -154,9 +176,11 @@ class Move:
         """Refuse a release that does not belong beside what the target serves.
 
         Raises:
-            ConflictError: the target serves a newer snapshot.
+            ConflictError: the target serves a newer snapshot, or was moved since a rule decided.
             IncompatibleError: its vectors are in another space.
         """
+        if self.seen is not None and pointer.info != self.seen.info:
+            raise self.target.moved()
         there = pointer.release
         if there is None or there.graph != self.release.graph:  # publication refuses another graph
             return
@@ -176,10 +200,14 @@ class Move:
         )
 
 
-def stop_share(target: Channel) -> Canary | None:
+def stop_share(target: Channel, *, by: str | None = None) -> Canary | None:
     """Let all readers follow the pointer.
 
     Without a canary, nothing changes.
+
+    Args:
+        target: channel that readers follow.
+        by: name of the person; None: not known.
 
     Returns:
         The canary that was.
@@ -188,9 +216,10 @@ def stop_share(target: Channel) -> Canary | None:
         ConflictError: the channel was moved meanwhile.
     """
     pointer = target.current()
-    if pointer.canary is not None and not target.set_canary(pointer, None):
+    canary = pointer.canary
+    if canary is not None and not target.set_canary(pointer, None, stopped=canary.ended(by)):
         raise target.moved()
-    return pointer.canary
+    return canary
 
 
 def _check_whole(channel: Channel, release: Release) -> None:

@@ -6,7 +6,7 @@ One pointer, which readers follow, moves by compare-and-swap.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
@@ -61,6 +61,18 @@ class Canary(Frozen):
     by: Person
     at: datetime
 
+    def is_of(self, channel: str, seq: int) -> bool:
+        """Return whether a release is the one that is shared."""
+        return (self.channel, self.seq) == (channel, seq)
+
+    def ended(self, by: str | None) -> Canary:
+        """Return the record of its end, with the time and the person.
+
+        Args:
+            by: name of the person; None: not known, so that it stays that of its beginning.
+        """
+        return self.model_copy(update={"by": by or self.by, "at": datetime.now(UTC)})
+
 
 class Release(Growing):
     """One release: a plain PBG checkpoint directory with names and facts.
@@ -113,9 +125,10 @@ class Current(Growing, Stamped):
         by: the person, or the rule, that moved it last; None: a night.
         at: time of that, UTC.
         canary: release that a share of the keys reads instead; None: all readers read ``seq``.
+        stopped: share that a person ended last, with the person and the time of its end; no rule sets it again.
     """
 
-    later_keys: ClassVar[tuple[str, ...]] = ("by", "at", "canary")
+    later_keys: ClassVar[tuple[str, ...]] = ("by", "at", "canary", "stopped")
 
     format: Literal[1] = 1
     seq: int
@@ -125,6 +138,7 @@ class Current(Growing, Stamped):
     by: Person | None = None
     at: datetime | None = None
     canary: Canary | None = None
+    stopped: Canary | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +154,7 @@ class Pointer:
         by: the person, or the rule, that moved it last; None: a night.
         at: time of that.
         canary: release of another channel that a share of the keys reads; None: there is none.
+        stopped: share that a person ended last.
     """
 
     info: ObjectInfo | None
@@ -149,6 +164,7 @@ class Pointer:
     by: str | None = None
     at: datetime | None = None
     canary: Canary | None = None
+    stopped: Canary | None = None
 
     def may_have_left(self, release: Release) -> bool:
         """Return whether the pointer may have been rolled back from a release.

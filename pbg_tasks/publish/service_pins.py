@@ -7,12 +7,13 @@ a release and name no reader.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Literal
 
 from pbg_tasks.checkpoint.manifest import Stamped, decode, encode_unique
 from pbg_tasks.config.names import Name, check_name
-from pbg_tasks.errors import ConfigError, ConflictError, NotFoundError
+from pbg_tasks.errors import ConfigError, ConflictError, FormatError, InputError, NotFoundError
 from pbg_tasks.publish.gc_holds import hold, run_with
 from pbg_tasks.publish.release import Person
 
@@ -51,7 +52,7 @@ class ServicePin(Stamped):
 def pin_service(channel: Channel, service: str, seq: int, *, owner: str, until: date | None = None) -> ServicePin:
     """Let a service read a release; a pin of before is replaced.
 
-    The same pin again changes nothing.
+    The release of that pin is held, for the service still reads it. The same pin again changes nothing.
 
     Raises:
         ConfigError: the service cannot have that name, or the last day is over.
@@ -68,6 +69,8 @@ def pin_service(channel: Channel, service: str, seq: int, *, owner: str, until: 
     if found is not None and (found.seq, found.owner, found.until) == (seq, owner, until):
         return found
     wanted = ServicePin(service=service, seq=seq, run=release.run, owner=owner, at=datetime.now(UTC), until=until)
+    if found is not None:
+        _hold_left(channel, found)
     try:
         channel.store.swap(_key(channel, service), encode_unique(wanted), expected=info)
     except ConflictError:
@@ -79,8 +82,14 @@ def pin_service(channel: Channel, service: str, seq: int, *, owner: str, until: 
 
 
 def unpin_service(channel: Channel, service: str) -> None:
-    """Remove the pin of a service, which follows the channel then."""
+    """Remove the pin of a service, which follows the channel then.
+
+    The release of the pin is held, for the service still reads it.
+    """
     check_name(service, "service")
+    with suppress(FormatError):  # a damaged pin has to be removable
+        if (pin := _read(channel, service)[0]) is not None:
+            _hold_left(channel, pin)
     channel.store.delete(_key(channel, service))
 
 
@@ -105,6 +114,16 @@ def service_pins(channel: Channel) -> list[ServicePin]:
     names = (_FILE.fullmatch(info.key.removeprefix(prefix)) for info in channel.store.list(prefix))
     found = (_read(channel, name[1])[0] for name in names if name is not None)
     return sorted((pin for pin in found if pin is not None), key=lambda pin: pin.service)
+
+
+def _hold_left(channel: Channel, pin: ServicePin) -> None:
+    """Hold the release that a pin leaves.
+
+    One that is lost or going holds up nothing.
+    """
+    with suppress(InputError, FormatError, ConflictError):
+        release = channel.release(pin.seq)
+        hold(channel.store, run_with(release.directory, release.run))
 
 
 def _read(channel: Channel, service: str) -> tuple[ServicePin | None, ObjectInfo | None]:

@@ -88,7 +88,7 @@ def test_unmoved_channel_is_no_event(promote, context, result, reason):
         ({}, ["--by=mia"]),
         ({"release": 3, "other_space": True}, ["3", "--by=mia", "--other-space"]),
         ({"share": "10%"}, ["--by=mia", "--share=10%"]),
-        ({"stop": True}, ["--stop"]),
+        ({"stop": True}, ["--stop", "--by=mia"]),
     ],
 )
 def test_form_becomes_options_of_command(promote, form, options):

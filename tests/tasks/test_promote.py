@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
 import json
+import os
 import re
 from datetime import date
 
@@ -11,11 +13,12 @@ from typer.testing import CliRunner
 
 from pbg_tasks.cli import app
 from pbg_tasks.config import load_graph_spec
-from pbg_tasks.errors import ConfigError, FormatError, IncompatibleError, InputError
+from pbg_tasks.errors import ConfigError, ConflictError, FormatError, IncompatibleError, InputError, StorageError
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.skips import skip
-from pbg_tasks.storage import open_store
-from pbg_tasks.tasks.nightly.promote import promote, promote_due, share_of
+from pbg_tasks.storage import LocalStore, open_store
+from pbg_tasks.tasks.exchange import serving
+from pbg_tasks.tasks.nightly.promote import nights_passed, promote, promote_due, share_of, stop
 from pbg_tasks.tasks.release.releases import drill, gc, pin, rollback, unpin
 from tests.publish.runs import candidate, write_run
 
@@ -73,7 +76,13 @@ def test_commands_promote_share_and_take_back(place, shadow):
 
 def test_options_that_contradict_are_refused(place, shadow):
     night(shadow, 1)
-    for arguments in (["--stop", "1"], ["--due", "--share", "10%"], ["--due", "--stop"], ["--due", "--to", "x"]):
+    for arguments in (
+        ["--stop", "1"],
+        ["--due", "--share", "10%"],
+        ["--due", "--stop"],
+        ["--due", "--to", "x"],
+        ["--due", "--by", "x"],
+    ):
         assert "has no meaning with" in pbg("promote", place.spec, *arguments, status=2)
     assert "channel '../x': a name has up to 64 letters" in pbg("promote", place.spec, "--to", "../x", status=2)
     assert [share_of(text) for text in ("10%", "0.1", " 0.5% ", ".25")] == [0.1, 0.1, 0.005, 0.25]
@@ -231,7 +240,10 @@ def test_releases_list_their_readers(place, shadow):
     assert json.loads(told.stdout)["runs"] == []
     assert "warning: the pin of service 'old' on release 2 of channel shadow ended on 2001-01-01" in told.stderr
     unpin(place.spec, service="old", channel="shadow")
-    assert gc(str(place.store), keep_releases=0, grace_hours=0)["runs"] == ["r2"]
+    assert gc(str(place.store), keep_releases=0, grace_hours=1, trust_clock=True)["runs"] == []  # its reader may finish
+    for each in place.store.joinpath("runs/r2").rglob("*"):
+        os.utime(each, (0, 0))
+    assert gc(str(place.store), keep_releases=0, grace_hours=1, trust_clock=True)["runs"] == ["r2"]
     for wrong in ({}, {"release": 1, "service": "ads"}):
         with pytest.raises(ConfigError, match="unpin takes the number of a release, or --for"):
             unpin(place.spec, **wrong)
@@ -247,3 +259,122 @@ def test_damaged_or_missing_release_is_not_promoted(place, shadow):
     with pytest.raises(FormatError, match=r"model\.v1\.h5: missing or of another size"):
         promote(place.spec, by="mia")
     assert served(shadow) is None
+
+
+@pytest.mark.parametrize(
+    "end", [lambda place: stop(place.spec, by="mia"), lambda place: rollback(place.spec, by="mia")]
+)
+def test_share_ended_by_a_person_stays_ended(place, end):
+    shadow = spec(place, share=0.1, after_nights=9)
+    for number in (1, 2, 3):
+        night(shadow, number)
+        promote(place.spec, number, by="mia") if number < 3 else promote_due(place.spec)
+    end(place)
+    ended = Channel(shadow.store, "production").current()
+    assert (ended.canary, ended.stopped.seq, ended.stopped.by) == (None, 3, "mia")
+    refused = "the share of release 3 was ended; `pbg promote SPEC 3 --share` sets it again"
+    assert promote_due(place.spec)["reason"] == refused
+    promote(place.spec, 3, share=0.2, by="noah")
+    shared = Channel(shadow.store, "production").current()
+    assert (shared.canary.seq, shared.stopped) == (3, None)
+    stop(place.spec, by="mia")
+    night(shadow, 4)
+    assert promote_due(place.spec)["source_release"] == 4
+
+
+def test_promotion_of_the_served_release_ends_the_share(place, shadow):
+    for number in (1, 2):
+        night(shadow, number)
+    promote(place.spec, 1, by="mia")
+    promote(place.spec, share=0.5, by="mia")
+    assert promote(place.spec, 1, by="noah")["release"] == 1
+    pointer = Channel(shadow.store, "production").current()
+    assert (pointer.canary, pointer.stopped.seq, pointer.stopped.by) == (None, 2, "noah")
+
+
+def test_rule_ends_shares_of_its_own_source_only(place):
+    shadow, other = spec(place, share=0.1, after_nights=1), Channel(open_store(str(place.store)), "other")
+    night(shadow, 1)
+    promote_due(place.spec)
+    night(other, 2)
+    promote(place.spec, source="other", share=0.5, by="mia")
+    assert promote_due(place.spec)["promoted"]
+    assert Channel(shadow.store, "production").current().canary.channel == "other"
+    night(shadow, 3)
+    promote(place.spec, share=0.5, by="mia")
+    rollback(place.spec, channel="shadow", to=1)
+    assert promote_due(place.spec)["promoted"]
+    pointer = Channel(shadow.store, "production").current()
+    assert (pointer.canary, pointer.stopped) == (None, None)
+
+
+def test_failed_sink_names_the_channel_to_try_again(place, monkeypatch):
+    exports = [{"format": "lancedb", "destination": f"{place.store}/vectors"}]
+    place.write_spec(channel="shadow", promote={"to": "production"}, exports=exports)
+    shadow = Channel(open_store(str(place.store)), "shadow")
+    for number in (1, 2):
+        night(shadow, number)
+
+    def unreachable(graph, export):
+        raise StorageError("no answer")
+
+    monkeypatch.setattr(serving, "follow", unreachable)
+    with pytest.raises(StorageError, match="`pbg rollback SPEC --to 1 --channel production` again"):
+        promote(place.spec, by="mia")
+    with pytest.raises(StorageError, match="`pbg rollback SPEC --to 1 --channel shadow` again"):
+        rollback(place.spec, channel="shadow")
+
+
+def test_process_without_a_name_is_its_number(place, shadow, monkeypatch):
+    def nameless():
+        raise KeyError("getpwuid(): uid not found")
+
+    monkeypatch.setattr(getpass, "getuser", nameless)
+    night(shadow, 1)
+    pbg("promote", place.spec)
+    assert Channel(shadow.store, "production").current().by == f"uid {os.getuid()}"
+    assert "--owner: has 201 characters" in pbg("pin", place.spec, 1, "--for", "ads", "--owner", "x" * 201, status=2)
+
+
+def test_rules_look_again_when_the_channel_was_moved(place, monkeypatch):
+    """A person stops the share between look and swap."""
+    shadow = spec(place, share=0.1)
+    for number in (1, 2):
+        night(shadow, number)
+    promote(place.spec, 1, by="mia")
+    swap, done = LocalStore.swap, []
+
+    def stopped_before(store, key, *arguments, **options):
+        if not done and key == "channels/production/CURRENT.json":
+            done.append(key)
+            promote(place.spec, 2, share=0.5, by="noah")
+            stop(place.spec, by="noah")
+        return swap(store, key, *arguments, **options)
+
+    monkeypatch.setattr(LocalStore, "swap", stopped_before)
+    assert promote_due(place.spec)["reason"].startswith("the share of release 2 was ended")
+    assert Channel(shadow.store, "production").current().canary is None
+
+    def always_moved(store, key, *arguments, **options):
+        if key == "channels/production/CURRENT.json":
+            raise ConflictError("another version")
+        return swap(store, key, *arguments, **options)
+
+    night(shadow, 3)
+    monkeypatch.setattr(LocalStore, "swap", always_moved)
+    with pytest.raises(ConflictError, match="meanwhile; look at `pbg releases` and try again"):
+        promote_due(place.spec)
+
+
+def test_redone_nights_count_once_and_as_redone(place, shadow):
+    for number in (1, 2, 3):
+        night(shadow, number, **({"decisions": [{"task": "gate", "by": "a person"}]} if number == 2 else {}))
+    assert nights_passed(shadow, shadow.current().release) == (1, "d2 was approved by hand")
+    for number, day in ((4, 2), (5, 3)):
+        write_run(shadow.store, f"r{number}", channel="shadow", space="s")
+        fields = candidate(shadow.store, f"r{number}", f"d{day}") | {
+            "graph": "toy",
+            "metrics": {"filtered": {"mrr": 1}},
+        }
+        shadow.publish(fields, planned_on=None, independent=True)
+    assert nights_passed(shadow, shadow.current().release) == (3, "there are no more")

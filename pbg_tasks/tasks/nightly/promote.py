@@ -13,7 +13,7 @@ from pbg_tasks.config.loading import load_graph_spec
 from pbg_tasks.config.names import check_name
 from pbg_tasks.config.nights import snapshot_order
 from pbg_tasks.config.results import ReleaseData
-from pbg_tasks.errors import ConfigError
+from pbg_tasks.errors import ConfigError, ConflictError
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.promotion import Move, stop_share
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from pbg_tasks.config.promote import Promote
     from pbg_tasks.publish import Release
     from pbg_tasks.publish.release import Pointer
+
+
+_TRIES = 4
+"""Number of times that the rules are asked while other processes move the readers' channel."""
 
 
 class PromotedRelease(TypedDict):
@@ -95,17 +99,22 @@ def promote(
     return _shared(move, was, share)
 
 
-def stop(spec: Path, *, to: str | None = None) -> PromotedRelease:
+def stop(spec: Path, *, by: str, to: str | None = None) -> PromotedRelease:
     """Let all readers of a channel read what it serves.
 
-    Done again, it changes nothing.
+    Done again, it changes nothing. No rule shares the release again.
+
+    Args:
+        spec: the graph spec's file.
+        by: name of the person.
+        to: channel whose share ends; by default ``promote.to`` of the spec.
 
     Raises:
         ConfigError: no channel is named.
         ConflictError: the channel was moved meanwhile.
     """
     target = _target(load_graph_spec(spec), to)
-    ended, there = stop_share(target), target.current().release
+    ended, there = stop_share(target, by=by), target.current().release
     number = there.seq if there is not None else None
     said = "nothing was shared" if ended is None else f"{ended.share:.4g} of the keys read release {ended.seq} no more"
     say(f"promote: channel {target.name}: {said}; all readers read release {number}")
@@ -127,31 +136,53 @@ def promote_due(spec: Path) -> PromotedRelease:
     if graph.promote is None:
         raise ConfigError(f"{spec}: has no section promote, so nothing is ever due; `pbg promote SPEC --to CHANNEL`")
     source, target = _channel(graph, graph.channel), _target(graph, None)
-    was = target.current()
-    reason, share = _due(graph, source, was)
-    if reason or (graph.promote.share is None and graph.promote.after_nights is None):
+    for tries_left in reversed(range(_TRIES)):
+        was = target.current()
+        try:
+            return _promote_due(graph, graph.promote, source, target, was)
+        except ConflictError:
+            if not tries_left or target.current().info == was.info:
+                raise
+    raise RuntimeError("no try was left: a bug")
+
+
+def _promote_due(graph: GraphSpec, rules: Promote, source: Channel, target: Channel, was: Pointer) -> PromotedRelease:
+    """Do what the rules ask for where the target's pointer is ``was``."""
+    newest = source.current().release
+    reason, share = _due(graph, source, newest, was)
+    if reason or not rules.is_automatic:
         reason = reason or f"releases of graph {graph.graph} are promoted by hand"
         say(f"promote: {reason}")
         return {"channel": target.name, "promoted": False, "reason": reason, "was": _number(was)}
-    rule = f"share {share:g}" if share is not None else f"after {graph.promote.after_nights} nights"
-    move = Move.of(source, target, None, by=f"promote: {rule}", other_space=graph.promote.other_space)
+    rule = f"share {share:g}" if share is not None else f"after {rules.after_nights} nights"
+    move = Move.of(
+        source,
+        target,
+        None if newest is None else newest.seq,
+        by=f"promote: {rule}",
+        other_space=rules.other_space,
+        seen=was,
+    )
     return _promoted(graph, move, was) if share is None else _shared(move, was, share)
 
 
-def _due(graph: GraphSpec, source: Channel, target: Pointer) -> tuple[str, float | None]:
+def _due(graph: GraphSpec, source: Channel, newest: Release | None, target: Pointer) -> tuple[str, float | None]:
     """Return why nothing is due, or the share that is.
 
     A share of None means all readers.
     """
-    rules, newest, there = graph.promote, source.current().release, target.release
+    rules, there, stopped = graph.promote, target.release, target.stopped
     if rules is None or newest is None:
         return f"channel {source.name} has no release yet", None
     if there is not None and there.run == newest.run:
         return "", None  # it is reported as promoted, for its announcement may be due
     if there is not None and snapshot_order(newest.snapshot) < snapshot_order(there.snapshot):
         return f"channel {rules.to} serves a newer snapshot than {source.name}", None
+    if stopped is not None and stopped.is_of(source.name, newest.seq):
+        again = f"`pbg promote SPEC {newest.seq} --share` sets it again"
+        return f"the share of release {newest.seq} was ended; {again}", None
     left = {each.promoted.seq for each in _left(source, target, rules.to) if each.promoted is not None}
-    passed, ended = nights_passed(source, after=max(left, default=0))
+    passed, ended = nights_passed(source, newest, after=max(left, default=0))
     reason, share = f"channel {rules.to} was rolled back from release {newest.seq} of {source.name}", None
     if newest.seq not in left:
         reason, share = _by_rules(rules, passed, ended, is_first=there is None)
@@ -187,21 +218,25 @@ def _left(source: Channel, target: Pointer, name: str) -> Iterator[Release]:
             yield release
 
 
-def nights_passed(channel: Channel, *, after: int = 0) -> tuple[int, str]:
+def nights_passed(channel: Channel, newest: Release, *, after: int = 0) -> tuple[int, str]:
     """Count the newest nights in a row that passed the gates.
 
-    The row begins anew with a night that a gate refused, a person approved, or that was skipped.
+    The row begins anew with a night that a gate refused, a person approved, or that was skipped. Of a night that was
+    redone the last release counts, which need not be one that the channel served.
 
     Args:
         channel: of the nights.
+        newest: release up to which nights count.
         after: number of the last release that does not count.
 
     Returns:
         The count, and why it ends there.
     """
-    releases, without = {each.seq: each for each in channel.releases()}, skipped(channel)
-    release, passed = channel.current().release, list[str]()
-    while release is not None:
+    releases, without = {each.seq: each for each in channel.releases() if each.seq <= newest.seq}, skipped(channel)
+    last = {each.snapshot: each for each in releases.values()}
+    way, passed = releases.get(newest.seq), list[str]()
+    while way is not None:
+        release = last[way.snapshot]
         if release.seq <= after:
             return len(passed), "counted since the roll-back"
         if release.promoted is not None or not release.metrics:
@@ -209,14 +244,14 @@ def nights_passed(channel: Channel, *, after: int = 0) -> tuple[int, str]:
         data = ReleaseData.model_validate(release.data)
         if data.accepted or data.decisions or data.fall_approved:
             return len(passed), f"{release.snapshot} was approved by hand"
-        if not passed or passed[-1] != release.snapshot:
+        if release.snapshot not in passed:
             passed.append(release.snapshot)
-        before = releases.get(release.previous) if release.previous is not None else None
+        before = releases.get(way.previous) if way.previous is not None else None
         for missing in sorted(without, key=snapshot_order, reverse=True):
             between = snapshot_order(missing) < snapshot_order(release.snapshot)
             if between and (before is None or snapshot_order(before.snapshot) < snapshot_order(missing)):
                 return len(passed), f"{missing} was refused or skipped"
-        release = before
+        way = before
     return len(passed), "there are no more"
 
 
