@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
+from pbg_tasks.errors import FormatError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -55,7 +57,13 @@ def map_document(samples: Mapping[str, Sampled], *, normalized: bool, release: i
         samples: by type, of one dimension.
         normalized: whether vectors are compared by their directions, so that lengths mean nothing.
         release: number of the release before.
+
+    Raises:
+        FormatError: rows are not finite.
     """
+    for kind, sample in samples.items():
+        if not np.isfinite(sample["rows"]).all():
+            raise FormatError(f"sampled vectors of {kind} are not finite")
     rows = {kind: _prepared(sample["rows"], normalized) for kind, sample in samples.items()}
     everything = np.concatenate(list(rows.values()))
     mean = everything.mean(axis=0)

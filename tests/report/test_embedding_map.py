@@ -7,12 +7,16 @@ import json
 import numpy as np
 import pytest
 
+from pbg_tasks.errors import FormatError
 from pbg_tasks.report import Links, render, run_document
 from pbg_tasks.report.embedding_map import map_document
+from pbg_tasks.tasks.context import RunContext
+from pbg_tasks.tasks.nightly.chain import run_chain
 from pbg_tasks.tasks.view.embedding_map import MAP, read_map
 from pbg_tasks.tasks.view.report import read_run
 from tests.report.conftest import DAYS, HOSTILE
 from tests.report.document import check_page
+from tests.tasks.conftest import ring, workplace
 
 
 def sample(rows, before=None):
@@ -46,6 +50,34 @@ def test_degenerate_vectors_have_a_map(rows):
     found = map_document({"n": sample(rows)}, normalized=True, release=None)
     assert np.isfinite([point["at"] for point in found["types"]["n"]]).all()
     assert json.loads(json.dumps(found, allow_nan=False)) == json.loads(json.dumps(found))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_vectors_without_a_place_are_refused(value):
+    rows = np.ones((3, 4))
+    rows[1, 2] = value
+    with pytest.raises(FormatError, match="vectors of n are not finite"):
+        map_document({"n": sample(rows)}, normalized=True, release=None)
+
+
+def test_map_leaves_out_what_a_release_hides(tmp_path):
+    """It shows neither expired entities nor places in another space."""
+    with workplace(tmp_path) as place:
+        place.write_spec(
+            model={"num_epochs": 1, "entities": {"n": {"num_partitions": 1}}},
+            vanished={"rule": "expire", "nights": 1},
+            train={"warm_start": False},
+        )
+        place.snapshot("d1", ring(40) + ring(9, first=100))
+        first = read_map(RunContext.open(run_chain(place.spec, "d1")["run"]))
+        place.snapshot("d2", ring(40))
+        second = read_map(RunContext.open(run_chain(place.spec, "d2")["run"]))
+    stayed, gone = ({f"e{number}" for number in numbers} for numbers in (range(40), range(100, 109)))
+    assert {point["name"] for point in first["types"]["n"]} == stayed | gone
+    assert {point["name"] for point in second["types"]["n"]} == stayed
+    assert second["entities"] == {"n": 40}
+    assert second["release"] is None
+    assert not any(point["before"] for point in second["types"]["n"])
 
 
 def test_report_stores_map_and_page_shows_it(nights):

@@ -14,6 +14,7 @@ from pbg_tasks.errors import NotFoundError, PbgError
 from pbg_tasks.formats.directory import read_config
 from pbg_tasks.formats.embeddings import embeddings_file_name, map_embeddings
 from pbg_tasks.formats.entities import entity_names_file_name, read_entity_names
+from pbg_tasks.formats.entity_sets import EXPIRED, EntitySet
 from pbg_tasks.progress import say
 from pbg_tasks.report.embedding_map import map_document
 from pbg_tasks.storage.staging import Scratch
@@ -80,7 +81,9 @@ def _made(run: RunContext) -> MapDocument | None:
     if preserved is None:
         return None
     files = open_preserved(run.store, preserved.directory, expected_sha256=preserved.manifest_sha256)
-    previous = run.spec.previous if run.spec.previous is not None and run.spec.previous.keep_ids else None
+    previous = run.spec.previous
+    if previous is not None and not (previous.keep_ids and previous.warm_start):  # else in another space
+        previous = None
     with Scratch() as scratch:
         now, then = scratch.path / "now", scratch.path / "then"
         now.mkdir()
@@ -102,6 +105,9 @@ def _samples(files: VerifiedFiles, earlier: VerifiedFiles | None, now: Path, the
     config = read_config(files.fetch("config.json", now).read_bytes(), source=files.url)
     kinds = [kind for kind in config.entities if config.entity_dimension(kind) == config.dimension]
     found: dict[str, Sampled] = {}
+    hidden = None
+    if EXPIRED in files.names:
+        hidden = EntitySet.from_bytes(files.fetch(EXPIRED, now).read_bytes(), source=f"{files.url}/{EXPIRED}")
     budget = BYTES
     for kind in kinds:
         names, vectors = entity_names_file_name(kind, 0), embeddings_file_name(kind, 0, files.version)
@@ -114,8 +120,11 @@ def _samples(files: VerifiedFiles, earlier: VerifiedFiles | None, now: Path, the
         budget -= size
         files.fetch_all([names, vectors], now)
         rows = map_embeddings(now / vectors, dimension=config.dimension)
+        shown = _shown(len(rows), hidden, kind)
+        if not len(shown):
+            continue
         share = max(FEWEST, POINTS // len(kinds))
-        places = np.unique(np.linspace(0, len(rows) - 1, min(share, len(rows))).astype(np.int64))
+        places = shown[np.unique(np.linspace(0, len(shown) - 1, min(share, len(shown))).astype(np.int64))]
         listed = read_entity_names(now, kind, 0, count=len(rows))
         before = None
         if earlier is not None:
@@ -124,9 +133,17 @@ def _samples(files: VerifiedFiles, earlier: VerifiedFiles | None, now: Path, the
             "names": [listed[int(place)] for place in places],
             "rows": np.asarray(rows[places], np.float32),
             "before": before,
-            "entities": len(rows) * config.entities[kind].num_partitions,
+            "entities": len(shown) * config.entities[kind].num_partitions,
         }
     return found
+
+
+def _shown(count: int, hidden: EntitySet | None, kind: str) -> np.ndarray:
+    """Return the rows of partition 0 whose entities are not hidden."""
+    shown = np.ones(count, bool)
+    if hidden is not None and kind in hidden.partition:
+        shown[hidden.offset[kind][hidden.partition[kind] == 0]] = False
+    return np.flatnonzero(shown)
 
 
 def _before(files: VerifiedFiles, kind: str, places: np.ndarray, dimension: int, folder: Path) -> np.ndarray | None:
