@@ -94,10 +94,12 @@ def attempts(dag_ids: Collection[str], run_id: str | None = None) -> list[Attemp
 def siblings(dag_id: str) -> list[str]:
     """Return the DAGs with a DAG's graph and store, itself first.
 
-    A calendar and the arrival of snapshots have a DAG each.
+    A calendar and the arrival of snapshots have a DAG each. A DAG that names no graph and store is alone.
     """
     with create_session(scoped=False) as session:
         own = place_of(session, dag_id)
+        if not all(own):
+            return [dag_id]
         others = [each for each in tagged(session, TAG) if each != dag_id and place_of(session, each) == own]
     return [dag_id, *others]
 

@@ -7,7 +7,7 @@ request or the cookie of its UI.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -28,6 +28,7 @@ from pbg_operators.internals import (
 )
 from pbg_operators.plugin import PREFIX, attempts, database
 from pbg_operators.plugin.begin import begin_document, source_of
+from pbg_operators.plugin.cache import Recent
 from pbg_operators.plugin.pages import ABSENT
 from pbg_tasks.config.run import RUN_ID
 from pbg_tasks.report import Links, live_sections, render, standing_document, with_failure, with_failures
@@ -55,6 +56,7 @@ class Reader:
 
     pages: Pages
     threads: anyio.CapacityLimiter
+    siblings: Recent[list[str]] = field(default_factory=lambda: Recent(256))
 
     async def read(self, work: Callable[[], Answer]) -> Answer:
         """Return the result of ``work``, run in a thread."""
@@ -68,6 +70,8 @@ def _reader(request: Request) -> Reader:
 
 ReaderDep = Annotated[Reader, Depends(_reader)]
 router = APIRouter()
+SIBLINGS_KEPT = 60.0
+"""Number of seconds for which the DAGs of a graph are known."""
 ENTITIES = (None, DagAccessEntity.RUN, DagAccessEntity.XCOM)
 """What of a DAG a page shows: the DAG, its runs, and the results of their tasks."""
 of_dag = APIRouter(
@@ -113,7 +117,7 @@ async def standing(request: Request, dag_id: DagId, user: GetUserDep, reader: Re
     dag = f"{base_of(request)}/dags/{quote(dag_id)}"
 
     def read() -> dict[str, object]:
-        dags, found = _known(request, user, dag_id)
+        dags, found = _known(request, user, reader, dag_id)
         schedules = attempts.schedules(dags)
         try:
             url = _last(reader, dag_id)
@@ -143,12 +147,12 @@ async def history(request: Request, dag_id: DagId, user: GetUserDep, reader: Rea
     """Show the nights of a DAG's graph."""
 
     def read() -> HistoryDocument:
-        found = _known(request, user, dag_id)[1]
+        found = _known(request, user, reader, dag_id)[1]
         try:
             return with_failures(reader.pages.history(_last(reader, dag_id)), found)
         except ABSENT:
             document = with_failures(_empty(dag_id), found)
-            if not document["nights"]:
+            if not document["nights"] or not document["store"]:  # any DAG has this tab, and may have failed
                 raise
             return document
 
@@ -161,7 +165,7 @@ async def begin(request: Request, dag_id: DagId, user: GetUserDep, reader: Reade
     airflow = _airflow(base_of(request))
 
     def read() -> Mapping[str, object]:
-        found, url = _known(request, user, dag_id)[1], None
+        found, url = _known(request, user, reader, dag_id)[1], None
         try:
             url = _last(reader, dag_id)
             document = with_failures(reader.pages.history(url), found)
@@ -279,13 +283,17 @@ def _last(reader: Reader, dag_id: str) -> str:
 
 def _night(request: Request, user: GetUserDep, reader: Reader, dag_id: str, run: str) -> VersionedRun:
     document = reader.pages.another_run(_last(reader, dag_id), run)
-    found = with_failure(document, _known(request, user, dag_id)[1])
+    found = with_failure(document, _known(request, user, reader, dag_id)[1])
     return {**found, "version": document["version"]}
 
 
-def _known(request: Request, user: GetUserDep, dag_id: str) -> tuple[list[str], list[AttemptRow]]:
-    """Return readable DAGs of a DAG's graph, and their last runs."""
-    dags = [dag_id, *(each for each in attempts.siblings(dag_id)[1:] if _may_read(user, each))]
+def _known(request: Request, user: GetUserDep, reader: Reader, dag_id: str) -> tuple[list[str], list[AttemptRow]]:
+    """Return readable DAGs of a DAG's graph, and their last runs.
+
+    Which DAGs are of one graph is kept for a minute, as that takes the stored form of each; rights are asked anew.
+    """
+    found = reader.siblings.get(dag_id, partial(attempts.siblings, dag_id), lambda _: SIBLINGS_KEPT)
+    dags = [dag_id, *(each for each in found[1:] if _may_read(user, each))]
     return dags, [_row(request, each) for each in attempts.attempts(dags)]
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
+from dataclasses import replace
 from urllib.parse import quote
 
 import pytest
@@ -20,6 +21,8 @@ from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessE
 from fastapi.testclient import TestClient  # noqa: E402 - Airflow's home is chosen first
 
 from pbg_operators.plugin import attempts, database  # noqa: E402
+from pbg_operators.plugin.app import make_app  # noqa: E402
+from pbg_operators.plugin.cache import Recent  # noqa: E402
 from pbg_operators.plugin.pages import Pages  # noqa: E402
 from pbg_tasks.errors import NotFoundError, StorageError  # noqa: E402
 from pbg_tasks.tasks.nightly.plan import plan  # noqa: E402
@@ -32,10 +35,7 @@ OUTSIDE = "This run is not one of the DAG&#39;s graph in the store of that graph
 
 
 class Site:
-    """Airflow's API server with the pages, asked in-process.
-
-    It has the tokens of two users.
-    """
+    """Airflow's API server with the pages, asked in-process by two users."""
 
     def __init__(self, folder):
         from airflow.api_fastapi.app import create_app, get_auth_manager
@@ -62,10 +62,7 @@ class Site:
         sync_bag_to_db(bag, bundle_name="tests", bundle_version=None)
 
     def planned(self, result):
-        """Trigger the DAG, and store a result of ``plan``.
-
-        It is stored through the API, as users may.
-        """
+        """Trigger the DAG, and store a result by the API."""
         self.count += 1
         run_id = f"manual__{self.count}"
         self.post(f"dags/{DAG}/dagRuns", {"dag_run_id": run_id, "logical_date": None})
@@ -83,10 +80,7 @@ class Site:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """Planned runs of several graphs and stores, by name.
-
-    Of the graph, of another one in its store, and in other stores.
-    """
+    """Planned runs of several graphs and stores, by name."""
     with workplace(tmp_path_factory.mktemp("stores")) as place:
         place.snapshot("d1", ring(40))
         place.runs = {}
@@ -181,15 +175,15 @@ def test_row_of_graph_without_run_says_so(site, monkeypatch):
 
 
 def test_sibling_that_user_may_not_read_adds_nothing(site, place, monkeypatch):
-    """A graph's DAGs share a page.
-
-    Each is shown to its own readers only.
-    """
+    """Each DAG of a page is shown to its own readers."""
     from airflow.api_fastapi.app import get_auth_manager
 
     site.deploy(nights={"calendar": {"cron": "0 2 * * *"}})
     sibling = "nightly_toy"
     assert attempts.siblings(DAG) == [DAG, sibling]
+    state, asked, siblings = make_app().state, [], attempts.siblings
+    state.reader = replace(state.reader, siblings=Recent(1))
+    monkeypatch.setattr(attempts, "siblings", lambda dag_id: asked.append(dag_id) or siblings(dag_id))
     site.planned({"run": place.runs["own"]})
     monkeypatch.setattr(attempts, "attempts", lambda dags: [failed for failed in FAILED if failed.dag_id in dags])
     assert "the calendar failed" in site.get("").text
@@ -206,7 +200,21 @@ def test_sibling_that_user_may_not_read_adds_nothing(site, place, monkeypatch):
             answer = site.get(path)
             assert answer.status_code == 200
             assert "the calendar failed" not in answer.text, (closed, path)
+    assert asked == [DAG]  # rights were asked at each request
     site.deploy(nights={})
+
+
+def test_dags_without_graph_are_no_siblings(site, monkeypatch):
+    broken = [site.folder / "one.yaml", site.folder / "two.yaml"]
+    for path in broken:
+        path.write_text("graph: 1\n")
+    site.deploy()
+    assert attempts.siblings("broken_one") == ["broken_one"]
+    monkeypatch.setattr(attempts, "attempts", lambda dags: [attempts.Attempt(dags[0], "1", "failed", 4e9, "d8")])
+    answer = site.client.get("/pbg/dags/broken_one", headers=site.headers["ADMIN"])
+    assert (answer.status_code, "has not planned an embedding yet" in answer.text) == (404, True)
+    for path in broken:
+        path.unlink()
 
 
 FAILED = [
@@ -219,10 +227,7 @@ def id_of(url):
 
 
 def outside(place):
-    """Return results that are no run of the graph's store.
-
-    They are values a task could return, by name.
-    """
+    """Return results, by name, that are no run of the graph's."""
     root, run, runs = place.root, id_of(place.runs["own"]), place.runs
     within = root / "g" / "runs" / "d9-0123456789ab"
     if not within.is_symlink():
@@ -301,10 +306,7 @@ def test_user_without_rights_is_refused(site, place):
 
 
 def test_user_with_rights_on_other_dags_is_refused(site, place, monkeypatch):
-    """Roles of one graph are so.
-
-    Airflow is asked about this DAG, its runs and its XComs, each time.
-    """
+    """Airflow is asked about DAG, runs and XComs, each time."""
     from airflow.api_fastapi.app import get_auth_manager
 
     run_id, run = site.planned({"run": place.runs["own"]}), id_of(place.runs["own"])
@@ -331,10 +333,7 @@ def test_user_with_rights_on_other_dags_is_refused(site, place, monkeypatch):
 
 
 def test_old_runs_are_shown_from_their_store(site, place):
-    """Let a spec name a new store.
-
-    Its earlier runs are still shown from the one they were planned in.
-    """
+    """Earlier runs are shown from theirs; the spec names another."""
     before = site.planned({"run": place.runs["own"]})
     site.deploy(store=f"{place.root}/moved/")
     try:
