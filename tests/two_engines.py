@@ -54,6 +54,7 @@ _SMALL = {
     "spark.driver.memory": "1g",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
+    "spark.sql.parser.escapedStringLiterals": "true",  # as an application may have it; tasks must not
 }
 
 

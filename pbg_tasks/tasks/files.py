@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -17,7 +18,7 @@ from pbg_tasks.storage.parallel import in_parallel
 from pbg_tasks.storage.staging import fetch_verified, put_all_new, sha256_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from pbg_tasks.storage import Store
     from pbg_tasks.tasks.context import RunContext
@@ -42,6 +43,22 @@ class FileSet(Frozen):
     objects: dict[str, ObjectRecord]
 
 
+@contextmanager
+def left_before(run: RunContext, name: str) -> Iterator[None]:
+    """Report the ways out of a conflict below ``{run}/{name}``.
+
+    Raises:
+        ConflictError: the conflict, with the ways out.
+    """
+    try:
+        yield
+    except ConflictError as error:
+        raise ConflictError(
+            f"{error}; an earlier try of this task left other bytes, as another version of this package or of DuckDB, "
+            f"Arrow or Spark would: go on with the version that began the run, or remove {run.url}/{name} and try again"
+        ) from error
+
+
 def upload_directory(
     run: RunContext, name: str, directory: Path, *, further: Mapping[str, ObjectRecord] | None = None
 ) -> dict[str, ObjectRecord]:
@@ -54,16 +71,11 @@ def upload_directory(
     """
     paths = {str(path.relative_to(directory)): path for path in sorted(directory.rglob("*")) if path.is_file()}
     prefix = run.key(name)
-    try:
+    with left_before(run, name):
         stored = put_all_new(run.store, {f"{prefix}/{file}": FinalFile(path) for file, path in paths.items()})
         records = {file: ObjectRecord.model_validate(stored[f"{prefix}/{file}"]) for file in paths}
         records = dict(sorted((records | dict(further or {})).items()))
         _put_equal(run.store, f"{prefix}/{MANIFEST}", encode(FileSet(objects=records)))
-    except ConflictError as error:
-        raise ConflictError(
-            f"{error}; an earlier try of this task left other bytes, as another version of this package or of DuckDB "
-            f"or Arrow would: go on with the version that began the run, or remove {run.url}/{name} and try again"
-        ) from error
     return records
 
 

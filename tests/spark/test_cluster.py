@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import yaml
 
-from pbg_tasks.errors import InputError
+from pbg_tasks.errors import ConflictError, InputError
 from pbg_tasks.formats.entities import read_relation_names
+from pbg_tasks.prepare.spark import open_tables
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.files import open_directory
@@ -25,6 +29,7 @@ PARQUET, CSV = 22, 11
 
 def test_nights_on_cluster_have_bytes_of_duckdb(cluster, s3_bucket, tmp_path):
     graph = RandomGraph(tmp_path / "graph", 600, PARQUET, plain=True)
+    graph.document["split"] = {"valid": 0.1, "test": 0.1, "salt": "sé'\\${env:HOME}"}  # Spark knows such variables
     keys = [graph.write(day) for day in range(2)]
     runs = {engine: cold_night(graph, keys[0], f"{s3_bucket}/{engine}", engine) for engine in ("duckdb", "spark")}
     assert contents(runs["spark"]) == contents(runs["duckdb"])
@@ -38,6 +43,47 @@ def test_nights_on_cluster_have_bytes_of_duckdb(cluster, s3_bucket, tmp_path):
     results = dict(compared(here, expected, there, found))
     assert len(results) > 20
     assert [name for name, equal in results.items() if not equal] == []
+
+
+def test_tasks_leave_session_of_application_as_it_was(cluster):
+    cluster.sql("SELECT 1 AS own").createOrReplaceTempView("ids")
+    with open_tables("one") as one, open_tables("other") as other:
+        for tables, number in ((one, 2), (other, 3)):
+            tables.table("ids", f"SELECT {number} AS own")
+        assert (one.rows("SELECT own FROM ids"), other.rows("SELECT own FROM ids")) == ([(2,)], [(3,)])
+        one.made("rows", [(1,)], "number long")
+    assert cluster.sql("SELECT own FROM ids").collect() == [(1,)]
+    assert cluster.conf.get("spark.sql.parser.escapedStringLiterals") == "true"
+    assert type(cluster).getActiveSession().conf.get("spark.sql.parser.escapedStringLiterals") == "true"
+
+
+def test_lost_driver_and_last_task_of_own_application():
+    """The application is of another process, as a driver is lost once."""
+    done = subprocess.run([sys.executable, "-c", OWN], capture_output=True, text=True, check=False, timeout=300)
+    assert done.stdout.splitlines() == ["[(1,)]", "None", "StorageError"], done.stderr[-2000:]
+
+
+OWN = """
+import os, signal
+from pyspark import SparkContext
+from pbg_tasks.errors import StorageError
+from pbg_tasks.prepare.spark import open_tables
+
+os.environ["PYSPARK_SUBMIT_ARGS"] = "--master local[1] --conf spark.ui.enabled=false pyspark-shell"
+first, second = open_tables("first"), open_tables("second")
+first.__enter__()
+tables = second.__enter__()
+first.__exit__(None, None, None)
+print(tables.rows("SELECT 1"))
+second.__exit__(None, None, None)
+print(SparkContext._active_spark_context)
+try:
+    with open_tables("lost") as tables:
+        os.kill(SparkContext._gateway.jvm.java.lang.ProcessHandle.current().pid(), signal.SIGKILL)
+        tables.rows("SELECT 1")
+except StorageError as error:
+    print(type(error).__name__)
+"""
 
 
 def cold_night(graph, key, store, engine):
@@ -78,3 +124,8 @@ def test_bad_row_on_cluster_is_named_by_line(cluster, s3_bucket, tmp_path):
     with pytest.raises(InputError, match=r"1\.csv, line 18: unknown relation 'unknown"):
         validate(run)
     assert not list(open_store(s3_bucket).list(f"{RunContext.open(run).key('snapshot')}/manifest.json"))
+
+    other = RunContext.open(plan(spec, graph.write(1))["run"])
+    other.store.put_new(other.key("snapshot/edges-000000.parquet"), b"of another version")
+    with pytest.raises(ConflictError, match=r"edges-000000\.parquet.*earlier try.*remove .*/snapshot and try again"):
+        validate(other.url)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -117,27 +118,63 @@ def _names(schema: str) -> Iterable[str]:
     return (column.split()[0] for column in schema.split(", "))
 
 
+class _Application:
+    """Application of Spark in this process, and its tasks here."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._tasks, self._own = 0, False
+
+    def open(self, name: str) -> SparkSession:
+        """Return a session with views and settings of its own."""
+        from pyspark import SparkContext
+        from pyspark.sql import SparkSession
+
+        with self._lock:
+            builder = SparkSession.builder
+            if SparkContext._active_spark_context is None:  # noqa: SLF001 - the active session is one of a thread only
+                self._own = True
+                builder = builder.appName(name)  # in one that is open, it would change the name
+            elif not self._tasks:
+                self._own = False
+            session = builder.getOrCreate().newSession()
+            self._tasks += 1
+        return session
+
+    def close(self, session: SparkSession) -> None:
+        """End a task; the last one stops what the first began."""
+        with self._lock:
+            self._tasks -= 1
+            if self._own and not self._tasks:
+                session.stop()
+
+
+_application = _Application()
+
+
 @contextmanager
 def open_tables(application: str) -> Iterator[Tables]:
-    """Open a session as Spark itself finds it.
+    """Open a session in an application as Spark itself finds it.
 
     It is that of ``spark-submit``, or a new one by Spark's own settings (``SPARK_CONF_DIR``, ``PYSPARK_SUBMIT_ARGS``),
-    on this machine where these name no cluster. One that is open stays open.
+    on this machine where these name no cluster. One that is open stays open, and its sessions as they are: views and
+    settings are of each task alone.
 
     Raises:
         ConfigError: Java or pyspark is missing, or Spark Connect is asked for.
-        StorageError: Spark failed, as when executors are lost.
+        StorageError: Spark failed, as when executors or the driver are lost, or there is no such cluster.
     """
     if found := lacking():
         raise ConfigError(f"resources.engine: spark: missing here: {'; '.join(found)}")
     if os.environ.get("SPARK_REMOTE"):
         raise ConfigError("SPARK_REMOTE: resources.engine: spark does not know Spark Connect yet; unset it")
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
-    before = SparkSession.getActiveSession()
     try:
-        session = before or SparkSession.builder.appName(application).getOrCreate()
+        before = SparkSession.getActiveSession()
+        session = _application.open(application)
         try:
             for key, value in SETTINGS.items():
                 session.conf.set(key, value)
@@ -146,8 +183,9 @@ def open_tables(application: str) -> Iterator[Tables]:
                 yield tables
             finally:
                 tables.close()
+                if before is not None:
+                    before.createDataFrame([], "none int")  # makes it this thread's active session again
         finally:
-            if before is None:
-                session.stop()
-    except PySparkException as error:
+            _application.close(session)
+    except (PySparkException, Py4JError, ConnectionError) as error:
         raise StorageError(f"Spark: {one_line(str(error))}; its own log has more") from error

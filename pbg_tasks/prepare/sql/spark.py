@@ -1,7 +1,7 @@
 """Dialect of Spark.
 
 Its 64 bits have a sign. A session must have ``SETTINGS``: without them it would turn what cannot be cast into nulls,
-and take quoted names for texts.
+take quoted names for texts, or change texts: their variables and escapes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 SETTINGS = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.ansi.doubleQuotedIdentifiers": "true",
+    "spark.sql.parser.escapedStringLiterals": "false",
     "spark.sql.session.timeZone": "UTC",
+    "spark.sql.variable.substitute": "false",
 }
 _SIGN = "(-9223372036854775807L - 1L)"
 

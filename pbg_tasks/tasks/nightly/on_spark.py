@@ -13,7 +13,7 @@ from pbg_tasks.formats.entities import read_relation_names, write_relation_names
 from pbg_tasks.formats.names import EDGE_HASHES
 from pbg_tasks.prepare import spark
 from pbg_tasks.storage.staging import Scratch
-from pbg_tasks.tasks.files import open_directory, upload_directory, write_manifest
+from pbg_tasks.tasks.files import left_before, open_directory, upload_directory, write_manifest
 from pbg_tasks.tasks.nightly.comparison_target import release_before
 
 if TYPE_CHECKING:
@@ -31,11 +31,12 @@ def validate(run: RunContext, release: Release | None) -> SnapshotReport:
     if release is not None:
         kept = open_preserved(run.store, release.directory, expected_sha256=release.manifest_sha256)
         before = stored_files(run, kept) if EDGE_HASHES in kept.names else None
-    with spark.open_tables(f"pbg validate {run.run_id}") as tables:
-        report, stored = spark.validate_snapshot(
-            tables, run.spec.graph, run.spec.files, before=before, destination=_place(run, RunLayout.snapshot)
-        )
-    write_manifest(run, RunLayout.snapshot, _records(stored))
+    with left_before(run, RunLayout.snapshot):
+        with spark.open_tables(f"pbg validate {run.run_id}") as tables:
+            report, stored = spark.validate_snapshot(
+                tables, run.spec.graph, run.spec.files, before=before, destination=_place(run, RunLayout.snapshot)
+            )
+        write_manifest(run, RunLayout.snapshot, _records(stored))
     return report
 
 
@@ -52,15 +53,16 @@ def partition(run: RunContext) -> tuple[EntityReport, tuple[str | None, dict[str
             names = [name for name in previous.names if name.startswith("dynamic_rel")]
             previous.fetch_all(names, scratch.path)
             known = read_relation_names(scratch.path)
-        report, names, stored = spark.assign_ids(
-            tables,
-            run.spec.graph,
-            stored_files(run, open_directory(run, RunLayout.snapshot)),
-            snapshot=run.spec.snapshot,
-            previous=None if previous is None else stored_files(run, previous),
-            known_relations=known,
-            destination=_place(run, RunLayout.entities),
-        )
+        with left_before(run, RunLayout.entities):
+            report, names, stored = spark.assign_ids(
+                tables,
+                run.spec.graph,
+                stored_files(run, open_directory(run, RunLayout.snapshot)),
+                snapshot=run.spec.snapshot,
+                previous=None if previous is None else stored_files(run, previous),
+                known_relations=known,
+                destination=_place(run, RunLayout.entities),
+            )
         out = scratch.path / "names"
         out.mkdir()
         write_relation_names(out, names, dynamic=model.dynamic_relations)
@@ -88,18 +90,19 @@ def bucket(run: RunContext, check: Callable[[BucketReport], None]) -> BucketRepo
         with Scratch() as scratch:
             entities.fetch_all([name for name in entities.names if name.startswith("dynamic_rel")], scratch.path)
             relations = read_relation_names(scratch.path)
-    with spark.open_tables(f"pbg bucket {run.run_id}") as tables:
-        report, stored = spark.write_buckets(
-            tables,
-            run.spec.graph,
-            stored_files(run, open_directory(run, RunLayout.snapshot)),
-            entities=stored_files(run, entities),
-            relations=relations,
-            previous=None if previous is None else stored_files(run, previous),
-            destination=_place(run, RunLayout.edges),
-            check=check,
-        )
-    write_manifest(run, RunLayout.edges, _records(stored))
+    with left_before(run, RunLayout.edges):
+        with spark.open_tables(f"pbg bucket {run.run_id}") as tables:
+            report, stored = spark.write_buckets(
+                tables,
+                run.spec.graph,
+                stored_files(run, open_directory(run, RunLayout.snapshot)),
+                entities=stored_files(run, entities),
+                relations=relations,
+                previous=None if previous is None else stored_files(run, previous),
+                destination=_place(run, RunLayout.edges),
+                check=check,
+            )
+        write_manifest(run, RunLayout.edges, _records(stored))
     return report
 
 
