@@ -26,7 +26,7 @@ HEAVY = (
 )
 """Tasks whose time and memory grow with the graph."""
 LIGHT = (
-    *("preserve", "drift", "gate", "publish", "promote", "summary", "report"),
+    *("preserve", "drift", "gate", "publish", "promote", "promote_by_form", "summary", "report"),
     *("wait_for_snapshots", "remember", "roll_back_and_forward", "remove_what_nothing_needs"),
     *("tune_select", "tune_finish"),
 )

@@ -385,7 +385,7 @@ class GraphSpec(Frozen):
     @model_validator(mode="after")
     def _promotable(self) -> Self:
         if self.promote is not None:
-            self.promote.check(self.channel, self.nights.walk)
+            self.promote.check(self.channel, self.nights.walk, self.exports)
         return self
 
     @model_validator(mode="after")

@@ -11,6 +11,9 @@ from pbg_tasks.config.names import Name
 from pbg_tasks.config.schema import PositiveInt
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pbg_tasks.config.exports import Export
     from pbg_tasks.config.nights import Walk
 
 
@@ -37,12 +40,13 @@ class Promote(Frozen):
         """Whether a night promotes or shares its release by itself."""
         return self.after_nights is not None or self.share is not None
 
-    def check(self, nights: str, walk: Walk) -> None:
-        """Refuse rules by which no release could be promoted.
+    def check(self, nights: str, walk: Walk, exports: Iterable[Export]) -> None:
+        """Refuse rules by which no release could be promoted, or only half.
 
         Args:
             nights: channel to which nights publish.
             walk: how nights depend on each other.
+            exports: of each night, whose vector stores serve a channel.
 
         Raises:
             ValueError: they are such rules; the message has the remedy.
@@ -56,4 +60,9 @@ class Promote(Frozen):
             raise ValueError(
                 "nights.walk is independent, so the vectors of each night are in a space of their own, and no night "
                 "could be promoted; set promote.other_space: true if no reader compares vectors of two nights"
+            )
+        if fixed := [each.name for each in exports if each.is_sink and each.options.get("collection")]:
+            raise ValueError(
+                f"exports {fixed[0]}: options.collection is one for {nights} and for {self.to} of promote.to, which "
+                "would move its aliases in turn; leave it out, so that each channel has its own"
             )

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import secrets
+import stat
 import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
@@ -127,7 +128,8 @@ def hold(path: Path) -> int:
 def abandoned(folder: Path, pattern: str, *, age: float = _ABANDONED_SECONDS) -> Iterator[Path]:
     """Walk the files and directories of killed processes, for removal.
 
-    They were marked by ``hold``, and the process that held them has ended.
+    They were marked by ``hold``, and the process that held them has ended. Others may write to the folder, so that
+    no link is followed and no pipe waited for.
 
     Args:
         folder: that they are in.
@@ -136,11 +138,13 @@ def abandoned(folder: Path, pattern: str, *, age: float = _ABANDONED_SECONDS) ->
     """
     for path in sorted(folder.glob(pattern)):
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except (FileNotFoundError, PermissionError):
-            continue  # removed a moment ago, or of another user
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+        except OSError:
+            continue  # removed a moment ago, of another user, or a link
         try:
-            if not age or time.time() - os.fstat(descriptor).st_mtime > age:
+            found = os.fstat(descriptor)
+            own = stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)  # to remove a tree opens it, and waits
+            if own and (not age or time.time() - found.st_mtime > age):
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 yield path
         except BlockingIOError:

@@ -144,3 +144,16 @@ def test_leftover_that_another_sweep_removes_is_no_error(tmp_path, monkeypatch):
     monkeypatch.setattr(staging, "abandoned", removed_before)
     with Scratch(tmp_path) as scratch:
         assert scratch.path.is_dir()
+
+
+def test_pipes_and_links_do_not_stop_sweep(tmp_path, monkeypatch):
+    names = [each.rstrip("*") for each in (staging._HELD, staging._UNHELD)]
+    for name in names:
+        os.mkfifo(tmp_path / f"{name}pipe")
+        (tmp_path / f"{name}loop").symlink_to(f"{name}loop")
+        (tmp_path / f"{name}link").symlink_to(tmp_path / "other")
+    (tmp_path / "other").mkdir()
+    left = tmp_path / f"{names[0]}left"
+    left.mkdir()
+    assert sweep(tmp_path) == [left]
+    assert (tmp_path / "other").is_dir()

@@ -76,14 +76,8 @@ def test_commands_promote_share_and_take_back(place, shadow):
 
 def test_options_that_contradict_are_refused(place, shadow):
     night(shadow, 1)
-    for arguments in (
-        ["--stop", "1"],
-        ["--due", "--share", "10%"],
-        ["--due", "--stop"],
-        ["--due", "--to", "x"],
-        ["--due", "--by", "x"],
-    ):
-        assert "has no meaning with" in pbg("promote", place.spec, *arguments, status=2)
+    for arguments in ("--stop 1", "--due --share 10%", "--due --stop", "--due --to x", "--due --by x"):
+        assert "has no meaning with" in pbg("promote", place.spec, *arguments.split(), status=2)
     assert "channel '../x': a name has up to 64 letters" in pbg("promote", place.spec, "--to", "../x", status=2)
     assert [share_of(text) for text in ("10%", "0.1", " 0.5% ", ".25")] == [0.1, 0.1, 0.005, 0.25]
     for wrong in ("0", "100%", "1", "ten", "-5%", "1e-3", ""):
@@ -106,6 +100,14 @@ def test_options_that_contradict_are_refused(place, shadow):
         ),
         ({"channel": "shadow", "promote": {"to": "p", "share": 1}}, "promote.share: Input should be less than 1"),
         ({"channel": "shadow", "promote": {"to": "p", "after_nights": 0}}, "promote.after_nights"),
+        (
+            {
+                "channel": "shadow",
+                "promote": {"to": "p"},
+                "exports": [{"format": "lancedb", "name": "shop", "options": {"collection": "c"}}],
+            },
+            "exports shop: options.collection is one for shadow and for p of promote.to",
+        ),
     ],
 )
 def test_rules_without_effect_are_refused(place, sections, message):
