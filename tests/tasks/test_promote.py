@@ -20,6 +20,7 @@ from pbg_tasks.storage import LocalStore, open_store
 from pbg_tasks.tasks.exchange import serving
 from pbg_tasks.tasks.nightly.promote import nights_passed, promote, promote_due, share_of, stop
 from pbg_tasks.tasks.release.releases import drill, gc, pin, rollback, unpin
+from pbg_tasks.tasks.view import show
 from tests.publish.runs import candidate, write_run
 
 
@@ -380,3 +381,16 @@ def test_redone_nights_count_once_and_as_redone(place, shadow):
         }
         shadow.publish(fields, planned_on=None, independent=True)
     assert nights_passed(shadow, shadow.current().release) == (3, "there are no more")
+
+
+def test_newest_night_of_two_channels_is_by_snapshot(place):
+    production = Channel(open_store(str(place.store)), "production")
+    for number in (1, 2, 3):
+        night(production, number)
+    shadow = spec(place)
+    promote(place.spec, source="production", to="shadow", by="mia")
+    night(shadow, 4)
+    for _ in range(2):
+        newest = max(show.history(place.spec), key=show._age)
+        assert (newest["channel"], newest["snapshot"]) == ("shadow", "d4")
+        promote(place.spec, by="mia")

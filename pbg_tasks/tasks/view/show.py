@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pbg_tasks.config import RunLayout
 from pbg_tasks.config.loading import load_graph_spec
 from pbg_tasks.config.night_results import NightResults
+from pbg_tasks.config.nights import snapshot_order
 from pbg_tasks.config.results import SHAPES, ExportResult, Metrics, ReleaseData
 from pbg_tasks.errors import InputError
 from pbg_tasks.forecast import compare
@@ -226,9 +227,17 @@ def overview(url: str | Path) -> Overview:
     if not names:
         raise InputError(f"{store.url}: no release here yet; `pbg run SPEC` makes one, `pbg show RUN` shows a run")
     channels = releases_of([Channel(store, name) for name in names])
-    newest = max((row for rows in channels.values() for row in rows), key=lambda row: row["release"], default=None)
+    newest = max((row for rows in channels.values() for row in rows), key=_age, default=None)
     run = RunContext.within(store, newest["run"]).url if newest is not None and _is_there(store, newest) else None
     return {"store": store.url, "channels": channels, "newest": None if run is None else show(run)}
+
+
+def _age(row: ReleaseRow) -> tuple[object, bool, int]:
+    """Return what orders releases of several channels by age.
+
+    Their numbers are of each channel alone. A promoted release is older than the night that made it.
+    """
+    return snapshot_order(row["snapshot"]), row["promoted_from"] is None, row["release"]
 
 
 def _is_there(store: Store, row: ReleaseRow) -> bool:
