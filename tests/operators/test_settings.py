@@ -22,6 +22,7 @@ NIGHTS = {
     "collect": {},
     "watch": {"complete": "settled"},
 }
+PROMOTE = {"to": "readers", "after_nights": 3}
 TUNE = {"space": {"model.lr": [0.1, 0.2]}}
 
 
@@ -32,8 +33,8 @@ def tasks(tmp_path):
     def build(airflow, **keys):
         path = tmp_path / "graph.yaml"
         exports = {"exports": [{"format": "npy"}, {"format": "tsv", "name": "text"}]}
-        spec = small_spec(tmp_path, "g") | {"nights": NIGHTS, "tune": TUNE, "airflow": airflow}
-        path.write_text(yaml.safe_dump(spec | exports | keys))
+        spec = small_spec(tmp_path, "g") | {"nights": NIGHTS, "promote": PROMOTE, "tune": TUNE}
+        path.write_text(yaml.safe_dump(spec | exports | {"airflow": airflow} | keys))
         return {f"{dag.dag_id}.{task.task_id}": task for dag in build_dags_of(path) for task in dag.tasks}
 
     return build
