@@ -53,7 +53,7 @@ try:
             "CREATE TABLE placed AS SELECT i AS lhs_id, i AS rhs_id, 0 AS rel, 0 AS bucket, 0 AS hash "
             "FROM range(10000000) t(i)"
         )
-        edges = _SortedEdges(connection, make_spec(sys.argv[1]), "placed", weighted=False).take(10000000)
+        edges = _SortedEdges(connection, make_spec(sys.argv[1]), "placed").take(10000000)
         next(edges)
         taken = address_limit() - free_addresses()
         resource.setrlimit(resource.RLIMIT_AS, (taken + 1000000, resource.RLIM_INFINITY))

@@ -19,7 +19,7 @@ from pbg_operators.form import trigger_form
 from pbg_operators.graphs import build_dags
 from pbg_operators.link import browsable
 from pbg_operators.plan import PlanOperator
-from pbg_operators.task import PbgOperator
+from pbg_operators.task import ERROR_KEY, PbgOperator
 from pbg_tasks.config import load_graph_spec
 from tests.operators.specs import small_spec
 
@@ -90,8 +90,13 @@ def test_task_refuses_endpoint_of_worker_and_stores_none(monkeypatch, context, v
     task = PbgOperator(task_id="t", command="train", arguments=[RUN], store_conn_id=None)
     with capture_logs() as logged, pytest.raises(AirflowFailException, match=variable) as caught:
         task.execute(context)
-    assert hidden([logged, caught.value])
-    assert set(context["ti"].pushed.values()) == {""}
+    assert hidden([logged, caught.value, context["ti"].pushed])
+    (link,) = task.operator_extra_links
+    assert context["ti"].pushed == {
+        link.xcom_key: "",
+        ERROR_KEY: f"pbg train ended with status 2: config: {variable} holds credentials: write the endpoint alone, "
+        "and the keys into AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile or the Airflow connection",
+    }
 
 
 def test_link_of_run_shows_no_credentials():

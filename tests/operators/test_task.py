@@ -223,7 +223,7 @@ def test_link_exists_when_the_command_fails(fake_pbg, context, monkeypatch):
     address = "http://127.0.0.1:9/bucket/graphs/g/runs/day-0123456789ab/spec.json"
     assert context["ti"].pushed == {
         link.xcom_key: address,
-        ERROR_KEY: "pbg bucket ended with status 3: it printed nothing",
+        ERROR_KEY: "pbg train ended with status 3: it printed nothing",
     }
     assert link.get_link(task, ti_key=None) == context["ti"].pushed[link.xcom_key]
 
