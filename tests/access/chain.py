@@ -242,8 +242,9 @@ def _upkeep(chain: Chain) -> None:
     spec = chain.place.spec
     chain.do("drill", lambda: drill(spec))
     chain.do("rollback", lambda: rollback(spec, to=2))
-    chain.do("promote", lambda: promote(spec, 1, to="readers", by="mia"))
-    chain.do("promote", lambda: promote(spec, 2, to="readers", share=0.1, by="mia", other_space=True))
+    # not 1: a channel keeps what it took over, and the collection has to find a release that nothing needs
+    chain.do("promote", lambda: promote(spec, 2, to="readers", by="mia"))
+    chain.do("promote", lambda: promote(spec, 3, to="readers", share=0.1, by="mia", other_space=True))
     chain.do("pin", lambda: pin(spec, 1))
     chain.do("unpin", lambda: unpin(spec, 1))
     chain.do("pin", lambda: pin(spec, 1, service="ads", owner="mia"))
