@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 AUTO = "auto"
 """Value of ``publish``: yes, unless the form changes the training."""
+OPENED = "Run Parameters"
+"""Name of the section that Airflow's form opens with; all others are closed at first."""
 AS_THE_SPEC_SAYS = "Leave empty for what the spec says"
 
 
@@ -33,7 +35,7 @@ def trigger_form(spec: GraphSpec) -> dict[str, Param]:
                 f"Key of the edges, put into {spec.snapshots.location}. The tab Nights of the DAG lists those that are "
                 "there, with what a night takes and which release it replaces. A partition key does the same."
             ),
-            section="What to embed",
+            section=OPENED,
         ),
         "publish": Param(
             AUTO,
@@ -46,7 +48,7 @@ def trigger_form(spec: GraphSpec) -> dict[str, Param]:
             },
             title="Publish",
             description=f"When channel {spec.channel!r} may move to this run's release.",
-            section="What to embed",
+            section=OPENED,
         ),
         "epochs": _number("Epochs", 1000, _spec_epochs(spec), "Advanced: training of this run"),
         "dimension": _number("Dimension", 4096, str(spec.model.dimension), "Advanced: training of this run"),

@@ -61,9 +61,10 @@ def test_plugin_is_registered_once(api):
 def test_night_from_the_form_succeeds(page, api):
     page.get_by_role("button", name="Trigger").first.click()
     form = page.get_by_role("dialog").filter(has_text="Trigger Dag")
-    form.get_by_role("button", name="Snapshot", exact=True).click()
-    form.locator("[name=element_snapshot]").fill("first")
-    form.get_by_role("button", name="Training", exact=True).click()
+    form.locator("[name=element_snapshot]").fill("first")  # the form opens with it
+    form.locator("#element_publish").get_by_role("combobox").click()  # with changed training the default is a trial
+    page.get_by_role("option", name="If it passes its gates, also with changed training", exact=True).click()
+    form.get_by_role("button", name="Advanced: training of this run", exact=True).click()
     form.locator("[name=element_epochs]").fill("1")
     form.locator("[name=element_dimension]").fill("8")
     form.get_by_role("button", name="Trigger", exact=True).click()
@@ -79,7 +80,7 @@ def test_night_from_the_form_succeeds(page, api):
         "engine": None,
         "ranks": None,
         "accept_data": None,
-        "publish": True,
+        "publish": "yes",
     }
     summary = succeed(api, run["dag_run_id"])
     assert summary["snapshot"] == "first"
@@ -93,7 +94,7 @@ def test_night_from_the_form_succeeds(page, api):
 
 def test_second_night_begins_by_event_of_edges(api):
     if not api.runs(DAG):  # without a browser the form was not filled in
-        succeed(api, api.trigger(DAG, partition_key="first", conf={"epochs": 1, "dimension": 8}))
+        succeed(api, api.trigger(DAG, partition_key="first", conf={"epochs": 1, "dimension": 8, "publish": "yes"}))
     (edges,) = [asset for asset in api.get("assets")["assets"] if asset["name"] == f"{GRAPH}_edges"]
     api.post("assets/events", {"asset_id": edges["id"], "partition_key": "second"})
     deadline = time.monotonic() + 60
@@ -191,7 +192,7 @@ def test_consumers_get_one_event_for_each_release(api):
 
 def test_unpublished_night_by_partition_key_sends_no_event(api):
     events_before = api.get("assets/events")["total_entries"]
-    run_id = api.trigger(DAG, partition_key="second", conf={"epochs": 2, "publish": False})
+    run_id = api.trigger(DAG, partition_key="second", conf={"epochs": 2, "publish": "no"})
     summary = succeed(api, run_id)
     assert (summary["snapshot"], summary["epochs"]) == ("second", 2)
     assert not (summary["release"] or {}).get("published")
@@ -212,7 +213,7 @@ def test_missing_snapshot_fails_at_once_with_its_sentence(api):
 
 @pytest.mark.browser
 def test_page_is_updated_while_its_night_trains(page, api, stack):
-    run_id = api.trigger(DAG, partition_key="second", conf={"epochs": 1000, "dimension": 256, "publish": False})
+    run_id = api.trigger(DAG, partition_key="second", conf={"epochs": 1000, "dimension": 256, "publish": "no"})
     deadline = time.monotonic() + RUN_SECONDS
     while not commands(stack, "train"):
         assert time.monotonic() < deadline, states(api, run_id)
@@ -230,7 +231,7 @@ def test_page_is_updated_while_its_night_trains(page, api, stack):
 
 
 def test_stopped_task_leaves_no_process(api, stack):
-    run_id = api.trigger(DAG, partition_key="second", conf={"epochs": 1000, "dimension": 512, "publish": False})
+    run_id = api.trigger(DAG, partition_key="second", conf={"epochs": 1000, "dimension": 512, "publish": "no"})
     deadline = time.monotonic() + RUN_SECONDS
     while not (training := commands(stack, "train")):
         assert time.monotonic() < deadline, states(api, run_id)
