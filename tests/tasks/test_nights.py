@@ -177,7 +177,7 @@ def test_repeated_publish_reports_whether_announced(place):
     assert [publish(run)["announced"], export_release(run, "npy")["announced"]] == [True, False]
     announced(run, "export-npy")
     assert export_release(run, "npy")["announced"]
-    with pytest.raises(ConfigError, match=r"announces no 'train', only publish, export-npy"):
+    with pytest.raises(ConfigError, match=r"announces no 'train', only publish, promote, export-npy"):
         announced(run, "train")
 
 
