@@ -1,4 +1,7 @@
-"""Documents of the pages, with plain JSON values."""
+"""Documents of the pages, with plain JSON values.
+
+The file is longer than others so that what the pages read is found in one place.
+"""
 
 from __future__ import annotations
 

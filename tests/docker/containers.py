@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
+from examples.stack.api import AirflowApiError
 from tests.docker.images import CERTIFICATES, CONFINED, name_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 
 class Network:
@@ -115,3 +118,14 @@ def podman(*arguments: str, errors: bool = False, timeout: float = 1800.0) -> st
     done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
     assert done.returncode == 0, f"podman {' '.join(arguments)[:300]}: {done.stdout[-3000:]}{done.stderr[-3000:]}"
     return done.stdout + done.stderr if errors else done.stdout
+
+
+def until(what: str, reached: Callable[[], Any], seconds: float, state: Callable[[], object] = lambda: None) -> Any:
+    """Wait for a state; a container that starts may not answer yet."""
+    deadline = time.monotonic() + seconds
+    while True:
+        with suppress(AirflowApiError, AssertionError):
+            if found := reached():
+                return found
+        assert time.monotonic() < deadline, f"not reached: {what}: {state()}"
+        time.sleep(1)

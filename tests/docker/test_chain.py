@@ -12,19 +12,17 @@ import base64
 import json
 import os
 import secrets
-import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import yaml
 
 from examples.stack.airflow import REPOSITORY
-from examples.stack.api import AirflowApi, AirflowApiError
+from examples.stack.api import AirflowApi
 from examples.stack.demo import BUCKET, DAG, NIGHTS
 from examples.stack.stack import connection_of
 from examples.stack.watch import Watch
-from tests.docker.containers import Network, certificates
+from tests.docker.containers import Network, certificates, until
 from tests.docker.files import IMAGES, compose_services
 from tests.docker.images import BUILT, make, missing_programs, name_of, podman_refuses
 
@@ -69,17 +67,6 @@ RANKS = 2
 SPEC = "/opt/airflow/graphs/wordnet.yaml"
 
 
-def until(what, reached, minutes, state=lambda: None):
-    """Wait for a state."""
-    deadline = time.monotonic() + minutes * MINUTES
-    while True:
-        with suppress(AirflowApiError, AssertionError):
-            if found := reached():
-                return found
-        assert time.monotonic() < deadline, f"not reached: {what}: {state()}"
-        time.sleep(1)
-
-
 @pytest.fixture(scope="module")
 def graphs(tmp_path_factory):
     """Volume with the graph of the demo.
@@ -109,7 +96,7 @@ def network(tmp_path_factory):
             options = {"environment": service["environment"], "volumes": [f"{network.volume('store')}:/scratch"]}
             network.start("store", "store", service["command"].split(), **options)
             healthy = service["healthcheck"]["test"][-1].replace("127.0.0.1", "store")
-            until("the store is healthy", lambda: network.run("store", ["python", "-c", healthy]) == "", 3)
+            until("the store is healthy", lambda: network.run("store", ["python", "-c", healthy]) == "", 3 * MINUTES)
             variables, volumes = certificates()
             scratch = f"{network.volume('data')}:/scratch"
             given = {"environment": STORE | variables, "volumes": [scratch, *volumes]}
@@ -128,8 +115,10 @@ def api(network, graphs):
         network.start(name, target, command, **options, publish=[8080] if name == "api" else [])
     api = AirflowApi(f"http://{network.address('api', 8080)}", USER, PASSWORD)
     logs = lambda: "\n".join(network.log(name) for name in COMPONENTS)  # noqa: E731 - where it fails
-    until("the DAG is read", lambda: DAG in api.dag_ids(), 10, logs)
-    until("all is healthy", lambda: set(api.health().values()) == {"healthy"}, 5, lambda: (api.health(), logs()))
+    until("the DAG is read", lambda: DAG in api.dag_ids(), 10 * MINUTES, logs)
+    until(
+        "all is healthy", lambda: set(api.health().values()) == {"healthy"}, 5 * MINUTES, lambda: (api.health(), logs())
+    )
     return api
 
 

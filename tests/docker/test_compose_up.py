@@ -14,17 +14,15 @@ import secrets
 import socket
 import subprocess
 import sys
-import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import yaml
 
-from examples.stack.api import AirflowApi, AirflowApiError
+from examples.stack.api import AirflowApi
 from examples.stack.demo import DAG, NIGHTS
 from examples.stack.watch import Watch
-from tests.docker.containers import certificates, podman
+from tests.docker.containers import certificates, podman, until
 from tests.docker.files import DOCKER, REPOSITORY, compose_services
 from tests.docker.images import BUILT, make, missing_programs, name_of, podman_refuses
 
@@ -91,17 +89,6 @@ class Project:
         return f"{self.name}_{service}_1"
 
 
-def until(what, reached, state):
-    """Wait for a state; a container that starts may not answer yet."""
-    deadline = time.monotonic() + UP_SECONDS
-    while True:
-        with suppress(AirflowApiError, AssertionError):
-            if found := reached():
-                return found
-        assert time.monotonic() < deadline, f"not reached: {what}: {state()}"
-        time.sleep(1)
-
-
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
     """The services, of which ``data`` has ended."""
@@ -120,7 +107,7 @@ def project(tmp_path_factory):
             up = ("up", "--detach", "--no-build")
             project(*up, "store")
             check = ("healthcheck", "run", project.container("store"))
-            until("the store is healthy", lambda: podman(*check) is not None, lambda: project("ps"))
+            until("the store is healthy", lambda: podman(*check) is not None, UP_SECONDS, lambda: project("ps"))
             project(*up, "data")
             assert podman("wait", project.container("data")).split() == ["0"]
             project(*up, "airflow")
@@ -140,8 +127,8 @@ def api(project):
     def log():
         return podman("logs", "--tail=40", project.container("airflow"), errors=True)
 
-    api = AirflowApi("http://127.0.0.1:8080", "admin", until("Airflow has a password", password, log)[1])
-    until("the DAG is read", lambda: DAG in api.dag_ids(), log)
+    api = AirflowApi("http://127.0.0.1:8080", "admin", until("Airflow has a password", password, UP_SECONDS, log)[1])
+    until("the DAG is read", lambda: DAG in api.dag_ids(), UP_SECONDS, log)
     return api
 
 
