@@ -8,10 +8,15 @@ from pbg_tasks.prepare.spark import lacking
 
 
 @pytest.fixture(scope="session")
-def cluster(object_store):
-    """Two executors with spark.authenticate, and the keys of the S3 server."""
+def spark():
+    """An environment with Spark and Java."""
     if found := lacking():
         pytest.skip(f"make test-spark runs this; missing here: {'; '.join(found)}")
+
+
+@pytest.fixture(scope="session")
+def cluster(object_store, spark):
+    """Two executors with spark.authenticate, and the keys of the S3 server."""
     from tests.two_engines import session
 
     with pytest.MonkeyPatch.context() as patch:

@@ -57,6 +57,7 @@ def test_tasks_leave_session_of_application_as_it_was(cluster):
     assert type(cluster).getActiveSession().conf.get("spark.sql.parser.escapedStringLiterals") == "true"
 
 
+@pytest.mark.usefixtures("spark")
 def test_lost_driver_and_last_task_of_own_application():
     """The application is of another process, as a driver is lost once."""
     done = subprocess.run([sys.executable, "-c", OWN], capture_output=True, text=True, check=False, timeout=300)

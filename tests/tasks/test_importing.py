@@ -334,11 +334,11 @@ def test_export_refuses_names_that_no_line_can_hold(work):
         "entities_output": str(work.root / "entities.tsv"),
         "relation_types_output": str(work.root / "relations.tsv"),
     }
-    with pytest.raises(FormatError, match=r"name 'e\\t1' holds a tab"):
+    with pytest.raises(FormatError, match=r"name 'e\\t1' holds '\\t', which format tsv"):
         export_directory(config, **outputs)
     assert not (work.root / "entities.tsv").exists()
     path.unlink()
-    with pytest.raises(NotFoundError, match=r"entity_names_n_0\.json: missing"):
+    with pytest.raises(NotFoundError, match=r"entities: file 'entity_names_n_0\.json' is missing"):
         export_directory(config, **outputs)
 
 

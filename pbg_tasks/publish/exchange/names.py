@@ -55,10 +55,10 @@ def writable(names: Sequence[str], unsafe: re.Pattern[str], *, escape: bool, for
         pattern = re.compile(f"{unsafe.pattern}|%")
         return [pattern.sub(_encoded, name) for name in names]
     if unsafe.search("".join(names)):
-        name = next(name for name in names if unsafe.search(name))
+        name, found = next((name, found) for name in names if (found := unsafe.search(name)))
         raise FormatError(
-            f"name {name!r:.{_SHOWN}} holds a blank, tab, line break or byte order mark that format {form} cannot "
-            "hold; give --escape to percent-encode such names, or export another format"
+            f"name {name!r:.{_SHOWN}} holds {found[0]!r}, which format {form} cannot hold; give --escape to "
+            "percent-encode such names, or export another format"
         )
     return list(names)
 
