@@ -6,14 +6,24 @@ itself imports no Airflow either, because every Airflow process loads it for the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from airflow.sdk import DAG
 
-__all__ = ["build_dags"]
+    from pbg_operators.group import PbgTaskGroup, build_dag
+
+__all__ = ["PbgTaskGroup", "build_dag", "build_dags"]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - any name may be asked for
+    """Import the parts for own DAGs when first used."""
+    if name not in {"PbgTaskGroup", "build_dag"}:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module("pbg_operators.group"), name)
 
 
 def build_dags(graphs: Path | None = None) -> dict[str, DAG]:

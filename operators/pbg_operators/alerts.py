@@ -78,6 +78,21 @@ def on_failure(spec: GraphSpec) -> dict[str, Any]:
     return {"on_failure_callback": Alert(spec, "failed")}
 
 
+def of_failed_task(spec: GraphSpec, others: Any) -> dict[str, Any]:  # noqa: ANN401 - BaseOperator's
+    """Return the arguments of tasks for alerts of their failures.
+
+    They stand for those of a DAG that is not made here.
+
+    Args:
+        spec: of the graph.
+        others: callbacks of failed tasks that are there, one or several.
+    """
+    if not any("failed" in notifier.on for notifier in spec.nights.notify):
+        return {}
+    there = list(others) if isinstance(others, list | tuple) else [others] * (others is not None)
+    return {"on_failure_callback": [Alert(spec, "failed"), *there]}
+
+
 def on_lasting_failure(spec: GraphSpec, tries: int) -> dict[str, Any]:
     """Return the arguments of a task for one alert of repeated failures.
 

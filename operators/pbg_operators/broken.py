@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from airflow.sdk import DAG, task
 from airflow.sdk.exceptions import AirflowFailException
 
+from pbg_tasks.config.airflow import BROKEN_TAG, NIGHTS_TAG
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -25,7 +27,7 @@ def broken_dag(path: Path, message: str, dag_id: str | None = None) -> DAG:
         description=message,
         doc_md=f"**{path.name} is not a graph spec that can be run.**\n\n```\n{message}\n```\n",
         schedule=None,
-        tags=[*([] if dag_id else ["reembed"]), "broken"],
+        tags=[*([] if dag_id else [NIGHTS_TAG]), BROKEN_TAG],
     ) as dag:
 
         @task(retries=0)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 NOBODY = "nobody in time"
+SNAPSHOT = "dag_run.partition_key or params.get('snapshot') or run_id"
+"""Expression of what a run's title names."""
 LONGEST = 500
 """Largest number of characters of a reason."""
 
@@ -44,7 +46,7 @@ class ApprovalGateOperator(PbgOperator, ApprovalOperator):
     def __init__(self, *, command: str, hours: float, **kwargs: Any) -> None:  # noqa: ANN401 - PbgOperator's own
         super().__init__(
             command=command,
-            subject=f"{{{{ dag.dag_id }}}}: {command} refused {{{{ dag_run.partition_key or params.snapshot }}}}",
+            subject=f"{{{{ dag.dag_id }}}}: {command} refused {{{{ {SNAPSHOT} }}}}",
             response_timeout=timedelta(hours=hours),
             fail_on_reject=True,
             **kwargs,

@@ -47,6 +47,25 @@ def graphs_place(default: Path | None = None) -> Path:
     return folder
 
 
+def spec_file(spec: Path | str) -> Path:
+    """Return the path of a graph spec that a DAG file names.
+
+    A path that is not absolute is one below the configured folder: Airflow's processes have directories of their own.
+
+    Raises:
+        ConfigError: there is no such file, or no folder is configured.
+    """
+    path = Path(spec)
+    if not path.is_absolute():
+        try:
+            path = graphs_place() / path
+        except ConfigError as error:
+            raise ConfigError(f"{spec}: {error}; or write an absolute path, Path(__file__).parent / ...") from None
+    if path.suffix != SUFFIX or not path.is_file():
+        raise ConfigError(f"{path}: no such graph spec, which is a file *{SUFFIX}; mend the path in the DAG file")
+    return path
+
+
 def build_dags(place: Path) -> list[DAG]:
     """Build the DAGs of a spec file or a folder.
 

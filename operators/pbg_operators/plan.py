@@ -30,23 +30,26 @@ class PlanOperator(PbgOperator):
 
     It waits, without holding a slot, until the snapshot is whole, where the spec's watch defines that, and in a chain
     of nights until the night before has finished. A run that a calendar began also waits for a snapshot without any
-    file yet; any other run has a wrong key then, and fails at once.
+    file yet, unless tasks come before this one; any other run has a wrong key then, and fails at once.
 
     Args:
         spec: path of the graph spec.
+        snapshot: key of the snapshot; templated. None: the run's partition key or form names it.
         patience: how long a run waits.
         store: of the spec. Airflow keeps it and the graph's name with each version of the DAG, and the pages show only
             runs of this graph in this store.
         source: the spec's ``snapshots`` as JSON, from which the pages list the keys that are there.
     """
 
-    template_fields = (*PbgOperator.template_fields, "graph", "store", "source")
+    # Airflow stores these fields with the DAG, where the pages find them.
+    template_fields = (*PbgOperator.template_fields, "snapshot", "graph", "store", "source", "store_conn_id")
     overwrite_rtif_after_execution = True  # the task's page then shows the arguments, which are known only after it
 
     def __init__(
         self,
         *,
         spec: str,
+        snapshot: str | None = None,
         patience: timedelta = timedelta(days=1),
         store: str = "",
         source: str = "",
@@ -54,6 +57,7 @@ class PlanOperator(PbgOperator):
     ) -> None:
         super().__init__(command="plan", **kwargs)
         self.spec = spec
+        self.snapshot = snapshot
         self.patience = patience
         self.store = store
         self.source = source
@@ -75,8 +79,8 @@ class PlanOperator(PbgOperator):
 
     def _plan(self, context: Context) -> dict[str, Any]:
         run = context["dag_run"]
-        arguments = plan_arguments(self.spec, run.partition_key, context["params"])
-        if run.run_type == "scheduled":
+        arguments = plan_arguments(self.spec, self._named(context), context["params"])
+        if run.run_type == "scheduled" and not self.upstream_task_ids:  # no task before this one makes the snapshot
             arguments.append(f"--due={run.run_after.isoformat(timespec='seconds')}")
         check_arguments(arguments)
         self.arguments = arguments
@@ -89,6 +93,19 @@ class PlanOperator(PbgOperator):
             self.log.info("%s; looking again in %s", error, WAIT)
             raise AirflowRescheduleException(now + WAIT) from None  # type: ignore[no-untyped-call]
 
+    def _named(self, context: Context) -> str | None:
+        """Return the snapshot that the DAG or the partition key names.
+
+        Raises:
+            AirflowFailException: the DAG names one, and its template is empty in this run.
+        """
+        if self.snapshot is None:
+            key: str | None = context["dag_run"].partition_key
+            return key
+        if self.snapshot in {"", "None"}:
+            raise AirflowFailException("snapshot: the template is empty in this run; let it give the snapshot's key")
+        return self.snapshot
+
 
 def snapshot_of(context: Context) -> str:
     """Return the snapshot of a partition key or form.
@@ -100,7 +117,7 @@ def snapshot_of(context: Context) -> str:
 
 
 def _snapshot(partition_key: str | None, params: Mapping[str, Any]) -> str:
-    snapshot = partition_key or params["snapshot"]
+    snapshot = partition_key or params.get("snapshot")
     if not snapshot:
         raise AirflowFailException(
             "no snapshot: trigger the DAG with a partition key, or fill in snapshot in the form; the tab Nights lists "
@@ -118,7 +135,7 @@ def plan_arguments(spec: str, partition_key: str | None, params: Mapping[str, An
         AirflowFailException: there is neither.
     """
     snapshot = _snapshot(partition_key, params)
-    chosen = [(name, params[name]) for name in ADJUSTABLE if params[name] is not None]
+    chosen = [(name, params[name]) for name in ADJUSTABLE if params.get(name) is not None]
     options = [f"--{name.replace('_', '-')}={value}" for name, value in chosen]
     return [spec, f"--snapshot={snapshot}", *options, *([] if publishes(params) else ["--no-publish"])]
 
@@ -128,6 +145,7 @@ def publishes(params: Mapping[str, Any]) -> bool:
 
     With changed training it is a trial, unless the form asks for more.
     """
-    if params["publish"] == AUTO:
-        return all(params[name] is None for name in TRAINING)
-    return bool(params["publish"] == "yes")
+    asked = params.get("publish", AUTO)
+    if asked == AUTO:
+        return all(params.get(name) is None for name in TRAINING)
+    return bool(asked == "yes")

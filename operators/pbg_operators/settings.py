@@ -11,10 +11,8 @@ from pbg_tasks.config.airflow import EXPORTS, LIGHT
 from pbg_tasks.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
-
-    from airflow.sdk import DAG
 
     from pbg_tasks.config import GraphSpec
 
@@ -37,23 +35,39 @@ WATCH_ALERT = 3
 """Number of the failed try of a watch after which people are alerted."""
 
 
-def apply(spec: GraphSpec, dag: DAG, spec_path: Path) -> DAG:
-    """Apply a spec's settings to a DAG's tasks; return the DAG.
+def defaults(spec: GraphSpec) -> dict[str, Any]:
+    """Return the arguments of the tasks of a graph's DAGs."""
+    return DEFAULTS | {"store_conn_id": spec.airflow.connection}
+
+
+def facts(spec: GraphSpec) -> dict[str, Any]:
+    """Return what the tasks of a night know of their graph."""
+    return {"graph": spec.graph, "snapshots": spec.snapshots.location, "columns": spec.columns.model_dump()}
+
+
+def apply(spec: GraphSpec, tasks: Iterable[Any], spec_path: Path, prefix: str = "") -> None:
+    """Apply a spec's settings to tasks.
+
+    Args:
+        spec: of the graph.
+        tasks: of one of its DAGs or groups.
+        spec_path: path of its file.
+        prefix: of the ids of the tasks; with a full stop at its end.
 
     Raises:
         ConfigError: ``executor_config.pod_override`` is no pod or cannot be read here, or this Airflow lacks the
             executor, for which it would drop all DAGs of the file.
     """
-    for task in dag.tasks:
+    for task in tasks:
         if hasattr(task, "partial_kwargs"):  # a mapped task gets its settings when it is made
             continue
-        name = EXPORTS if task.task_id.startswith(f"{EXPORTS}.") else task.task_id.rpartition(".")[2]
+        own = task.task_id.removeprefix(prefix)
+        name = EXPORTS if own.startswith(f"{EXPORTS}.") else own.rpartition(".")[2]
         settings = settings_of(spec, name, spec_path)
         if name in LIGHT and not _waits(task, name):
             settings = {"execution_timeout": LIGHT_TIMEOUT} | settings
         for key, value in settings.items():
             setattr(task, key, value)
-    return dag
 
 
 def settings_of(spec: GraphSpec, name: str, spec_path: Path) -> dict[str, Any]:

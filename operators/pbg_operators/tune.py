@@ -10,7 +10,7 @@ from pbg_operators.alerts import on_failure
 from pbg_operators.form import tune_form
 from pbg_operators.plan import snapshot_of
 from pbg_operators.report import ReportOperator
-from pbg_operators.settings import DEFAULTS, settings_of
+from pbg_operators.settings import defaults, settings_of
 from pbg_operators.task import GraphOperator, PbgOperator, check_arguments
 from pbg_operators.xcom import template
 from pbg_tasks.config.tune_space import require_tunable, rung_epochs
@@ -89,7 +89,7 @@ def tune_dag(spec: GraphSpec, spec_path: Path) -> DAG:
         description=f"Search hyper-parameters of graph {spec.graph} on one snapshot",
         schedule=None,
         catchup=False,
-        default_args=DEFAULTS,
+        default_args=defaults(spec),
         max_active_runs=1,
         params=tune_form(spec),
         tags=["tune", spec.graph],

@@ -15,7 +15,7 @@ from pbg_operators.assets import channel_asset, edges_asset, readers_asset
 from pbg_operators.form import promote_form, redo_form
 from pbg_operators.promote import PromoteOperator
 from pbg_operators.redo import RedoOperator
-from pbg_operators.settings import DEFAULTS, WATCH_ALERT, WATCH_TRIES
+from pbg_operators.settings import WATCH_ALERT, WATCH_TRIES, defaults
 from pbg_operators.task import GraphOperator
 from pbg_operators.watch import WatchOperator, remember_task
 from pbg_tasks.config.registry import FILE_FORMATS
@@ -68,7 +68,7 @@ def _watch(spec: GraphSpec, watch: Watch) -> DAG:
         schedule="@continuous",
         start_date=LONG_AGO,
         catchup=False,
-        default_args=DEFAULTS,
+        default_args=defaults(spec),
         max_active_runs=1,
         tags=["watch", spec.graph],
         **on_failure(spec),
@@ -99,7 +99,7 @@ def _drill(spec: GraphSpec, spec_path: Path) -> DAG:
         doc_md=_DRILL.format(graph=spec.graph, channel=spec.read_channel, file=spec_path.name),
         schedule="@daily",
         catchup=False,
-        default_args=DEFAULTS,
+        default_args=defaults(spec),
         max_active_runs=1,
         tags=["drill", spec.graph],
         **on_failure(spec),
@@ -114,7 +114,7 @@ def _redo(spec: GraphSpec, spec_path: Path) -> DAG:
         description=f"Repeat a day of graph {spec.graph} and the released days after it",
         schedule=None,
         catchup=False,
-        default_args=DEFAULTS | {"graph": spec.graph},
+        default_args=defaults(spec) | {"graph": spec.graph},
         max_active_runs=1,
         params=redo_form(spec),
         tags=["redo", spec.graph],
@@ -135,7 +135,7 @@ def _promote(spec: GraphSpec, spec_path: Path) -> DAG:
         description=f"Let channel {spec.read_channel} of graph {spec.graph} take over a release of {spec.channel}",
         schedule=None,
         catchup=False,
-        default_args=DEFAULTS,
+        default_args=defaults(spec),
         max_active_runs=1,
         params=promote_form(spec),
         tags=["promote", spec.graph],
@@ -153,7 +153,7 @@ def _collect(spec: GraphSpec, collect: Collection) -> DAG:
         description=f"Remove the releases and runs of graph {spec.graph} that nothing needs",
         schedule=collect.cron,
         catchup=False,
-        default_args=DEFAULTS,
+        default_args=defaults(spec),
         max_active_runs=1,
         tags=["collect", spec.graph],
         **on_failure(spec),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Annotated, Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from pbg_tasks.config.base import Frozen
 from pbg_tasks.config.schema import NonNegativeInt
@@ -31,7 +31,13 @@ LIGHT = (
     *("tune_select", "tune_finish"),
 )
 
+CONNECTION = "pbg_s3"
+"""Airflow connection of a store whose graph names none; it may be missing."""
+NIGHTS_TAG, BROKEN_TAG = "reembed", "broken"
+"""Tags by which pages find DAGs of nights, and DAGs of specs with errors."""
+
 Text = Annotated[str, Field(min_length=1)]
+Tag = Annotated[str, Field(min_length=1, max_length=100)]
 Duration = Annotated[timedelta, Field(gt=timedelta(0))]
 
 
@@ -41,22 +47,26 @@ class TaskSettings(Frozen):
     Null leaves one to the next wider setting.
 
     Attributes:
+        owner: shown by Airflow; of a person or team.
         pool: limits how many tasks run at once.
         queue: of the workers that take the task.
         priority_weight: among tasks that wait for a slot.
         execution_timeout: seconds, or ``HH:MM:SS``, until a try is ended.
         retries: further tries of a failure that may pass by itself.
         retry_delay: seconds, or ``HH:MM:SS``, before the first of them.
+        max_retry_delay: same, at most before any of them.
         executor: name of one of Airflow's executors.
         executor_config: of that executor; ``pod_override`` is a pod in Kubernetes' form.
     """
 
+    owner: Text | None = None
     pool: Text | None = None
     queue: Text | None = None
     priority_weight: int | None = None
     execution_timeout: Duration | None = None
     retries: NonNegativeInt | None = None
     retry_delay: Duration | None = None
+    max_retry_delay: Duration | None = None
     executor: Text | None = None
     executor_config: dict[str, Any] | None = None
 
@@ -74,6 +84,8 @@ class AirflowSettings(Frozen):
         light: of all others.
         tasks: by task id, without its group.
         few_tasks: one task each for the commands of ``TOGETHER``: a night of a small graph is mostly start-up.
+        tags: of all DAGs of the graph, beside those that they have.
+        connection: of the store, for all tasks, pods and pages; by default ``pbg_s3``, if there is one.
     """
 
     all: TaskSettings = TaskSettings()
@@ -81,6 +93,23 @@ class AirflowSettings(Frozen):
     light: TaskSettings = TaskSettings()
     tasks: dict[str, TaskSettings] = Field(default={})
     few_tasks: bool = False
+    tags: tuple[Tag, ...] = ()
+    connection: Annotated[str, Field(max_length=250, pattern=r"^[A-Za-z0-9_.\-]+$")] = CONNECTION
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_its_name(cls, data: Any) -> Any:  # noqa: ANN401 - validators see any input
+        """Refuse Airflow's name for what is ``all`` here."""
+        if isinstance(data, dict) and "default_args" in data:
+            raise ValueError("write the keys of default_args under 'all', such as all: {owner: graphs, retries: 3}")
+        return data
+
+    @field_validator("tags")
+    @classmethod
+    def _free(cls, tags: tuple[str, ...]) -> tuple[str, ...]:
+        if taken := [tag for tag in tags if tag in (NIGHTS_TAG, BROKEN_TAG)]:
+            raise ValueError(f"tag {taken[0]!r} is one by which the pages find DAGs; choose another")
+        return tags
 
     @model_validator(mode="after")
     def _known(self) -> Self:

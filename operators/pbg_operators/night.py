@@ -1,0 +1,202 @@
+"""``Night``: tasks of one graph's night, in a DAG or group."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import TaskGroup, chain
+
+from pbg_operators.alerts import Alert
+from pbg_operators.assets import channel_asset, edges_asset, export_asset, readers_asset
+from pbg_operators.export import ExportOperator
+from pbg_operators.gate import ApprovalGateOperator
+from pbg_operators.plan import PlanOperator
+from pbg_operators.promote import PromoteOperator
+from pbg_operators.publish import FinishOperator, PublishOperator
+from pbg_operators.report import ReportOperator
+from pbg_operators.task import PbgOperator
+from pbg_operators.train_job import PBGTrainJobOperator
+from pbg_operators.xcom import pulled, pulled_if_any, template
+from pbg_tasks.config.airflow import TOGETHER
+from pbg_tasks.config.results import BucketResult, EvalResult, PlanResult, PublishResult
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pbg_tasks.config import GraphSpec
+
+JUDGED = ("eval", "drift")
+"""Tasks between training and the gate."""
+
+
+class Night:
+    """Tasks of one graph's night, in the open DAG or group.
+
+    Args:
+        spec: of the graph.
+        spec_path: path of its file.
+        prefix: of the ids of tasks, by the group that is open; with a full stop at its end.
+        snapshot: template of the snapshot's key; None: the run's partition key or form names it.
+
+    Attributes:
+        plan: the first task.
+        publish: the task that moves the channel; it is skipped where the channel did not move.
+        summary: the task that returns all figures.
+        others: tasks at the end that change no result of the night: pages, promotion.
+    """
+
+    def __init__(self, spec: GraphSpec, spec_path: Path, *, prefix: str = "", snapshot: str | None = None) -> None:
+        self._spec, self._path = spec, str(spec_path.resolve())
+        self._prepared, self._released = f"{prefix}prepare", f"{prefix}release"
+        self._refused = Alert(spec, "refused")
+        self._run = template(pulled(self._prepared, PlanResult, "run"))
+        self._snapshot = template(pulled(self._prepared, PlanResult, "snapshot"), json=True)
+        self.plan: PlanOperator
+        self.publish: PublishOperator
+        self._make(snapshot)
+
+    def _make(self, snapshot: str | None) -> None:
+        few = self._spec.airflow.few_tasks
+        with TaskGroup("prepare", tooltip="From a snapshot to numbered entities and edge buckets"):
+            self.plan = self._planning(snapshot)
+            prepare = [self.plan, *self._preparation()]
+        with TaskGroup("train", tooltip="From edge buckets to a kept version"):
+            train = [self._training(), *([] if few else [self._task("preserve", refused=self._refused)])]
+        with TaskGroup("release", tooltip="From a kept version to what readers see"):
+            judge = [] if few else [self._task(name, refused=self._refused, **self._pod(name)) for name in JUDGED]
+            judge += [] if few else [self._gate("gate")]
+            self.publish = self._publication()
+        exports = self._exports()
+        # A run that is not to be published skips `publish` and exports, and it has succeeded all the same.
+        self.summary = PbgOperator(
+            task_id="summary", command="show", arguments=[self._run, "--log"], trigger_rule="none_failed"
+        )
+        self.others = [self._report(), *self._promotion()]
+        chain(*prepare, *train, *judge, self.publish, *([exports] if exports else []))
+        ends: list[PbgOperator] = [*exports] if exports else [self.publish]
+        for before in ends:  # a list does not follow a list of another length in a chain
+            before >> [self.summary, *self.others]
+
+    def _task(self, command: str, **kwargs: Any) -> PbgOperator:  # noqa: ANN401 - BaseOperator's
+        return PbgOperator(task_id=command, command=command, arguments=[self._run], **kwargs)
+
+    def _planning(self, snapshot: str | None) -> PlanOperator:
+        spec = self._spec
+        return PlanOperator(
+            task_id="plan",
+            spec=self._path,
+            snapshot=snapshot,
+            patience=timedelta(hours=spec.nights.patience_hours),
+            store=spec.store,
+            source=spec.snapshots.model_dump_json(exclude_defaults=True),
+            inlets=[edges_asset(spec)],
+            refused=self._refused,
+        )
+
+    def _preparation(self) -> list[PbgOperator]:
+        """Make the tasks between plan and training."""
+        if self._spec.airflow.few_tasks:
+            more = _named("prepare") | self._pod("prepare")
+            return [self._task("prepare", refused=self._refused, warned=Alert(self._spec, "warned"), **more)]
+        bucket = self._task("bucket", refused=self._refused, **self._pod("bucket"))
+        return [self._gate("validate"), self._gate("partition"), bucket]
+
+    def _pod(self, name: str) -> dict[str, Any]:
+        """Return the arguments of a task that is a pod.
+
+        There are none for another.
+        """
+        launch = self._spec.launch.tasks.get(name)
+        return {} if launch is None else {"kubernetes": launch}
+
+    def _publication(self) -> PublishOperator:
+        """Make the task that publishes.
+
+        With few tasks, it does all that follows the training.
+        """
+        spec, few = self._spec, self._spec.airflow.few_tasks
+        edges = pulled(self._prepared, BucketResult, "edges", "total", within="prepare" if few else None)
+        facts = {"snapshot": self._snapshot, "edges": template(edges, json=True)}
+        given: dict[str, Any] = {
+            "arguments": [self._run],
+            "asset": channel_asset(spec),
+            "inlets": [edges_asset(spec)],
+            "refused": self._refused,
+            "told": Alert(spec, "published"),
+        }
+        if few:  # the task finds the MRR itself
+            given |= _named("finish") | self._pod("finish")
+            return FinishOperator(task_id="finish", facts=facts, warned=Alert(spec, "warned"), **given)
+        facts["mrr"] = template(pulled(self._released, EvalResult, "filtered", "mrr"), json=True)
+        return PublishOperator(task_id="publish", facts=facts, **given)
+
+    def _promotion(self) -> list[PromoteOperator]:
+        """Make the task that promotes releases by the spec's rules.
+
+        Without rules there is none. It also runs where the night's release was announced before, and was perhaps not
+        promoted.
+        """
+        rules = self._spec.promote
+        if rules is None or not rules.is_automatic:
+            return []
+        asset = readers_asset(self._spec)
+        return [PromoteOperator(task_id="promote", spec=self._path, asset=asset, trigger_rule="none_failed")]
+
+    def _report(self) -> ReportOperator:
+        run = template(pulled_if_any(self._prepared, PlanResult, "run", "''"))
+        return ReportOperator(task_id="report", arguments=[run])
+
+    def _gate(self, command: str) -> PbgOperator:
+        spec, warned = self._spec, Alert(self._spec, "warned")
+        if spec.gates.on_failure == "fail":
+            return self._task(command, refused=self._refused, warned=warned, **self._pod(command))
+        given: dict[str, Any] = {"task_id": command, "command": command, "arguments": [self._run]}
+        return ApprovalGateOperator(
+            **given, **self._pod(command), refused=self._refused, warned=warned, hours=spec.gates.ask_hours
+        )
+
+    def _training(self) -> PBGTrainJobOperator:
+        spec, launch = self._spec, self._spec.launch
+        return PBGTrainJobOperator(
+            task_id="train",
+            arguments=[self._run],
+            refused=self._refused,
+            launcher=launch.launcher,
+            ranks=f"{{{{ params.get('ranks') or {launch.ranks} }}}}",
+            partition_servers=max(spec.model.num_partition_servers, 0),
+            max_restarts=launch.max_restarts,
+            kubernetes=launch.kubernetes,
+            deferrable=launch.kubernetes is not None and launch.kubernetes.deferrable,
+            # Experiments and days that are done again do not wait, and more runs may be under way than may train.
+            max_active_tis_per_dag=spec.nights.parallel if spec.nights.walk == "chain" else None,
+        )
+
+    def _exports(self) -> list[ExportOperator]:
+        """Make a task for each export of the spec.
+
+        They do not wait for each other.
+        """
+        spec = self._spec
+        if not spec.exports:
+            return []
+        within = "finish" if spec.airflow.few_tasks else None
+        published = pulled_if_any(self._released, PublishResult, "published", "false", within=within)
+        with TaskGroup("exports", tooltip="The release in the formats of other tools"):
+            return [
+                ExportOperator(
+                    task_id=export.name,
+                    arguments=[self._run, export.name],
+                    export=export.task,
+                    snapshot=self._snapshot,
+                    published=template(published, json=True),
+                    asset=export_asset(spec, export),
+                    **self._pod("export"),
+                )
+                for export in spec.exports
+            ]
+
+
+def _named(command: str) -> dict[str, str]:
+    """Return the name by which pages show a task that does several."""
+    return {"task_display_name": ", ".join(TOGETHER[command])}

@@ -1,0 +1,146 @@
+"""Nights in DAGs of one's own, parsed by Airflow."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+import yaml
+from airflow.dag_processing.dagbag import DagBag
+from airflow.serialization.serialized_objects import DagSerialization
+
+from tests.dags.parsed import CHAIN, REPOSITORY
+from tests.operators.specs import small_spec
+
+NOTIFIER = {"use": "airflow.providers.smtp.notifications.smtp.SmtpNotifier", "on": ["failed"], "arguments": {}}
+PLAIN = """
+from airflow.sdk import DAG
+from pbg_operators import PbgTaskGroup
+
+with DAG("ours"):
+    PbgTaskGroup({spec!r}{more})
+"""
+
+
+@pytest.fixture
+def parse(tmp_path, monkeypatch):
+    """Parse a DAG file beside a spec whose store cannot be reached."""
+    monkeypatch.delenv("PBG_GRAPHS", raising=False)
+
+    def parse(text=PLAIN, more="", **sections):
+        spec = small_spec("s3://no-such-bucket", "small") | sections
+        (tmp_path / "graph.yaml").write_text(yaml.safe_dump(spec))
+        source = text.replace("{spec!r}", repr(str(tmp_path / "graph.yaml"))).replace("{more}", more)
+        (tmp_path / "ours.py").write_text(source)
+        return DagBag(tmp_path / "ours.py")
+
+    return parse
+
+
+def documented():
+    """Return the DAG file of docs/airflow.md."""
+    text = (REPOSITORY / "docs" / "airflow.md").read_text()
+    return next(code for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "PbgTaskGroup" in code)
+
+
+def test_documented_group_is_between_own_tasks(parse):
+    code = documented()
+    assert code.count("\n") < 25
+    bag = parse(code)
+    assert bag.import_errors == {}
+    dag = bag.dags["shop"]
+    ids = [task.task_id for task in dag.topological_sort()]
+    plan, summary = dag.get_task("small.prepare.plan"), dag.get_task("small.summary")
+    assert plan.upstream_task_ids == {"export_edges"}
+    assert "load_vectors" in summary.downstream_task_ids
+    assert dag.get_task("load_vectors").upstream_task_ids == {"small.summary"}
+    assert [task for task in ids if task.startswith("small.") and task != "small.report"] == [
+        f"small.{task}" for task in CHAIN
+    ]
+    assert {"reembed", "small"} <= set(dag.tags)
+    assert [asset.name for asset in dag.get_task("small.release.publish").outlets] == ["small_production"]
+    again = DagSerialization.from_dict(json.loads(json.dumps(DagSerialization.to_dict(dag))))
+    assert set(again.task_ids) == set(ids)
+
+
+def test_group_pulls_results_of_its_own_tasks(parse):
+    export = {"name": "table", "format": "parquet", "destination": "s3://b/{run}"}
+    dag = parse(more=", group_id='night'", exports=[export], gates=small_spec("", "g")["gates"]).dags["ours"]
+    texts = [
+        value
+        for task in dag.tasks
+        for name in task.template_fields
+        for value in (getattr(task, name) if isinstance(getattr(task, name), list) else [str(getattr(task, name))])
+    ]
+    pulled = {found for text in texts for found in re.findall(r"task_ids='([^']+)'", text)}
+    assert pulled == {"night.prepare.plan", "night.prepare.bucket", "night.release.eval", "night.release.publish"}
+    assert pulled <= set(dag.task_ids)
+
+
+def test_group_takes_settings_of_dag_and_spec(parse):
+    text = PLAIN.replace('DAG("ours")', 'DAG("ours", default_args={"owner": "dag", "retries": 7, "queue": "big"})')
+    airflow = {"light": {"owner": "lights"}, "connection": "other_store", "tags": ["shop"]}
+    dag = parse(text, ", default_args={'queue': 'small'}", airflow=airflow).dags["ours"]
+    train, summary = dag.get_task("small.train.train"), dag.get_task("small.summary")
+    assert (train.owner, train.retries, train.queue) == ("dag", 7, "small")
+    assert (summary.owner, train.retry_exponential_backoff) == ("lights", 2.0)
+    assert {task.store_conn_id for task in dag.tasks} == {"other_store"}
+    assert {"shop", "small", "reembed"} == set(dag.tags)
+    assert "snapshot" not in dag.params
+
+
+def test_failed_task_calls_notifiers_and_own_callback(parse):
+    text = PLAIN.replace('DAG("ours")', 'DAG("ours", default_args={"on_failure_callback": print})')
+    dag = parse(text, nights={"notify": [NOTIFIER]}).dags["ours"]
+    assert [type(each).__name__ for each in dag.get_task("small.train.train").on_failure_callback] == [
+        "Alert",
+        "builtin_function_or_method",
+    ]
+
+
+def test_group_with_form_and_few_tasks_is_parsed(parse):
+    dag = parse(more=", form=True, prefix_group_id=False", airflow={"few_tasks": True}).dags["ours"]
+    assert dag.params["publish"] == "auto"
+    assert {"prepare.plan", "prepare.prepare", "train.train", "release.finish", "summary", "report"} == set(
+        dag.task_ids
+    )
+
+
+def test_built_dag_takes_arguments_of_its_own(parse):
+    text = """
+# Airflow DAG of our graph
+from pbg_operators import build_dag
+
+dag = build_dag({spec!r}, "own", schedule="@daily", tags=["team"], default_args={"owner": "graphs"},
+                params={"region": "eu"})
+"""
+    dag = parse(text).dags["own"]
+    assert {task.owner for task in dag.tasks} == {"graphs"}
+    assert {"team", "small", "reembed"} == set(dag.tags)
+    assert (dag.params["region"], dag.params["publish"]) == ("eu", "auto")
+    assert {task.store_conn_id for task in dag.tasks} == {"pbg_s3"}
+
+
+@pytest.mark.parametrize(
+    ("sections", "sentence"),
+    [
+        ({"airflow": {"default_args": {"retries": 1}}}, "airflow: write the keys of default_args under 'all'"),
+        ({"airflow": {"ownr": "x"}}, "unknown key 'airflow.ownr'"),
+        ({"airflow": {"all": {"ownr": "x"}}}, "unknown key 'airflow.all.ownr'; did you mean 'owner'?"),
+        ({"airflow": {"tags": ["broken"]}}, "tag 'broken' is one by which the pages find DAGs"),
+        ({"airflow": {"connection": "my store"}}, "airflow.connection"),
+    ],
+)
+def test_wrong_key_is_one_sentence(parse, sections, sentence):
+    (error,) = parse(**sections).import_errors.values()
+    last = error.strip().splitlines()[-1]
+    assert "graph.yaml: " in last
+    assert sentence in last
+
+
+def test_missing_spec_is_one_sentence(parse):
+    (error,) = parse(PLAIN.replace("{spec!r}", "'/no/such.yaml'")).import_errors.values()
+    assert error.strip().splitlines()[-1].endswith("mend the path in the DAG file")
+    (error,) = parse(PLAIN.replace("{spec!r}", "'graph.yaml'")).import_errors.values()
+    assert "write an absolute path, Path(__file__).parent / ..." in error
