@@ -318,6 +318,35 @@ class StandingDocument(TypedDict):
     before: Night | None
     age: float | None
     next: str
+    readers: list[ReaderPart]
+
+
+class ReaderPart(TypedDict):
+    """Reader of a release: a service with a pin, or a share of a channel's keys.
+
+    Attributes:
+        reader: name of the service or channel.
+        share: of the channel's keys; None for a service.
+        channel: of the release.
+        release: its number.
+        snapshot: of the release; None where it was removed.
+        promoted_from: channel and number that it was promoted from, if it was.
+        owner: of the pin; the person or rule that moved the channel or set the share; None for a night, or if unknown.
+        since: time of that, in seconds since 1970.
+        until: last day of a pin.
+        expired: whether that day is over.
+    """
+
+    reader: str
+    share: float | None
+    channel: str
+    release: int
+    snapshot: str | None
+    promoted_from: str | None
+    owner: str | None
+    since: float | None
+    until: str | None
+    expired: bool
 
 
 class MrrLimits(TypedDict):
@@ -330,14 +359,17 @@ class MrrLimits(TypedDict):
 class HistoryDocument(TypedDict):
     """Page of a channel.
 
-    ``limits`` are those of the newest run: the floor of the MRR, and the MRR to which it may fall from the current one.
+    ``read_channel`` is the one that readers follow, which takes over releases of this one if it is another. ``limits``
+    are those of the newest run: the floor of the MRR, and the MRR to which it may fall from the current one.
     """
 
     kind: Literal["history"]
     graph: str
     channel: str
+    read_channel: str
     store: str
     current: int | None
+    readers: list[ReaderPart]
     limits: MrrLimits
     nights: list[Night]
     refused: list[RefusedSnapshot]

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pbg_tasks.config import RunSpec
     from pbg_tasks.config.night_results import NightResults
     from pbg_tasks.publish import Release
-    from pbg_tasks.report.documents import Decided, SearchRow
+    from pbg_tasks.report.documents import Decided, ReaderPart, SearchRow
     from pbg_tasks.report.embedding_map import MapDocument
 
 
@@ -72,6 +72,8 @@ class GraphFacts:
         reported: ids of the runs that have a page.
         left_out: number of older runs that are not among ``runs``.
         searches: of hyper-parameters, the newest first; their runs are not among ``runs``.
+        read_channel: name of the channel that readers follow; None: this one.
+        readers: of the releases of both channels.
     """
 
     graph: str
@@ -85,3 +87,5 @@ class GraphFacts:
     reported: frozenset[str] = frozenset()
     left_out: int = 0
     searches: Sequence[SearchRow] = ()
+    read_channel: str | None = None
+    readers: Sequence[ReaderPart] = ()

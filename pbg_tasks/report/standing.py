@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         HistoryDocument,
         Need,
         Night,
+        ReaderPart,
         RunDocument,
         ScheduleRow,
         StandingDocument,
@@ -159,6 +160,7 @@ def standing_document(
         "before": before,
         "age": now - current["published"] if current is not None and current["published"] else None,
         "next": _next(schedules),
+        "readers": [each for each in history["readers"] if not _follows(each, history["channel"])],
     }
 
 
@@ -166,6 +168,11 @@ def last_night(history: HistoryDocument) -> Night | None:
     """Return the night that was planned last; None before the first."""
     planned = [each for each in history["nights"] if each["planned"] is not None]
     return max(planned, key=lambda each: each["planned"] or 0.0, default=None)
+
+
+def _follows(reader: ReaderPart, channel: str) -> bool:
+    """Return whether a reader is all who read a channel's own release."""
+    return reader["share"] == 1 and reader["reader"] == reader["channel"] == channel
 
 
 def _number(night: Night) -> int:

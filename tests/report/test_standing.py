@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from pbg_tasks.publish import Channel
+from pbg_tasks.publish.service_pins import pin_service, unpin_service
 from pbg_tasks.report import (
     Links,
     history_document,
@@ -166,3 +168,37 @@ def test_page_of_failed_run_gives_reason_and_log():
     page = check_page(render(document, LINKS))
     assert f"Task prepare.plan failed: {HOSTILE}" in page.text()
     assert "The log of the task" in page.text()
+
+
+def test_readers_are_listed_with_owner_and_date(nights):
+    """Check a pin of a service, beside the channel's own readers."""
+    channel, until = Channel(nights.store, "production"), datetime.now(UTC).date() + timedelta(days=9)
+    pin_service(channel, "search", 1, owner=HOSTILE, until=until)
+    try:
+        history = history_document(read_graph("toy", channel))
+    finally:
+        unpin_service(channel, "search")
+    rows = {each["reader"]: (each["share"], each["release"], each["snapshot"]) for each in history["readers"]}
+    assert rows == {"production": (1.0, 3, DAYS[3]), "search": (None, 1, DAYS[0])}
+    page = render(history, LINKS)
+    check_page(page)
+    assert HOSTILE in Page(page).text()
+    assert f"search: 1, until {until}" in standing(history)[1]
+    assert "production: 3" not in standing(history)[1]
+
+
+def test_share_of_readers_is_shown(history):
+    (row,) = history["readers"]
+    shared = {
+        **history,
+        "channel": "shadow",
+        "read_channel": "production",
+        "readers": [{**row, "channel": "shadow", "share": 0.1}, {**row, "share": 0.9, "promoted_from": "shadow 2"}],
+    }
+    text = Page(render(shared, LINKS)).text()
+    assert "readers follow channel production" in text
+    assert "10.0 % of its keys" in text
+    assert "shadow 2" in text
+    row_text = standing(shared)[1]
+    assert "production, 10.0 %: 3" in row_text
+    assert "production, 90.0 %: production 3" in row_text

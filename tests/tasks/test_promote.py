@@ -21,6 +21,7 @@ from pbg_tasks.tasks.exchange import serving
 from pbg_tasks.tasks.nightly.promote import nights_passed, promote, promote_due, share_of, stop
 from pbg_tasks.tasks.release.releases import drill, gc, pin, rollback, unpin
 from pbg_tasks.tasks.view import show
+from pbg_tasks.tasks.view.readers import release_readers
 from tests.publish.runs import candidate, write_run
 
 
@@ -231,6 +232,9 @@ def test_releases_list_their_readers(place, shadow):
         (1, "production", 0.9, "mia", False),
         (1, "ads", None, "team ads", False),
     ]
+    pages = release_readers([shadow, Channel(shadow.store, "production")], {})
+    assert {(row["release"], row["reader"], row["share"], row["owner"], row["expired"]) for row in pages} == {*readers}
+    assert {row["promoted_from"] for row in pages if row["channel"] == "production"} == {"shadow 1"}
     text = CliRunner().invoke(app, ["releases", str(place.spec)]).stdout
     for line in (
         r"old +shadow 2 .* 0 d +zoe +2001-01-01, over",

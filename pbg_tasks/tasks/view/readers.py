@@ -5,14 +5,17 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from pbg_tasks.errors import InputError
+from pbg_tasks.publish import Channel
 from pbg_tasks.publish.service_pins import service_pins
 from pbg_tasks.tasks.view.tables import draw, history_table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from pbg_tasks.publish import Channel
+    from pbg_tasks.publish import Release
     from pbg_tasks.publish.release import Pointer
+    from pbg_tasks.report.documents import ReaderPart
     from pbg_tasks.tasks.view.summary import ReaderRow, ReleaseRow
 
 Readers = dict[tuple[str, int], list["ReaderRow"]]
@@ -49,6 +52,43 @@ def _row(reader: str, share: float | None, owner: str | None, since: datetime | 
         "until": None,
         "expired": False,
     }
+
+
+def release_readers(channels: Sequence[Channel], known: Mapping[tuple[str, int], Release]) -> list[ReaderPart]:
+    """Return the readers of releases as the pages show them.
+
+    Args:
+        channels: whose pointers and pins are followed, of one store.
+        known: releases that were read, by channel and number; others are read.
+    """
+    found: list[ReaderPart] = []
+    for channel in channels:
+        for (name, seq), rows in readers_of(channel, channel.current()).items():
+            release = known.get((name, seq)) or _release(Channel(channel.store, name), seq)
+            origin = None if release is None else release.promoted
+            found += [
+                {
+                    "reader": row["reader"],
+                    "share": row["share"],
+                    "channel": name,
+                    "release": seq,
+                    "snapshot": None if release is None else release.snapshot,
+                    "promoted_from": None if origin is None else f"{origin.channel} {origin.seq}",
+                    "owner": row["owner"],
+                    "since": None if row["since"] is None else datetime.fromisoformat(row["since"]).timestamp(),
+                    "until": row["until"],
+                    "expired": row["expired"],
+                }
+                for row in rows
+            ]
+    return found
+
+
+def _release(channel: Channel, seq: int) -> Release | None:
+    try:
+        return channel.release(seq)
+    except InputError:  # removed meanwhile
+        return None
 
 
 def releases_text(listed: Sequence[ReleaseRow]) -> str:

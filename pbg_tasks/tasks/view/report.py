@@ -27,6 +27,7 @@ from pbg_tasks.tasks.approval import decisions
 from pbg_tasks.tasks.context import CHAIN, RunContext
 from pbg_tasks.tasks.search import FOLDER, PATCH, SEARCH, SearchContext, read_search, searches
 from pbg_tasks.tasks.view.embedding_map import read_map, write_map
+from pbg_tasks.tasks.view.readers import release_readers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -160,6 +161,8 @@ def read_graph(graph: str, channel: Channel, *, reported: bool = False) -> Graph
     listed = {info.key: info.modified for info in store.list(f"channels/{channel.name}/releases/")}
     releases = [release for release in channel.releases() if release.graph == graph]
     current = channel.current().release
+    read_channel = runs[0].spec.graph.read_channel if runs else channel.name
+    channels = [channel, *([Channel(store, read_channel)] if read_channel != channel.name else ())]
     return GraphFacts(
         graph=graph,
         channel=channel.name,
@@ -174,6 +177,8 @@ def read_graph(graph: str, channel: Channel, *, reported: bool = False) -> Graph
         ),
         left_out=len(runs[SHOWN_RUNS:]),
         searches=listed_searches,
+        read_channel=read_channel,
+        readers=release_readers(channels, {(channel.name, each.seq): each for each in releases}),
     )
 
 
