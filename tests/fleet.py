@@ -1,7 +1,8 @@
 """Many graphs in a real DAG processor: ``python -m tests.fleet --graphs 200``.
 
 Every graph has the four DAGs of a graph with a calendar and collections. The processor runs with Airflow's own limits,
-each file once, on a database of its own; the counts are those of a scheduler that reads it.
+each file once, on a database of its own; the counts are those of a scheduler that reads it. ``--picture FILE`` opens
+Airflow's list of these DAGs in a real browser afterwards and takes a picture of it, as docs/airflow.md shows.
 """
 
 from __future__ import annotations
@@ -9,11 +10,14 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import socket
 import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
+import urllib.request
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +26,7 @@ from typing import TYPE_CHECKING, Literal
 import yaml
 
 from pbg_tasks.tasks.dag_file import write_dag_file, write_dag_files
+from tests.browser import chromium
 from tests.operators.specs import small_spec
 
 if TYPE_CHECKING:
@@ -112,8 +117,53 @@ def busy(processes: int) -> Iterator[None]:
             process.wait()
 
 
+def take_picture(directory: Path, picture: Path) -> None:
+    """Take a picture of Airflow's list of the DAGs that a processor found.
+
+    Args:
+        directory: that of ``parsed``.
+        picture: PNG file to write.
+
+    Raises:
+        TimeoutError: the API server did not answer; its log is ``airflow.log``.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    site = f"http://127.0.0.1:{port}"
+    environment = _environment(directory / "home", directory / "dags") | {
+        "AIRFLOW__API__BASE_URL": site,
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
+    }
+    command = [sys.executable, "-m", "airflow", "api-server", "--host", "127.0.0.1", "--port", str(port)]
+    with (directory / "airflow.log").open("ab") as log:
+        server = subprocess.Popen(command, env=environment, cwd=directory, stdout=log, stderr=subprocess.STDOUT)
+    try:
+        _wait_for(f"{site}/api/v2/version", server)
+        with chromium() as browser:
+            tab = browser.new_page(viewport={"width": 1280, "height": 720})
+            tab.goto(f"{site}/dags?name_pattern=reembed")
+            tab.get_by_title("Show table view").click()
+            tab.get_by_text("reembed_graph_000").first.wait_for()
+            tab.wait_for_load_state("networkidle")
+            tab.screenshot(path=picture)
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def _wait_for(url: str, server: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 180
+    while server.poll() is None and time.monotonic() < deadline:
+        try:
+            with urllib.request.urlopen(url, timeout=5):  # noqa: S310 - the server of this module
+                return
+        except (urllib.error.URLError, TimeoutError):
+            time.sleep(0.5)
+    raise TimeoutError(f"{url}: no answer; see airflow.log")
+
+
 def _environment(home: Path, dags: Path) -> dict[str, str]:
-    home.mkdir()
+    home.mkdir(exist_ok=True)
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "PBG_"))}
     return inherited | {
         "AIRFLOW_HOME": str(home),
@@ -158,9 +208,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--graphs", type=int, default=200)
     parser.add_argument("--layout", choices=("files", "folder"), default="files", help="of the DAG files")
     parser.add_argument("--busy", type=int, default=0, help="processes that keep CPUs busy meanwhile")
+    parser.add_argument("--picture", type=Path, metavar="FILE", help="PNG of Airflow's list of the DAGs")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="fleet-") as directory, busy(options.busy):
         fleet = parsed(options.graphs, Path(directory), options.layout)
+        if options.picture is not None:
+            take_picture(Path(directory), options.picture.resolve())
     for file, error in sorted(fleet.errors.items()):
         sys.stdout.write(f"{file}: {re.sub(r'[^ -~]+', ' ', error)[-300:]}\n")
     sys.stdout.write(f"{fleet}\n")
