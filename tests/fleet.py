@@ -118,7 +118,7 @@ def busy(processes: int) -> Iterator[None]:
 
 
 def take_picture(directory: Path, picture: Path) -> None:
-    """Take a picture of Airflow's list of the DAGs that a processor found.
+    """Take a picture of Airflow's list of a fleet's DAGs.
 
     Args:
         directory: that of ``parsed``.

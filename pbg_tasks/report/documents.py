@@ -322,7 +322,7 @@ class StandingDocument(TypedDict):
 
 
 class ReaderPart(TypedDict):
-    """Reader of a release: a service with a pin, or a share of a channel's keys.
+    """Reader of a release: a service, or a share of a channel.
 
     Attributes:
         reader: name of the service or channel.

@@ -171,7 +171,7 @@ def last_night(history: HistoryDocument) -> Night | None:
 
 
 def _follows(reader: ReaderPart, channel: str) -> bool:
-    """Return whether a reader is all who read a channel's own release."""
+    """Return whether a reader is the whole channel itself."""
     return reader["share"] == 1 and reader["reader"] == reader["channel"] == channel
 
 
