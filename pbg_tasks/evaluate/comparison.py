@@ -2,7 +2,8 @@
 
 It counts the candidates that are no worse than the true entity. Most scores are only counted. The native library does
 so in one pass while the tile is in the cache; the numpy version here is for machines without it, and gives the same
-result.
+result. Where scores are inner products, the library needs no tile: it multiplies vectors rounded to integers, and
+computes in float32 only what the rounding leaves open.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pbg_tasks.native import library
-from pbg_tasks.native.abi import RankTile
+from pbg_tasks.native.abi import RankProducts, RankTile
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -23,15 +24,13 @@ _STEP = 512  # edges that numpy compares at a time; for each, a row of scores is
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
-    """Scores of questions against candidates, with N held-out edges.
+class Asked:
+    """N held-out edges that ask Q questions.
 
-    The edges ask the questions. A candidate is worse than the true entity when its score is below ``ties``; a score
-    that is not a number never is. The candidate is *close* when its score is from ``ties`` to ``wins``, where rounding
-    may have decided.
+    A candidate is worse than the true entity when its score is below ``ties``; a score that is not a number never is.
+    The candidate is *close* when its score is from ``ties`` to ``wins``, where rounding may have decided.
 
     Attributes:
-        scores: float32 (Q, K).
         question: int64 (N,), row of the question each edge asks.
         ties: float32 (N,).
         wins: float32 (N,).
@@ -40,13 +39,38 @@ class Tile:
         answers: int64, columns.
     """
 
-    scores: np.ndarray
     question: np.ndarray
     ties: np.ndarray
     wins: np.ndarray
     own: np.ndarray
     answer_start: np.ndarray
     answers: np.ndarray
+
+    def addresses(self, counts: np.ndarray, close: np.ndarray) -> dict[str, int]:
+        """Return the fields of a structure of the library, with its results."""
+        return {
+            "edges": len(self.question),
+            "question": _address(self.question, np.int64),
+            "ties": _address(self.ties, np.float32),
+            "wins": _address(self.wins, np.float32),
+            "own": _address(self.own, np.int64),
+            "answer_start": _address(self.answer_start, np.int64),
+            "answers": _address(self.answers, np.int64),
+            "counts": _address(counts, np.int64),
+            "close": _address(close, np.int64),
+            "capacity": len(close),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tile(Asked):
+    """Scores of questions against candidates, with the held-out edges.
+
+    Attributes:
+        scores: float32 (Q, K).
+    """
+
+    scores: np.ndarray
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,22 +101,39 @@ def compare(tile: Tile, limit: int) -> Comparison:
 def _natively(native: ctypes.CDLL, tile: Tile, limit: int) -> Comparison:
     counts, close = np.empty((len(tile.question), 2), np.int64), np.empty((limit, 2), np.int64)
     scores = np.ascontiguousarray(tile.scores, np.float32)
-    argument = RankTile(
-        scores=_address(scores, np.float32),
-        columns=scores.shape[1],
-        edges=len(tile.question),
-        question=_address(tile.question, np.int64),
-        ties=_address(tile.ties, np.float32),
-        wins=_address(tile.wins, np.float32),
-        own=_address(tile.own, np.int64),
-        answer_start=_address(tile.answer_start, np.int64),
-        answers=_address(tile.answers, np.int64),
-        counts=_address(counts, np.int64),
-        close=_address(close, np.int64),
-        capacity=limit,
-    )
+    argument = RankTile(scores=_address(scores, np.float32), columns=scores.shape[1], **tile.addresses(counts, close))
     found = native.pbg_rank(ctypes.byref(argument))
     return Comparison(counts[:, 0], counts[:, 1], close[:found] if found <= limit else None)
+
+
+def compare_products(queries: np.ndarray, candidates: np.ndarray, asked: Asked, limit: int) -> Comparison | None:
+    """Compare candidates whose scores are inner products.
+
+    Args:
+        queries: float32 (Q, D).
+        candidates: float32 (K, D).
+        asked: edges by ascending question.
+        limit: largest number of close candidates that are listed.
+
+    Returns:
+        The same as ``compare`` of the scores; None where a tile of them is needed: without the library, and where the
+        scores are too close to each other, or not finite.
+    """
+    native = library()
+    if native is None:
+        return None
+    counts, close = np.empty((len(asked.question), 2), np.int64), np.empty((limit, 2), np.int64)
+    queries, candidates = (np.ascontiguousarray(rows, np.float32) for rows in (queries, candidates))
+    argument = RankProducts(
+        queries=_address(queries, np.float32),
+        candidates=_address(candidates, np.float32),
+        questions=len(queries),
+        columns=len(candidates),
+        dimension=queries.shape[1],
+        **asked.addresses(counts, close),
+    )
+    found = native.pbg_rank_products(ctypes.byref(argument))
+    return Comparison(counts[:, 0], counts[:, 1], close[:found]) if 0 <= found <= limit else None
 
 
 def _address(array: np.ndarray, dtype: DTypeLike) -> int:

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from pbg_tasks.evaluate.comparison import Tile, compare
+from pbg_tasks.evaluate.comparison import Asked, Tile, compare, compare_products
 from pbg_tasks.evaluate.ties import tie_from
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from torch import Tensor
 
     from pbg_tasks.config import ModelConfig
@@ -27,6 +29,7 @@ MAX_SETTLED = 1 / 1024
 """Largest share of a tile's scores that may be computed again in float64. Where more scores are that close, a model has
 collapsed.
 """
+_PRODUCTS = ("dot", "cos")  # comparators whose scores are inner products of prepared vectors
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,32 +77,71 @@ class Part:
         own = block.columns(self.true)
         start, known = answers.between(self.asked, int(block.numbers[0]), int(block.numbers[-1]) + 1)
         columns = block.columns(known)
-        counts = np.empty((2, len(self.edges)), np.int64)
-        step = max(scores // len(block.numbers), 1)
-        close: list[np.ndarray] = []  # settled together, which costs less than tile by tile
-        for first in range(0, len(self.asked), step):
-            begin, end = np.searchsorted(self.question, (first, first + step))
-            tile = Tile(
-                scores=self.scorer.score(self.query_QD[first : first + step], candidate_KD).numpy(),
-                question=self.question[begin:end] - first,
-                ties=self.ties[begin:end],
-                wins=self.wins[begin:end],
-                own=own[begin:end],
-                answer_start=start[first : first + step + 1],
-                answers=columns,
-            )
-            found = compare(tile, int(2 * (end - begin) + MAX_SETTLED * tile.scores.size))
-            counts[:, begin:end] = found.no_worse, found.known
-            if found.close is not None and len(found.close):
-                close.append(found.close + np.array((begin, 0)))
-        if close:
-            edge, column = np.concatenate(close).T
+        asked = Asked(self.question, self.ties, self.wins, own, start, columns)
+        counts, close = self._products(candidate_KD, asked, scores) or self._tiles(candidate_KD, asked, scores)
+        if len(close):
+            edge, column = close.T
             worse = self._worse(edge, candidate_KD[torch.from_numpy(column)])
             edge, column = edge[worse], column[worse]
             np.subtract.at(counts[0], edge, 1)
             is_known = answers.hold(self.asked[self.question[edge]], block.numbers[column])
             np.subtract.at(counts[1], edge[is_known], 1)
         return counts
+
+    def _products(self, candidate_KD: Tensor, asked: Asked, scores: int) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return what ``_tiles`` does, without tiles.
+
+        None is returned where there have to be tiles: also where one has so many close candidates that none of them are
+        settled.
+        """
+        if self.config.comparator not in _PRODUCTS or self.config.bias:
+            return None
+        limits = [(begin, end, limit) for _, begin, end, limit in self._steps(len(candidate_KD), scores)]
+        found = compare_products(
+            self.query_QD.numpy(), candidate_KD.numpy(), asked, sum(limit for _, _, limit in limits)
+        )
+        if found is None or found.close is None:
+            return None
+        of_edge = np.cumsum([0, *np.bincount(found.close[:, 0], minlength=len(self.edges)).tolist()])
+        if any(of_edge[end] - of_edge[begin] > limit for begin, end, limit in limits):
+            return None
+        return np.stack((found.no_worse, found.known)), found.close
+
+    def _tiles(self, candidate_KD: Tensor, asked: Asked, scores: int) -> tuple[np.ndarray, np.ndarray]:
+        """Count tile by tile.
+
+        Returns:
+            int64 (2, N), counts that include the close candidates; and int64 (M, 2), edge and column of each of them
+            that is to be settled. They are settled together, which costs less than tile by tile.
+        """
+        counts, close = np.empty((2, len(self.edges)), np.int64), [np.empty((0, 2), np.int64)]
+        for first, begin, end, limit in self._steps(len(candidate_KD), scores):
+            stop = min(first + max(scores // len(candidate_KD), 1), len(self.asked))
+            tile = Tile(
+                scores=self.scorer.score(self.query_QD[first:stop], candidate_KD).numpy(),
+                question=asked.question[begin:end] - first,
+                ties=asked.ties[begin:end],
+                wins=asked.wins[begin:end],
+                own=asked.own[begin:end],
+                answer_start=asked.answer_start[first : stop + 1],
+                answers=asked.answers,
+            )
+            found = compare(tile, limit)
+            counts[:, begin:end] = found.no_worse, found.known
+            if found.close is not None:
+                close.append(found.close + np.array((begin, 0)))
+        return counts, np.concatenate(close)
+
+    def _steps(self, candidates: int, scores: int) -> Iterator[tuple[int, int, int, int]]:
+        """Yield (first question, first edge, end of edges, limit) of tiles.
+
+        The limit is that of listed close candidates.
+        """
+        step = max(scores // candidates, 1)
+        for first in range(0, len(self.asked), step):
+            begin, end = np.searchsorted(self.question, (first, first + step)).tolist()
+            questions = min(step, len(self.asked) - first)
+            yield first, begin, end, int(2 * (end - begin) + MAX_SETTLED * questions * candidates)
 
     def _worse(self, edge: np.ndarray, candidate_MD: Tensor) -> np.ndarray:
         """Return whether candidates are worse than true entities: bool (M,).

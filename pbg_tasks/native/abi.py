@@ -109,6 +109,31 @@ class RankTile(Structure):
     )
 
 
+class RankProducts(Structure):
+    """Struct ``pbg_rank_products``: vectors whose inner products are scores.
+
+    It also has the held-out edges that ask for them.
+    """
+
+    _fields_ = (
+        ("queries", c_void_p),
+        ("candidates", c_void_p),
+        ("questions", c_int64),
+        ("columns", c_int64),
+        ("dimension", c_int64),
+        ("edges", c_int64),
+        ("question", c_void_p),
+        ("ties", c_void_p),
+        ("wins", c_void_p),
+        ("own", c_void_p),
+        ("answer_start", c_void_p),
+        ("answers", c_void_p),
+        ("counts", c_void_p),
+        ("close", c_void_p),
+        ("capacity", c_int64),
+    )
+
+
 class Lines(Structure):
     """Struct ``pbg_lines``: rows of numbers that become lines of text."""
 

@@ -10,7 +10,7 @@ import functools
 from pathlib import Path
 
 from pbg_tasks.errors import ResourceError
-from pbg_tasks.native.abi import Lines, RankTile, Step
+from pbg_tasks.native.abi import Lines, RankProducts, RankTile, Step
 
 ABI = 6
 """Version of the structures and functions. ``pbg_abi`` in native.cpp returns the version that was compiled."""
@@ -40,6 +40,8 @@ def library() -> ctypes.CDLL | None:
     loaded.pbg_train_step.restype = ctypes.c_int64
     loaded.pbg_rank.argtypes = [ctypes.POINTER(RankTile)]
     loaded.pbg_rank.restype = ctypes.c_int64
+    loaded.pbg_rank_products.argtypes = [ctypes.POINTER(RankProducts)]
+    loaded.pbg_rank_products.restype = ctypes.c_int64
     loaded.pbg_write_lines.argtypes = [ctypes.POINTER(Lines)]
     loaded.pbg_write_lines.restype = ctypes.c_int64
     return loaded

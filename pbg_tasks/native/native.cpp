@@ -66,7 +66,7 @@ END_TARGET
 
 #undef PBG_HALF
 #define PBG_HALF 1
-BEGIN_TARGET("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma,bmi2")
+BEGIN_TARGET("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx512vnni,avx2,fma,bmi2")
 namespace avx512_bf16 {
 #define PBG_WIDTH 16
 #include "all.inc"
@@ -84,6 +84,7 @@ struct InstructionSet {
   bool (*usable)();
   int64_t (*train_step)(pbg_step*, pbg_workspace*);
   int64_t (*rank_tile)(const pbg_rank_tile&);
+  int64_t (*rank_products)(const pbg_rank_products&);
 };
 
 #if defined(__x86_64__)
@@ -97,16 +98,18 @@ bool has_avx512() {
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
 
-bool has_avx512_bf16() { return has_avx512() && __builtin_cpu_supports("avx512bf16"); }
+bool has_avx512_bf16() {  // each CPU with one has the other
+  return has_avx512() && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni");
+}
 #endif
 
 const InstructionSet kSets[] = {
 #if defined(__x86_64__)
-    {"avx512_bf16", has_avx512_bf16, avx512_bf16::train_step, avx512_bf16::rank_tile},
-    {"avx512", has_avx512, avx512::train_step, avx512::rank_tile},
-    {"avx2", has_avx2, avx2::train_step, avx2::rank_tile},
+    {"avx512_bf16", has_avx512_bf16, avx512_bf16::train_step, avx512_bf16::rank_tile, avx512_bf16::rank_products},
+    {"avx512", has_avx512, avx512::train_step, avx512::rank_tile, avx512::rank_products},
+    {"avx2", has_avx2, avx2::train_step, avx2::rank_tile, avx2::rank_products},
 #endif
-    {"portable", [] { return true; }, portable::train_step, portable::rank_tile},
+    {"portable", [] { return true; }, portable::train_step, portable::rank_tile, portable::rank_products},
 };
 
 const InstructionSet* fastest() {
@@ -151,6 +154,15 @@ PUBLIC int64_t pbg_train_step(pbg_step* step, pbg_workspace* workspace) {
 
 // Counts which candidates are no worse than true entities; returns how many are close, which may be more than fit.
 PUBLIC int64_t pbg_rank(const pbg_rank_tile* tile) { return chosen->rank_tile(*tile); }
+
+// The same for inner products of vectors; -1 where floats are better, or memory is short.
+PUBLIC int64_t pbg_rank_products(const pbg_rank_products* asked) {
+  try {
+    return chosen->rank_products(*asked);
+  } catch (const std::bad_alloc&) {
+    return -1;
+  }
+}
 
 // Writes rows of numbers as lines of text; returns the bytes.
 PUBLIC int64_t pbg_write_lines(const pbg_lines* lines) { return write_lines(*lines); }

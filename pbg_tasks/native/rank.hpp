@@ -15,3 +15,22 @@ struct pbg_rank_tile {
   int64_t* close;               // out: (capacity, 2): edge and column of those that are close
   int64_t capacity;
 };
+
+// Held-out edges against candidates whose scores are inner products: no tile of scores is needed for them.
+struct pbg_rank_products {
+  const float* queries;         // (questions, dimension)
+  const float* candidates;      // (columns, dimension)
+  int64_t questions;
+  int64_t columns;
+  int64_t dimension;
+  int64_t edges;                // N, and the others as above, but `question` ascends
+  const int64_t* question;
+  const float* ties;
+  const float* wins;
+  const int64_t* own;
+  const int64_t* answer_start;
+  const int64_t* answers;
+  int64_t* counts;
+  int64_t* close;
+  int64_t capacity;
+};

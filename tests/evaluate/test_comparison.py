@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pbg_tasks.evaluate import comparison
-from pbg_tasks.evaluate.comparison import Tile, compare
+from pbg_tasks.evaluate.comparison import Asked, Tile, compare, compare_products
 from pbg_tasks.native import library
 
 SPECIAL = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0], np.float32)
@@ -82,6 +82,107 @@ def test_instruction_sets_count_as_a_plain_loop(instructions):
         counts_the_same()
     finally:
         native.pbg_use_instruction_set(usual)
+
+
+@st.composite
+def products(draw):
+    """Draw vectors and edges whose bounds are scores.
+
+    Some vectors are zero, and some are much longer than others.
+    """
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    questions, columns, dimension = draw(st.tuples(st.integers(1, 30), st.integers(1, 2100), st.integers(1, 70)))
+    queries, candidates = (rng.standard_normal((count, dimension)) for count in (questions, columns))
+    queries *= 10 ** rng.uniform(-draw(st.sampled_from([0, 3])), 0, (questions, 1))
+    candidates *= 10 ** rng.uniform(-draw(st.sampled_from([0, 1])), 0, (columns, 1))
+    candidates[rng.random(columns) < 0.01] = 0
+    queries, candidates = queries.astype(np.float32), candidates.astype(np.float32)
+    edges = draw(st.integers(0, 40))
+    question, own = np.sort(rng.integers(questions, size=edges)), rng.integers(columns, size=edges)
+    scores = queries.astype(np.float64) @ candidates.T.astype(np.float64)
+    apart = 2e-6 * np.linalg.norm(queries[question], axis=1) * np.linalg.norm(candidates[own], axis=1)
+    known = [np.flatnonzero(rng.random(columns) < 0.05) for _ in range(questions)]
+    asked = Asked(
+        question=question,
+        ties=(scores[question, own] - apart).astype(np.float32),
+        wins=(scores[question, own] + apart).astype(np.float32),
+        own=np.where(rng.random(edges) < 0.2, -1, own),
+        answer_start=np.concatenate(([0], np.cumsum([len(row) for row in known]))),
+        answers=np.concatenate(known),
+    )
+    return queries, candidates, scores, asked
+
+
+def check_products(queries, candidates, scores, asked):
+    """Compare with float64, except for scores close to a bound."""
+    limit = 2 * len(asked.question) * len(candidates)
+    found = compare_products(queries, candidates, asked, limit)
+    if found is None:
+        return
+    listed = set(map(tuple, found.close.tolist()))
+    assert len(listed) == len(found.close)
+    for edge, (question, own) in enumerate(zip(asked.question, asked.own, strict=True)):
+        mine, ties, wins = scores[question], float(asked.ties[edge]), float(asked.wins[edge])
+        error = 2e-6 * np.linalg.norm(queries[question]) * np.linalg.norm(candidates, axis=1) + 1e-30
+        others = np.arange(len(candidates)) != own
+        sure, possible = ((mine >= ties + sign * error) & others for sign in (1, -1))
+        assert sure.sum() <= found.no_worse[edge] <= possible.sum()
+        known = np.zeros(len(candidates), bool)
+        known[asked.answers[asked.answer_start[question] : asked.answer_start[question + 1]]] = True
+        assert (sure & known).sum() <= found.known[edge] <= (possible & known).sum()
+        close = {column for at, column in listed if at == edge}
+        assert set(np.flatnonzero(sure & (mine <= wins - error)).tolist()) <= close
+        assert close <= set(np.flatnonzero(possible & (mine <= wins + error)).tolist())
+
+
+@pytest.mark.parametrize("instructions", [b"avx512_bf16", b"avx512", b"avx2", b"portable"])
+def test_products_count_as_scores_do(instructions):
+    native = library()
+    if native is None:
+        pytest.skip("the native library was not built")
+    usual = native.pbg_instruction_set()
+    if native.pbg_use_instruction_set(instructions):
+        pytest.skip("this CPU has no such instructions")
+
+    @given(products())
+    @settings(deadline=None, max_examples=60)
+    def counts_the_same(case):
+        check_products(*case)
+
+    try:
+        counts_the_same()
+    finally:
+        native.pbg_use_instruction_set(usual)
+
+
+def far_apart(value):
+    """Return queries, candidates, one of which has ``value``, and an edge."""
+    rng = np.random.default_rng(0)
+    queries, candidates = (rng.standard_normal((count, 8)).astype(np.float32) for count in (2, 3000))
+    candidates[7, 3] = value
+    bound = np.full(1, 1.5, np.float32)
+    asked = Asked(np.ones(1, np.int64), bound, bound, np.full(1, 5), np.array([0, 0, 1]), np.array([9]))
+    return queries, candidates, asked
+
+
+def test_products_are_counted_without_scores():
+    if library() is None:
+        pytest.skip("the native library was not built")
+    queries, candidates, asked = far_apart(0.0)
+    found, scores = compare_products(queries, candidates, asked, 0), queries[1] @ candidates.T
+    no_worse = scores >= 1.5
+    assert found.no_worse.tolist() == [no_worse.sum() - no_worse[5]]
+    assert found.known.tolist() == [no_worse[9]]
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e20])
+def test_unusual_products_are_left_to_scores(value):
+    assert compare_products(*far_apart(value), 10) is None
+
+
+def test_equal_products_are_left_to_scores():
+    queries, candidates, asked = far_apart(0.0)
+    assert compare_products(queries * 0, candidates * 0, asked, 3000) is None
 
 
 @pytest.mark.parametrize("edges", [3, 1500])

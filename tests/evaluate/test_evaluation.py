@@ -13,7 +13,7 @@ import torch
 
 from pbg_tasks.config import Evaluation
 from pbg_tasks.errors import ConfigError, FormatError
-from pbg_tasks.evaluate import comparison, ranking, tables
+from pbg_tasks.evaluate import comparison, parts, ranking, tables
 from pbg_tasks.evaluate.evaluation import evaluate_edges
 from pbg_tasks.evaluate.report import figures, random_scorer
 from pbg_tasks.evaluate.sampling import Sample
@@ -103,8 +103,15 @@ def test_repeated_questions_and_edges_are_all_ranked(tmp_path, monkeypatch):
 def test_question_of_several_edges_is_scored_once(tmp_path, monkeypatch):
     graph = Graph(make_config(dynamic=True), edges=80)
     graph.triples[:30, 0], graph.triples[:30, 1] = 3, 1  # a hub, as above
-    scored, score = [], RelationScorer.score
+    scored, score, of_products = [], RelationScorer.score, parts.compare_products
+
+    def products(queries, candidates, *rest):
+        found = of_products(queries, candidates, *rest)
+        scored.extend([] if found is None else [torch.empty(len(queries), len(candidates))])
+        return found
+
     monkeypatch.setattr(RelationScorer, "score", lambda *given: scored.append(score(*given)) or scored[-1])
+    monkeypatch.setattr(parts, "compare_products", products)
     graph.evaluate(tmp_path, graph.triples)
     questions = sum(len(np.unique(asked, axis=0)) for asked in (graph.triples[:, :2], graph.triples[:, 1:]))
     assert questions < 140  # of 160 questions of edges
@@ -147,7 +154,7 @@ def test_invalid_scores_never_rank_well(tmp_path):
 
 
 def test_candidates_with_invalid_scores_count_as_better(tmp_path, monkeypatch):
-    graph = Graph(make_config(dynamic=True), users=30)
+    graph = Graph(make_config(dynamic=True, comparator="l2"), users=30)
     monkeypatch.setattr(
         RelationScorer, "score", lambda _, queries, rows: torch.full((len(queries), len(rows)), torch.nan)
     )

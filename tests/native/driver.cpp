@@ -28,6 +28,7 @@ pbg_workspace* pbg_workspace_new();
 void pbg_workspace_free(pbg_workspace*);
 int64_t pbg_train_step(pbg_step*, pbg_workspace*);
 int64_t pbg_rank(const pbg_rank_tile*);
+int64_t pbg_rank_products(const pbg_rank_products*);
 int64_t pbg_write_lines(const pbg_lines*);
 int32_t pbg_use_instruction_set(const char*);
 }
@@ -184,6 +185,33 @@ int rank(World& world) {
   return found != capacity;
 }
 
+// Vectors of any dimension, some candidates equal to the true entity; more of them than are packed at once, now and then.
+int rank_products(World& world) {
+  const int64_t questions = 1 + world.pick(30), edges = world.pick(40), dimension = 1 + world.pick(40);
+  const int64_t columns = 1 + world.pick(world.pick(8) ? 70 : 2100);
+  Array<float> queries = world.floats(questions * dimension), candidates = world.floats(columns * dimension);
+  Array<int64_t> question = world.below(questions, edges), own = world.below(columns + 1, edges);
+  std::sort(question.get(), question.get() + edges);
+  Array<float> ties = world.floats(edges), wins(new float[edges]);
+  for (int64_t i = 0; i < edges; ++i) {
+    --own[i];
+    wins[i] = ties[i] + 0.01f;
+  }
+  Array<int64_t> start(new int64_t[questions + 1]{});
+  for (int64_t i = 0; i < questions; ++i) start[i + 1] = start[i] + world.pick(4);
+  Array<int64_t> answers = world.below(columns, start[questions]), counts(new int64_t[2 * edges]);
+  int64_t capacity = 0, found = 0;
+  for (int again = 0; again < 2 && found >= 0; ++again) {
+    capacity = found;
+    Array<int64_t> close(new int64_t[2 * capacity]);
+    const pbg_rank_products asked{queries.get(), candidates.get(), questions,   columns,    dimension,
+                                  edges,         question.get(),   ties.get(),  wins.get(), own.get(),
+                                  start.get(),   answers.get(),    counts.get(), close.get(), capacity};
+    found = pbg_rank_products(&asked);
+  }
+  return found >= 0 && found != capacity;
+}
+
 // Numbers of every width; in every other block the widest only, which fill all of the room they are given.
 int write(World& world, bool widest) {
   const float kinds[] = {0, -0.5f, 1e-12f, 9.5f, -123456.78f, FLT_MAX, HUGE_VALF, -std::nanf("")};
@@ -206,7 +234,7 @@ int run(unsigned seed, int64_t batches, bool halves) {
   int failed = 0;
   for (int64_t number = 0; number < batches; ++number) {
     failed |= train(world, workspace, number, halves);
-    failed |= rank(world) | write(world, number % 2);
+    failed |= rank(world) | rank_products(world) | write(world, number % 2);
     if (number % 2) continue;
     pbg_workspace_free(workspace);  // the memory of larger batches would hide that one reaches too far
     workspace = pbg_workspace_new();
