@@ -13,7 +13,7 @@ import pytest
 from hypothesis import settings
 
 from tests import tiers
-from tests.rotation import fix_rotation
+from tests.rotation import comes_today, fix_rotation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,6 +35,7 @@ fix_rotation()  # before the workers of a run start, and before modules decide b
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Let a run choose its tier, and measure files for it."""
     parser.addoption("--fast", action="store_true", help="leave out the files that tests/slow.txt lists")
+    parser.addoption("--every", action="store_true", help="also run the tests that have their turn on another day")
     parser.addoption("--measure", action="store_true", help="write tests/slow.txt anew, as far as files run")
 
 
@@ -49,9 +50,23 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if config.getoption("fast") and tiers.is_left_out(collection_path, tiers.slow_files()) else None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests by their tier."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the tests by their tier, and leave out those of other days.
+
+    A test that is named runs on every day.
+    """
     tiers.mark(items)
+    if config.getoption("every") or any("::" in each for each in config.args):
+        return
+    others = [item for item in items if (mark := item.get_closest_marker("rotated")) and not _turn(item, *mark.args)]
+    if others:
+        config.hook.pytest_deselected(items=others)
+        left_out = set(others)
+        items[:] = [item for item in items if item not in left_out]
+
+
+def _turn(item: pytest.Item, days: int) -> bool:
+    return comes_today(item.nodeid, days)
 
 
 def pytest_report_header() -> str:

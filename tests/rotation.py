@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import time
+import zlib
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -42,3 +43,8 @@ def of_today(items: Sequence[Item], days: int) -> list[Item]:
         days: number of them.
     """
     return list(items[rotation() % days :: days]) or [items[rotation() % len(items)]]
+
+
+def comes_today(name: str, days: int) -> bool:
+    """Whether a test has its turn today; ``days`` days come to each, by its name alone."""
+    return zlib.crc32(name.encode()) % days == rotation() % days

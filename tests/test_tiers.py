@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -25,6 +26,26 @@ def test_slow_file_is_not_collected_in_fast_run():
     )
     assert "test_numbers.py" in done.stdout
     assert "test_browser.py" not in done.stdout
+
+
+def test_rotated_tests_all_come_in_turn_or_when_named():
+    trend = "tests/tasks/test_trend.py"
+    every = collected("--every", trend)
+    days = [collected(trend, PBG_ROTATION=str(day)) for day in range(3)]
+    assert set.union(*days) == every
+    assert all(day < every for day in days)
+    named = min(every - days[0])
+    assert collected(named, PBG_ROTATION="0") == {named}
+
+
+def collected(*arguments, **environment):
+    """Return the names of the tests that a run would do."""
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *arguments]
+    surroundings = os.environ | environment
+    done = subprocess.run(
+        command, cwd=ROOT.parent, env=surroundings, capture_output=True, text=True, check=True, timeout=120
+    )
+    return {line for line in done.stdout.splitlines() if "::" in line}
 
 
 def test_folder_of_slow_files_is_left_out():

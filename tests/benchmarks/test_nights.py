@@ -114,6 +114,7 @@ def test_graph_has_specs_of_both_walks(tmp_path):
         Graph.write("nothing", tmp_path, place=str(tmp_path / "place"), specs=tmp_path, count=2)
 
 
+@pytest.mark.rotated(3)
 def test_night_is_described_by_its_end(tmp_path):
     rows = [f"n{at}\tsees\tn{(at + step) % 40}\t2014-01-0{1 + step % 2}\n" for at in range(40) for step in (1, 2, 5)]
     dated(tmp_path / "data", "".join(rows))

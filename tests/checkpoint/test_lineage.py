@@ -107,6 +107,7 @@ def _swift(monkeypatch):
     monkeypatch.setattr(lease, "say", lambda _: None)
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.timeout(3600)  # 2,000 examples take ten minutes
 def test_paused_and_killed_writers_make_one_lineage():
     SEEN.clear()

@@ -86,6 +86,7 @@ def here(self, environment, command, arguments):
     return parse_result(command, done.stdout)
 
 
+@pytest.mark.rotated(3)
 def test_search_runs_in_airflow(searching, tmp_path, monkeypatch):
     """A diverged candidate loses, and the other one goes on."""
     monkeypatch.setattr(PbgOperator, "_run", here)

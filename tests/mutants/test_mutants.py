@@ -19,6 +19,7 @@ from tests.mutants.kinds import KINDS
 from tests.rotation import rotation
 
 
+@pytest.mark.rotated(3)
 def test_damaged_files_end_no_reader():
     count = 3 * len(KINDS)
     command = [sys.executable, "-m", "tests.mutants", "--count", str(count), "--seed", str(rotation())]
@@ -46,6 +47,7 @@ def fails(pipe, _):
         pipe.send(Outcome(mutant, TRACEBACK if mutant.number == 2 else REFUSED))
 
 
+@pytest.mark.rotated(3)
 def test_reader_that_fails_is_counted(monkeypatch):
     monkeypatch.setattr(driving, "SECONDS", 5.0)
     tally = StepCounters({})

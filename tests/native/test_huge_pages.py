@@ -65,6 +65,7 @@ def advised_by_a_step():
     return sum(map(len, advised())) - before
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.skipif(library() is None, reason="no native library")
 def test_large_native_buffers_use_huge_pages():
     """Measure in a process of its own.

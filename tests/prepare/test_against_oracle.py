@@ -153,6 +153,7 @@ def oracle(rows, returned_before):
     return result, returned | returned_before
 
 
+@pytest.mark.rotated(3)
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(first=edges, second=edges, users=st.integers(1, 3), items=st.sampled_from([1, 3]))
 def test_two_nights_follow_the_rules(tmp_path_factory, first, second, users, items):

@@ -33,7 +33,7 @@ LINKS = Links(assets="assets", history="history", run="{run}", comparison="compa
 WRONG = (None, True, 1e400, 10**400, "x", [], {"x": ["y"]})
 """Values that a key may have by mistake: of every type of JSON, and numbers too large to be written out."""
 EVERY = 50  # one of so many documents that are refused when read is given to all commands
-DAYS = 12  # so many days come to all documents that are not refused; those are given to all commands
+DAYS = 13  # so many days come to all documents that are not refused; those are given to all commands
 SEVERAL = 2  # so many entries of a list or mapping of equal ones are damaged
 ALIKE = {(key,) for key in ("relations", "modelled", "seconds", "tasks", "lines", "memory", "usage")}
 
@@ -151,6 +151,7 @@ def refusal(read):
     return None
 
 
+@pytest.mark.rotated(3)
 def test_release_without_figure_leaves_nights_whole(night):
     """Use a release without a figure, and one with a wrong type.
 
@@ -187,6 +188,7 @@ def test_refusal_that_is_damaged_is_named(night):
         file.unlink()
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize("task", [*CHAIN, "export-tsv"])
 def test_damaged_result_gives_page_or_sentence(night, task):
     run, spec = night

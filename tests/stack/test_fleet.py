@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.fleet import Fleet, busy, parsed
+from tests.rotation import of_today
 
 
-@pytest.mark.parametrize(("layout", "graphs"), [("folder", 200), ("files", 3)])
+@pytest.mark.parametrize(("layout", "graphs"), of_today([("folder", 200), ("files", 3)], days=2))
 def test_dags_of_many_graphs_are_all_parsed(tmp_path, layout, graphs):
     """One CPU is kept busy, the others by further tests."""
     with busy(1):

@@ -36,6 +36,7 @@ def kind(operation):
     return "read", "nothing" if operation.value is None else "something"
 
 
+@pytest.mark.rotated(3)
 def test_concurrent_history_has_one_order(url):
     stores = [open_store(url) for _ in range(THREADS)]
     seen = Counter()

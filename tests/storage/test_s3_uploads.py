@@ -30,6 +30,7 @@ def store(s3_bucket):
     return open_store(s3_bucket)
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.s3
 def test_one_of_many_simultaneous_completions_succeeds(s3_bucket, tmp_path):
     """Complete uploads of one object at the same moment from several threads.

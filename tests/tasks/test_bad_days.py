@@ -11,6 +11,7 @@ from tests.bad_days import CORRECTED, DEFECTS, LATE, MISSING, Campaign, generate
 MODEL = {"dimension": 16, "num_epochs": 12, "num_uniform_negs": 100}
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize("walk", ["chain", "independent"])
 def test_no_defect_reaches_production(tmp_path, monkeypatch, walk):
     monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))

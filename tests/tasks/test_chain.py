@@ -95,6 +95,7 @@ def test_release_is_plain_pbg_directory_with_names(place):
         assert model["model/relations/0/operator/lhs/translations"].shape == (3, 8)
 
 
+@pytest.mark.rotated(3)
 def test_ids_and_known_rows_stay_at_start(place):
     place.snapshot("d1", ring(60))
     first = Path(run_chain(place.spec, "d1")["release"]["directory"])
@@ -110,6 +111,7 @@ def test_ids_and_known_rows_stay_at_start(place):
         assert (new_sums[len(old) :] == 0).all()
 
 
+@pytest.mark.rotated(3)
 def test_no_held_out_edge_or_inverse_is_trained(place):
     """Include the night before: its vectors are tonight's start."""
 
@@ -161,6 +163,7 @@ def test_other_bytes_of_earlier_try_name_remedy(place):
     assert run_task("partition", url)["entities"]["total"] == 40
 
 
+@pytest.mark.rotated(3)
 def test_two_stores_get_the_same_bytes(place):
     place.snapshot("d1", ring(50))
     found = []
@@ -205,6 +208,7 @@ def prepared(place, day="d1", **options):
     return run
 
 
+@pytest.mark.rotated(3)
 def test_killed_training_loses_at_most_one_epoch(place):
     place.snapshot("d1", ring(80))
     run = prepared(place)
@@ -232,6 +236,7 @@ def test_killed_training_loses_at_most_one_epoch(place):
             np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.rotated(3)
 def test_second_training_of_one_run_is_refused(place, monkeypatch):
     place.snapshot("d1", ring(80))
     run = prepared(place, epochs=15)
@@ -310,6 +315,7 @@ def test_other_split_starts_vectors_anew(place, split):
     assert second["entities"]["kept"] == 60
 
 
+@pytest.mark.rotated(3)
 def test_other_number_of_candidates_draws_them_anew(place, capsys):
     def night(key, limit):
         place.write_spec(eval={"max_candidates": limit})

@@ -48,6 +48,7 @@ def test_own_keys_are_shown_on_request(fb15k):
     assert show_config(fb15k, overrides=["lr_schedule=cosine"])["lr_schedule"] == "cosine"
 
 
+@pytest.mark.rotated(3)
 def test_command_prints_all_keys_or_one(fb15k):
     def pbg(*arguments):
         return subprocess.run(

@@ -42,6 +42,7 @@ def contract(run):
     return json.loads((run / "release" / "manifest.json").read_bytes())["contract"]
 
 
+@pytest.mark.rotated(3)
 def test_space_stays_along_warm_nights_only(nights):
     spaces = [contract(run)["space"] for run in nights.runs.values()]
     assert spaces == [nights.runs["d1"].name, nights.runs["d1"].name, nights.runs["d3"].name]

@@ -98,6 +98,7 @@ def damages(good, seed, count):
         yield bytes(data)
 
 
+@pytest.mark.rotated(3)
 def test_damaged_parquet_snapshot_ends_in_one_line(tmp_path, monkeypatch):
     monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))
     work = Import(tmp_path)
@@ -195,6 +196,7 @@ def last_line(stderr):
     return errors[0]
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.s3
 def test_botocore_errors_are_one_line(place, s3_bucket):
     """Try a missing server or bucket, wrong keys, an invalid address."""

@@ -82,6 +82,7 @@ def test_ranks_that_ignore_sigterm_are_killed(ranks, monkeypatch):
     assert time.monotonic() - started < 20
 
 
+@pytest.mark.rotated(3)
 def test_killed_gang_restarts_until_all_edges_trained(tmp_path):
     """This is the short form of ``python -m tests.kill_ranks``."""
     graph = Graph.random(tmp_path / "graph", epochs=2, edges=30_000)
@@ -90,6 +91,7 @@ def test_killed_gang_restarts_until_all_edges_trained(tmp_path):
     assert sum(findings.kills.values()) >= 1
 
 
+@pytest.mark.rotated(3)
 def test_stopped_gang_is_continued_by_another_size(tmp_path):
     graph = Graph.random(tmp_path / "graph", epochs=1, edges=200_000)
     command = [sys.executable, "-m", "pbg_tasks", "train", str(graph.config), "--json"]
@@ -111,6 +113,7 @@ def test_stopped_gang_is_continued_by_another_size(tmp_path):
     assert (manifest.edges, manifest.retrained) == ((graph.total,), ())
 
 
+@pytest.mark.rotated(3)
 def test_full_disk_of_one_rank_ends_all(tmp_path, small_disk):
     graph = Graph.random(tmp_path / "graph", epochs=1, edges=1_000, rows=20_000)
     meeting, token = f"file://{tmp_path}/meeting", "t" * 32

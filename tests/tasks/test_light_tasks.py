@@ -24,6 +24,7 @@ for name in tasks.split(","):
 """
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize("before", [[], ["d1"]], ids=["first night", "second night"])
 def test_light_tasks_need_few_libraries(place, before):
     place.write_spec()

@@ -33,6 +33,7 @@ def test_result_of_export_names_its_destination(place):
     assert RunContext.open(url).need(ExportResult, "export-parquet") == found
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize("name", ["https://host/page?token={}", "https://user:secret@host/{}"])
 def test_entity_that_looks_like_credentials_is_a_name(place, name):
     """A graph of web pages has such URLs.

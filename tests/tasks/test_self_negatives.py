@@ -74,6 +74,7 @@ def test_exclude_self_without_filtered_figures_is_refused(data):
         evaluate_directory(data.config(), exclude_self=True)
 
 
+@pytest.mark.rotated(3)
 def test_ranks_of_a_gang_agree_on_loops(tmp_path):
     graph = Graph.random(tmp_path / "graph", epochs=1, edges=2_000, rows=200)
     graph.configure(

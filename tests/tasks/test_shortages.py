@@ -121,6 +121,7 @@ def limited(night, kind, value, name):
         filler.unlink()
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize(("kind", "value", "name"), of_today(CASES, DAYS))
 def test_task_with_limited_resource_ends_with_sentence(night, kind, value, name):
     night.restore(name)

@@ -35,6 +35,7 @@ def _no_canary(tmp_path, monkeypatch):
     assert not list(tmp_path.rglob("CANARY*"))
 
 
+@pytest.mark.rotated(3)
 def test_names_of_sql_go_through_a_night(place):
     """Use SQL as entities, relations and columns.
 

@@ -86,6 +86,7 @@ def test_release_holds_no_staged_rows(place):
     assert STAGED not in {path.name for path in (Path(url) / "release").rglob("*")}
 
 
+@pytest.mark.rotated(3)
 def test_collection_removes_staged_rows_with_their_run(place):
     place.write_spec()
     urls = []

@@ -71,6 +71,7 @@ def test_features_keep_the_gradients_of_autograd(mode, feature, operator, compar
     assert_same(config, weighted=feature == "weights", seed=1)
 
 
+@pytest.mark.rotated(3)
 @settings(max_examples=60, deadline=None)
 @given(
     st.sampled_from(COMBINATIONS),

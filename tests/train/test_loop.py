@@ -29,6 +29,7 @@ def buckets(tmp_path_factory):
     return Buckets(tmp_path_factory.mktemp("data") / "edges")
 
 
+@pytest.mark.rotated(3)
 def test_buffer_decides_about_time_and_memory_only(buckets, tmp_path):
     """With two partitions none is read ahead; with four none swapped."""
     found = {}
@@ -41,6 +42,7 @@ def test_buffer_decides_about_time_and_memory_only(buckets, tmp_path):
     assert all(each == found[2] for each in found.values())
 
 
+@pytest.mark.rotated(3)
 def test_interrupted_training_ends_the_same(buckets, tmp_path):
     config = make_config(bucket_order="min_swaps", partition_buffer=3)
     whole, parts = LocalStore(tmp_path / "whole"), LocalStore(tmp_path / "parts")
@@ -85,6 +87,7 @@ TWO_TYPES = {
 }
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize("looks", [7, 40])
 @pytest.mark.parametrize(
     "changes",
@@ -185,6 +188,7 @@ def running():
     return {thread.name for thread in threading.enumerate()} & THREADS
 
 
+@pytest.mark.rotated(3)
 def test_background_failure_ends_training_within_iteration(buckets, tmp_path):
     store, begun = Failing(tmp_path / "store"), []
 

@@ -72,6 +72,7 @@ ALL_NEGS = {
 }
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize("case", ALL_NEGS)
 def test_all_entities_in_several_blocks_keep_gradients(case):
     mode, operator, comparator, loss, rhs, keys = ALL_NEGS[case]
@@ -85,6 +86,7 @@ def test_all_entities_in_several_blocks_keep_gradients(case):
     assert_same_as(step, (Remembering(config, after, step.batch, step.draws), after))
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize("case", CASES)
 def test_blocks_keep_the_gradients_of_autograd(case):
     kind, sizes = CASES[case]

@@ -126,6 +126,7 @@ def test_partitions_of_bucket_before_leave_memory_first(buckets, tmp_path, monke
     assert max(before) == 1  # the one that the next bucket takes over
 
 
+@pytest.mark.rotated(3)
 def test_gang_crashed_at_any_bucket_gives_equal_bits(buckets, tmp_path):
     """With one rank and one worker nothing depends on time.
 
@@ -215,6 +216,7 @@ def test_stopped_gang_continues_with_the_next_batch(buckets, tmp_path):
     assert ledger(store) == ((EDGES,), ())
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize("servers", [0, -1])
 def test_crashed_rank_loses_unstored_edges_by_ledger(buckets, tmp_path, servers):
     config = make_config(num_partition_servers=servers, eval_fraction=0.0, num_epochs=1, store_interval=0.05)

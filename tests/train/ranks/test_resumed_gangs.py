@@ -110,6 +110,7 @@ def test_two_ranks_end_as_one_following_them(buckets, rounds, tmp_path, monkeypa
     assert objects(alone, config) == objects(together, config)
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize("crash", CRASHES)
 def test_two_resumed_ranks_end_as_one_following(buckets, rounds, tmp_path, monkeypatch, crash):
     config, together, alone = make_config(), LocalStore(tmp_path / "two"), LocalStore(tmp_path / "one")
