@@ -51,7 +51,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the tests by their tier, and leave out those of other days.
+    """Mark tests by tier, and leave out those of other days.
 
     A test that is named runs on every day.
     """

@@ -46,5 +46,5 @@ def of_today(items: Sequence[Item], days: int) -> list[Item]:
 
 
 def comes_today(name: str, days: int) -> bool:
-    """Whether a test has its turn today; ``days`` days come to each, by its name alone."""
+    """Whether a test has its turn today, by its name alone."""
     return zlib.crc32(name.encode()) % days == rotation() % days

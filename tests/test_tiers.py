@@ -28,7 +28,7 @@ def test_slow_file_is_not_collected_in_fast_run():
     assert "test_browser.py" not in done.stdout
 
 
-def test_rotated_tests_all_come_in_turn_or_when_named():
+def test_rotated_tests_come_in_turn_or_by_name():
     trend = "tests/tasks/test_trend.py"
     every = collected("--every", trend)
     days = [collected(trend, PBG_ROTATION=str(day)) for day in range(3)]

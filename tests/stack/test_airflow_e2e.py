@@ -214,7 +214,7 @@ def test_missing_snapshot_fails_at_once_with_its_sentence(api):
 
 @pytest.fixture(scope="module")
 def training(api, stack):
-    """A night that trains for hours unless it is stopped: its run's id, and its command."""
+    """Run id and command of a night that trains for hours."""
     run_id = api.trigger(DAG, partition_key="second", conf={"epochs": 1000, "dimension": 512, "publish": "no"})
     deadline = time.monotonic() + RUN_SECONDS
     while not (found := commands(stack, "train")):
