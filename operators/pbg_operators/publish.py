@@ -27,7 +27,8 @@ class PublishOperator(AnnouncingOperator):
 
     The asset gets an event only when the channel moved. A run that was not to be published, or that re-embedded an
     older snapshot, leaves the channel where it is: the task is then *skipped*, because Airflow then sends no event to
-    the asset's consumers.
+    the asset's consumers. So it is where the spec names another channel than it did when the run was planned: the run
+    keeps to its own, whose asset this task no longer has.
 
     Args:
         asset: the channel.
@@ -54,13 +55,13 @@ class PublishOperator(AnnouncingOperator):
         """Publish the run.
 
         Raises:
-            AirflowSkipException: the channel did not move, or the release was announced before.
+            AirflowSkipException: the channel of the asset did not move, or the release was announced before.
         """
         result = super().execute(context)
         found = answer(PublishAnswer, self.command, result)
-        if not found.published:
+        if reason := self._unmoved(found):
             context["ti"].xcom_push(key="return_value", value=result)
-            raise AirflowSkipException(found.reason)
+            raise AirflowSkipException(reason)
         if found.announced:
             self._skip_announced(context, result)
         facts = self._facts(result)
@@ -71,6 +72,16 @@ class PublishOperator(AnnouncingOperator):
             text = f"channel {found.channel} serves release {found.release} of snapshot {facts['snapshot']}"
             self.told({**context}, text)
         return result
+
+    def _unmoved(self, found: PublishAnswer) -> str:
+        """Return why the asset has no event; empty: it has."""
+        _, is_channel, named = self.asset.uri.rpartition("/channels/")
+        if not found.published or not is_channel or named == found.channel:
+            return "" if found.published else found.reason
+        return (
+            f"release {found.release} is in channel {found.channel}, as the run was planned; the spec names channel "
+            f"{named} since, whose consumers get no event"
+        )
 
     def _facts(self, result: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - for the operator below
         """Return what the event carries beside the command's result."""

@@ -76,6 +76,15 @@ def test_unmoved_channel_sends_no_event(publish, context, told):
     assert told == []
 
 
+def test_channel_of_changed_spec_gets_no_event(publish, context, told):
+    result = {**PUBLISHED, "channel": "shadow"}
+    with pytest.raises(AirflowSkipException, match="release 7 is in channel shadow, as the run was planned"):
+        publish(result)
+    assert context["ti"].pushed["return_value"] == result
+    assert not context["outlet_events"][CHANNEL].extra
+    assert told == []
+
+
 def test_announced_release_sends_no_second_event(publish, context, told):
     result = {**PUBLISHED, "announced": True}
     with pytest.raises(AirflowSkipException, match="publish of /store/runs/r was announced before"):

@@ -41,6 +41,8 @@ def test_night_makes_the_exports_of_its_spec(place):
     }
     manifest = json.loads((place.store / "exports" / "npy" / run_id / MANIFEST).read_text())
     assert manifest["source"]["url"] == summary["release"]["directory"]
+    contract = manifest["source"]["contract"]
+    assert (contract["space"], contract["dimensions"], contract["comparator"]) == (run_id, {"n": 8}, "l2")
     assert len(np.load(place.store / "exports" / "npy" / run_id / "n.npy")) == 40
     assert (place.root / "vectors" / "d1" / "w2v" / "n.txt").read_text().startswith("40 8\n")
 

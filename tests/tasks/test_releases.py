@@ -10,11 +10,16 @@ from typer.testing import CliRunner
 
 from pbg_tasks.cli import app
 from pbg_tasks.errors import FormatError, InputError, StorageError
-from pbg_tasks.publish import Channel
+from pbg_tasks.publish import Channel, channel_names
 from pbg_tasks.publish.skips import when_skipped
 from pbg_tasks.storage import open_store
+from pbg_tasks.tasks.context import CHAIN
+from pbg_tasks.tasks.nightly.chain import run_task
+from pbg_tasks.tasks.nightly.plan import plan
+from pbg_tasks.tasks.nightly.promote import promote_due
 from pbg_tasks.tasks.release.releases import drill, gc, pin, rollback, skip, unpin
 from tests.publish.runs import candidate, write_run
+from tests.tasks.conftest import ring
 
 
 @pytest.fixture
@@ -105,3 +110,17 @@ def test_skip_is_kept_with_its_first_reason(place, channel):
     assert when_skipped(channel, "d6") is not None
     document = json.loads(channel.store.get("channels/production/skipped/d6.json").data)
     assert document["reason"] == "half of it is missing"
+
+
+def test_channel_changed_after_plan_leaves_night_alone(place):
+    place.write_spec({"num_epochs": 1})
+    place.snapshot("d1", ring(40))
+    run = plan(place.spec, "d1")["run"]
+    place.write_spec({"num_epochs": 1}, channel="shadow", promote={"to": "production", "after_nights": 1})
+    for task in CHAIN[1:]:
+        found = run_task(task, run)
+    assert (found["channel"], found["release"]) == ("production", 1)
+    store = open_store(str(place.store))
+    assert channel_names(store) == ["production"]
+    assert promote_due(place.spec)["reason"] == "channel shadow has no release yet"
+    assert Channel(store, "production").current().release.run == run.rpartition("/")[2]
