@@ -158,6 +158,16 @@ def test_second_try_goes_on_where_first_ended(nights, tmp_path, monkeypatch):
     assert refill(nights, tmp_path)["written_rows"] == 0  # it is there already
 
 
+def test_record_has_contract_of_release(nights, tmp_path):
+    refill(nights, tmp_path)
+    (path,) = tmp_path.glob("_pbg/pbg/tables/*.json")
+    record = json.loads(path.read_bytes())
+    manifest = json.loads(Path(nights.runs[0], "release", "manifest.json").read_bytes())
+    assert record.pop("contract") == manifest["contract"]
+    path.write_text(json.dumps(record))  # as an earlier version wrote it
+    assert refill(nights, tmp_path)["written_rows"] == 0
+
+
 def test_table_of_two_writers_is_refused_and_refilled(nights, tmp_path, monkeypatch):
     real = LanceTables.add
 

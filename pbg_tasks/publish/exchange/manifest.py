@@ -12,6 +12,7 @@ from pydantic import Field
 from pbg_tasks.checkpoint import ObjectRecord
 from pbg_tasks.checkpoint.manifest import Sha256
 from pbg_tasks.config.base import Frozen
+from pbg_tasks.config.contract import Contract
 from pbg_tasks.config.names import EntityName
 
 MANIFEST = "_manifest.json"
@@ -48,12 +49,14 @@ class ModelSource(Frozen):
         version: of the checkpoint.
         manifest_sha256: hash of the directory's manifest; null where none was recorded.
         channel: of the release, where it was requested by its channel.
+        contract: facts by which readers check that the vectors fit; null where an earlier version wrote the document.
     """
 
     url: str
     version: int
     manifest_sha256: Sha256 | None = None
     channel: str | None = None
+    contract: Contract | None = None
 
 
 class VectorSource(Frozen):

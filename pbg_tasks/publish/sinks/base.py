@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 from pydantic import Field
 
 from pbg_tasks.config.base import Frozen
+from pbg_tasks.config.contract import Contract
 from pbg_tasks.config.sinks import SinkOptions
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class TableRecord(Frozen):
         number: rises from table to table of the collection; newer tables have larger numbers.
         source: URL of the exported checkpoint directory.
         manifest_sha256: hash of its manifest; null where it has none.
+        contract: of the model, by which readers check that its vectors fit; null where an earlier version wrote it.
         rows: that it has when it is complete.
         dimension: of its vectors.
         metric: by which it is searched.
@@ -49,6 +51,7 @@ class TableRecord(Frozen):
     number: int
     source: str
     manifest_sha256: str | None = None
+    contract: Contract | None = None
     rows: int
     dimension: int
     metric: Literal["l2", "cosine", "dot"]

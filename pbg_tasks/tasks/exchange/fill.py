@@ -222,6 +222,7 @@ class _Filling:
             number=number,
             source=source.url,
             manifest_sha256=source.manifest_sha256,
+            contract=source.contract,
             rows=len(rows),
             dimension=rows.dimension - self.form.skipped,
             metric=self.form.metric,
@@ -264,7 +265,7 @@ class _Filling:
             record: of the table.
             number: of complete tables with these contents that lack rows by now.
         """
-        contents = record.model_dump(mode="json", exclude={"number", "source", "together"})
+        contents = record.model_dump(mode="json", exclude={"number", "source", "together", "contract"})
         if number:
             contents["again"] = number
         if record.manifest_sha256 is None:

@@ -100,7 +100,7 @@ def told(source: Source, scratch: Path) -> Iterator[None]:
 def describe(source: Source) -> ModelSource:
     """Describe the origin of embeddings.
 
-    Includes the hash of the manifest that lists them, where there is one.
+    Includes their contract, and the hash of the manifest that lists them, where there is one.
     """
     documents = (PRESERVED, manifest_name(source.version)) if source.checkpoint.whole else ()
     data = next((data for name in documents if (data := source.checkpoint.read(name)) is not None), None)
@@ -109,4 +109,5 @@ def describe(source: Source) -> ModelSource:
         version=source.version,
         manifest_sha256=None if data is None else sha256(data),
         channel=source.channel,
+        contract=source.contract,
     )
