@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
 import re
 from pathlib import Path
@@ -25,7 +27,9 @@ if TYPE_CHECKING:
     from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[1]
-ATTRIBUTE = re.compile(r"^    (\w+(?:, \w+)*):\s", re.MULTILINE)
+ATTRIBUTE = re.compile(r"^    (\*{0,2}\w+(?:, \w+)*):\s", re.MULTILINE)
+IN_DAGS = ("Operator", "Hook", "TaskGroup")
+"""Ends of the names of classes that DAG files use."""
 LEAVING = re.compile(r"\[([^\]]+)\]\(((?:\.\./)+[^)#\s]+)(?:#[^)]*)?\)")
 """A link whose target may be outside the docs: its text and its target."""
 
@@ -35,6 +39,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for path, text in (
         ("reference/graph-spec-keys.md", spec_keys()),
         ("reference/command-line.md", command_line()),
+        ("reference/operators.md", operators()),
         ("changes.md", (ROOT / "CHANGELOG.md").read_text().replace("](docs/", "](")),
     ):
         files.append(File.generated(config, path, content=text))
@@ -58,6 +63,35 @@ def command_line() -> str:
     """Return the reference of all commands, from their help texts."""
     command = typer.main.get_command(app)
     return get_docs_for_click(obj=command, ctx=typer.Context(command), name="pbg", title="The command line")
+
+
+def operators() -> str:
+    """Return the reference of the classes for DAGs, from their docstrings.
+
+    The sources are read and not imported: that would take Airflow.
+    """
+    text = (
+        "# Operators\n\nThe classes of `pbg_operators` for DAGs of your own, made from their docstrings. "
+        "[A DAG of your own](../airflow.md#a-dag-of-your-own) has an example; most teams need `PbgTaskGroup` only. "
+        "An operator also takes the arguments of the class after its name.\n"
+    )
+    parts = [text]
+    for path in sorted((ROOT / "operators" / "pbg_operators").glob("*.py")):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and node.name.endswith(IN_DAGS):
+                bases = ", ".join(ast.unparse(base) for base in node.bases)
+                module = f"pbg_operators.{path.stem}"
+                parts.append(f"\n## {node.name}\n\n`{module}.{node.name}({bases})`\n\n{documented(node)}")
+    return "".join(parts)
+
+
+def documented(node: ast.ClassDef) -> str:
+    """Return a class's docstring as Markdown, with a table of arguments."""
+    text, _, sections = inspect.cleandoc(ast.get_docstring(node) or "").partition("\nArgs:\n")
+    arguments = re.split(r"\n\n(?=[A-Z]\w+:\n)", sections)[0]
+    table = "".join(f"| `{name}` | {meaning} |\n" for name, meaning in attributes(f"{arguments}\n").items())
+    prose = "\n\n".join(markdown_of(part) for part in text.split("\n\n"))
+    return f"{prose}\n\n| argument | meaning |\n|---|---|\n{table}" if table else f"{prose}\n"
 
 
 def spec_keys() -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import Connection
 from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException
 
+from pbg_tasks.config.airflow import CONNECTION
 from pbg_tasks.errors import ConfigError
 from pbg_tasks.storage.endpoint import ALLOWED_VARIABLE, ENDPOINT_VARIABLES, Endpoints
 
@@ -21,27 +22,35 @@ FROM_EXTRA = {
     "profile_name": ("AWS_PROFILE",),
 }
 CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE")
+TYPES = ("aws", "pbg")
+"""Types of connections: that of the Amazon provider, and our own."""
 UNSUPPORTED = ("role_arn", "assume_role_method", "assume_role_with_web_identity_token_file")
 
 
 def with_store(environment: Mapping[str, str], conn_id: str | None) -> dict[str, str]:
     """Return ``environment`` with the variables of a connection.
 
-    It is returned unchanged when there is no such connection. A worker that gets its credentials from its surroundings
-    (instance profile, mounted token) needs no connection.
+    It is returned unchanged when there is no connection ``pbg_s3``. A worker that gets its credentials from its
+    surroundings (instance profile, mounted token) needs no connection.
 
     Raises:
-        AirflowFailException: the connection is of another type, has settings that variables cannot express, or its
-            endpoint is malformed or holds credentials.
+        AirflowFailException: there is no connection of another name, or it is of another type, has settings that
+            variables cannot express, or its endpoint is malformed or holds credentials.
     """
     if conn_id is None:
         return dict(environment)
     try:
         connection = Connection.get(conn_id)
     except AirflowNotFoundException:
-        return dict(environment)
-    if connection.conn_type != "aws":
-        raise AirflowFailException(f"connection {conn_id!r} is of type {connection.conn_type!r}; type aws is needed")
+        if conn_id == CONNECTION:
+            return dict(environment)
+        raise AirflowFailException(
+            f"connection {conn_id!r} does not exist: add it, or take it out of airflow.connection of the graph spec"
+        ) from None
+    if connection.conn_type not in TYPES:
+        raise AirflowFailException(
+            f"connection {conn_id!r} is of type {connection.conn_type!r}; type {' or '.join(TYPES)} is needed"
+        )
     extra: dict[str, Any] = connection.extra_dejson
     if refused := [key for key in UNSUPPORTED if extra.get(key)]:
         raise AirflowFailException(

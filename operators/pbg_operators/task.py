@@ -74,8 +74,8 @@ class PbgOperator(OnCluster):
     Args:
         command: subcommand of ``pbg``.
         arguments: of the subcommand; templated. The first one is the run's URL, except for ``plan``.
-        store_conn_id: an ``aws`` connection with the store's keys and endpoint. When there is no such connection, or
-            for None, the command finds them in the worker's environment.
+        store_conn_id: a connection of type ``pbg`` or ``aws`` with the store's keys and endpoint. When there is no
+            connection ``pbg_s3``, or for None, the command finds them in the worker's environment.
         scratch: local directory for the command's temporary files, made when missing; templated. None leaves it to
             ``PBG_SCRATCH`` of the worker. What killed commands left there is removed before the command.
         snapshots: location of the graph's snapshots, with ``{snapshot}``; for OpenLineage only.

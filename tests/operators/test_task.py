@@ -175,12 +175,21 @@ def test_connection_becomes_environment_and_is_not_logged(fake_pbg, context, mon
 def test_environment_counts_without_the_connection(fake_pbg, context, monkeypatch):
     fake_pbg(SAY_WHAT_WAS_GIVEN)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "from-outside")
-    assert operator(store_conn_id="nowhere").execute(context)["environment"]["AWS_ACCESS_KEY_ID"] == "from-outside"
+    assert operator(store_conn_id="pbg_s3").execute(context)["environment"]["AWS_ACCESS_KEY_ID"] == "from-outside"
+
+
+def test_missing_connection_of_other_name_is_refused(context):
+    """The worker's own credentials are not meant then."""
+    with pytest.raises(AirflowFailException, match="connection 'nowhere' does not exist: add it, or take it out of"):
+        operator(store_conn_id="nowhere").execute(context)
 
 
 @pytest.mark.parametrize(
     ("change", "sentence"),
-    [({"conn_type": "http"}, "type aws is needed"), ({"extra": {"role_arn": "arn:x"}}, "role_arn is not supported")],
+    [
+        ({"conn_type": "http"}, "type aws or pbg is needed"),
+        ({"extra": {"role_arn": "arn:x"}}, "role_arn is not supported"),
+    ],
 )
 def test_unusable_connection_is_refused(context, monkeypatch, change, sentence):
     monkeypatch.setenv("AIRFLOW_CONN_STORE", json.dumps(CONNECTION | change))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import select
 
 from pbg_operators.internals import DagModel, DagRun, TaskInstance, XComModel, create_session
-from pbg_operators.plugin.database import ERROR_KEY, LONGEST, PLAN, TAG, decoded, place_of, tagged
+from pbg_operators.plugin.database import ERROR_KEY, LONGEST, TAG, decoded, is_plan, place_of, tagged
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -34,7 +34,7 @@ class Attempt:
         run_id: of the DAG run.
         state: of the DAG run, in Airflow's word.
         began: in seconds since 1970; None before it began.
-        snapshot: its partition key, or what the form named.
+        snapshot: its partition key, or what the form named, or what was planned.
         run: URL of the run that it planned, as its task returned it; any text.
         task: the first task that failed.
         reason: why that task failed, if it was recorded.
@@ -82,12 +82,15 @@ def attempts(dag_ids: Collection[str], run_id: str | None = None) -> list[Attemp
         found = session.execute(
             select(XComModel.dag_id, XComModel.run_id, XComModel.task_id, XComModel.key, XComModel.value)
             .where(XComModel.dag_id.in_(dag_ids), XComModel.run_id.in_(ids), XComModel.key.in_(_KEYS))
-            .where((XComModel.key != "return_value") | (XComModel.task_id == PLAN))
+            .order_by(XComModel.task_id)
+            .where((XComModel.key != "return_value") | is_plan(XComModel.task_id))
         ).all()
         by_run: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
         for dag_id, of_run, task, state in tasks:
             by_run[dag_id, of_run].append((task, str(state)))
-        texts = {tuple(row[:4]): row[4] for row in found}
+        # Of several plans of a DAG run the first counts.
+        planned = {row[:2]: row[4] for row in reversed(found) if row[3] == "return_value"}
+        texts = {tuple(row[:4]): row[4] for row in found} | planned
         return [_attempt(run, by_run[run.dag_id, run.run_id], texts) for run in runs]
 
 
@@ -116,8 +119,8 @@ def schedules(dag_ids: Collection[str]) -> list[Schedule]:
 
 
 def _attempt(run: Any, tasks: Sequence[tuple[str, str]], texts: Mapping[tuple[str, ...], object]) -> Attempt:  # noqa: ANN401 - a row of Airflow's
-    result = decoded(texts.get((run.dag_id, run.run_id, PLAN, "return_value")))
-    planned = result.get("run") if isinstance(result, dict) else None
+    result = decoded(texts.get((run.dag_id, run.run_id)))
+    planned, key = (result.get("run"), result.get("snapshot")) if isinstance(result, dict) else (None, None)
     failed = next((task for task, state in tasks if state == "failed"), None)
     reasons = (texts.get((run.dag_id, run.run_id, failed or "", key)) for key in (REFUSED_KEY, ERROR_KEY))
     return Attempt(
@@ -125,7 +128,7 @@ def _attempt(run: Any, tasks: Sequence[tuple[str, str]], texts: Mapping[tuple[st
         run_id=run.run_id,
         state=str(run.state),
         began=_seconds(run.start_date or run.queued_at),
-        snapshot=_snapshot(run.partition_key, run.conf),
+        snapshot=_snapshot(run.partition_key, run.conf, key),
         run=planned if isinstance(planned, str) else None,
         task=failed,
         reason=_first_text(reasons),
@@ -133,8 +136,8 @@ def _attempt(run: Any, tasks: Sequence[tuple[str, str]], texts: Mapping[tuple[st
     )
 
 
-def _snapshot(partition_key: str | None, conf: object) -> str | None:
-    asked = partition_key or (conf.get("snapshot") if isinstance(conf, dict) else None)
+def _snapshot(partition_key: str | None, conf: object, planned: object) -> str | None:
+    asked = partition_key or (conf.get("snapshot") if isinstance(conf, dict) else None) or planned
     return asked[:_LONGEST_KEY] if isinstance(asked, str) and asked else None
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import select
 
 from pbg_operators.internals import DagRun, DagTag, SerializedDagModel, TaskInstance, XComModel, create_session
+from pbg_tasks.config.airflow import BROKEN_TAG, CONNECTION, NIGHTS_TAG
 from pbg_tasks.errors import NotFoundError
 
 if TYPE_CHECKING:
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 PLAN = "prepare.plan"
-TAG, BROKEN = "reembed", "broken"
+"""Id of the task that plans a run; in a task group, the end of its id."""
+TAG, BROKEN = NIGHTS_TAG, BROKEN_TAG
 ERROR_KEY = "error"  # as in pbg_operators.task, which takes more to import than a page needs
 _LOOKED_AT = 20
 LONGEST = 2000
@@ -35,12 +37,14 @@ class Planned:
     Attributes:
         run: its URL, as the task returned it: tasks and users of Airflow's API can write any text there.
         graph: name of the graph of the DAG, in the version that planned the run.
-        store: of that graph. Only the DAG's file decides on both.
+        store: of that graph. Only the DAG's file decides on both, and on the connection.
+        connection: Airflow connection of that store.
     """
 
     run: str
     graph: str
     store: str
+    connection: str = CONNECTION
 
 
 def planned(dag_id: str, run_id: str) -> list[Planned]:
@@ -59,11 +63,13 @@ def last_planned(dag_id: str) -> list[Planned]:
         NotFoundError: it has planned none.
     """
     query = _results(dag_id).join(DagRun, DagRun.id == XComModel.dag_run_id)
-    return _planned(dag_id, query.order_by(DagRun.id.desc()).limit(_LOOKED_AT), f"DAG {dag_id!r}")
+    return _planned(
+        dag_id, query.order_by(None).order_by(DagRun.id.desc(), XComModel.task_id).limit(_LOOKED_AT), f"DAG {dag_id!r}"
+    )
 
 
 def graph_dags(readable: Collection[str]) -> dict[str, str]:
-    """Return those DAGs that embed a graph, each with its graph's tag.
+    """Return those DAGs that embed a graph, each with its graph.
 
     A graph spec that is broken has a DAG, too, and ``BROKEN`` for its tag.
     """
@@ -71,8 +77,16 @@ def graph_dags(readable: Collection[str]) -> dict[str, str]:
     with create_session(scoped=False) as session:
         for dag_id in sorted({*tagged(session, TAG)} & {*readable}):
             tags = set(session.scalars(select(DagTag.name).where(DagTag.dag_id == dag_id)).all()) - {TAG}
-            found[dag_id] = BROKEN if BROKEN in tags else min(tags, default=dag_id)
+            if BROKEN in tags:
+                found[dag_id] = BROKEN
+            else:  # only a DAG with tags of its user takes a look at the stored DAG
+                found[dag_id] = (min(tags) if len(tags) == 1 else place_of(session, dag_id)[0]) or dag_id
     return found
+
+
+def is_plan(column: Any) -> Any:  # noqa: ANN401 - a column and a condition of SQLAlchemy's
+    """Return the condition that a task plans runs."""
+    return (column == PLAN) | column.endswith(f".{PLAN}", autoescape=True)
 
 
 def _results(dag_id: str) -> Any:  # noqa: ANN401 - a query of SQLAlchemy's
@@ -83,17 +97,18 @@ def _results(dag_id: str) -> Any:  # noqa: ANN401 - a query of SQLAlchemy's
         & (TaskInstance.task_id == XComModel.task_id)
         & (TaskInstance.map_index == XComModel.map_index)
     )
-    of_plan = (XComModel.dag_id == dag_id) & (XComModel.task_id == PLAN) & (XComModel.key == "return_value")
-    return select(XComModel.value, TaskInstance.dag_version_id).join(TaskInstance, task).where(of_plan)
+    of_plan = (XComModel.dag_id == dag_id) & is_plan(XComModel.task_id) & (XComModel.key == "return_value")
+    found = select(XComModel.value, XComModel.task_id, TaskInstance.dag_version_id)
+    return found.join(TaskInstance, task).where(of_plan).order_by(XComModel.task_id)
 
 
 def _planned(dag_id: str, query: Any, what: str) -> list[Planned]:  # noqa: ANN401 - a query of SQLAlchemy's
     with create_session(scoped=False) as session:
         found = []
-        for value, version in session.execute(query).all():
+        for value, task, version in session.execute(query).all():
             result = decoded(value)
             if isinstance(result, dict) and isinstance(result.get("run"), str):
-                found.append(Planned(result["run"], *_place(session, dag_id, version)))
+                found.append(Planned(result["run"], *_place(session, dag_id, version, task)))
     if not found:
         raise NotFoundError(f"{what} has not planned an embedding yet; its page appears once the task {PLAN} is done")
     return found
@@ -114,7 +129,7 @@ def decoded(value: object) -> Any:  # noqa: ANN401 - any JSON value
 
 def place_of(session: Session, dag_id: str) -> tuple[str, str]:
     """Return graph and store of the latest version of a DAG."""
-    return _place(session, dag_id, None)
+    return _place(session, dag_id, None)[:2]
 
 
 def latest_place(dag_id: str) -> tuple[str, str]:
@@ -123,13 +138,30 @@ def latest_place(dag_id: str) -> tuple[str, str]:
         return place_of(session, dag_id)
 
 
-def source_of(dag_id: str) -> str:
-    """Return the ``snapshots`` of a DAG's graph as JSON.
+@dataclass(frozen=True, slots=True)
+class Snapshots:
+    """Place of a DAG's snapshots.
 
-    It is empty where an earlier version made the DAG.
+    Attributes:
+        source: the ``snapshots`` of its graph as JSON; empty where an earlier version made the DAG.
+        connection: Airflow connection of the store.
+        named: whether the DAG itself names the snapshot of a run, which then cannot be chosen.
     """
+
+    source: str
+    connection: str
+    named: bool
+
+
+def snapshots_of(dag_id: str) -> Snapshots:
+    """Return the place of a DAG's snapshots."""
     with create_session(scoped=False) as session:
-        return str(_plan_of(session.scalar(SerializedDagModel.latest_item_select_object(dag_id))).get("source") or "")  # type: ignore[no-untyped-call]
+        fields = _plan_of(session.scalar(SerializedDagModel.latest_item_select_object(dag_id)))  # type: ignore[no-untyped-call]
+    return Snapshots(
+        source=str(fields.get("source") or ""),
+        connection=str(fields.get("store_conn_id") or CONNECTION),
+        named=bool(fields.get("snapshot")),
+    )
 
 
 def tagged(session: Session, tag: str) -> list[str]:
@@ -137,21 +169,22 @@ def tagged(session: Session, tag: str) -> list[str]:
     return sorted(session.scalars(select(DagTag.dag_id).where(DagTag.name == tag)).all())
 
 
-def _place(session: Session, dag_id: str, version: UUID | None) -> tuple[str, str]:
-    """Return graph and store of a version of a DAG.
+def _place(session: Session, dag_id: str, version: UUID | None, task: str | None = None) -> tuple[str, str, str]:
+    """Return graph, store and connection of a version of a DAG.
 
-    For a version that was stored without them, they are those of the latest.
+    For a version that was stored without them, they are those of the latest. Without a task, its first plan counts.
     """
     of_version = select(SerializedDagModel).where(SerializedDagModel.dag_version_id == version)
     latest = SerializedDagModel.latest_item_select_object(dag_id)  # type: ignore[no-untyped-call]
     for query in (of_version, latest):
-        fields = _plan_of(session.scalar(query))
+        fields = _plan_of(session.scalar(query), task)
         if fields.get("graph") and fields.get("store"):
-            return str(fields["graph"]), str(fields["store"])
-    return "", ""
+            return str(fields["graph"]), str(fields["store"]), str(fields.get("store_conn_id") or CONNECTION)
+    return "", "", CONNECTION
 
 
-def _plan_of(stored: SerializedDagModel | None) -> dict[str, Any]:
-    """Return the fields of the task ``plan`` of a stored DAG."""
+def _plan_of(stored: SerializedDagModel | None, task_id: str | None = None) -> dict[str, Any]:
+    """Return the fields of a stored DAG's task that plans."""
     tasks = (stored.data or {})["dag"]["tasks"] if stored is not None else []
-    return next((task["__var"] for task in tasks if task["__var"]["task_id"] == PLAN), {})
+    plans = (task["__var"] for task in tasks if f".{task['__var']['task_id']}".endswith(f".{PLAN}"))
+    return next((fields for fields in plans if task_id in {None, fields["task_id"]}), {})

@@ -6,6 +6,7 @@ The store is opened through Airflow's connection.
 from __future__ import annotations
 
 import re
+from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict
 
@@ -15,6 +16,7 @@ from airflow.sdk.exceptions import AirflowException
 from pbg_operators.connection import with_store
 from pbg_operators.plugin.cache import Recent
 from pbg_tasks.checkpoint import open_preserved
+from pbg_tasks.config.airflow import CONNECTION
 from pbg_tasks.config.base import digest
 from pbg_tasks.config.run import RUN_ID
 from pbg_tasks.errors import AccessError, ConfigError, InputError, NotFoundError, PbgError
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
     from pbg_tasks.report.documents import ComparisonDocument, HistoryDocument, TuneDocument
     from pbg_tasks.storage import Store
 
-CONN_ID = "pbg_s3"
 LOOKUP_BYTES = 1 << 29
 """Default of ``[pbg] lookup_bytes``: bytes of a release's files that a look-up may copy."""
 SUGGESTED = 12
@@ -80,9 +81,14 @@ class LookupDocument(TypedDict):
 
 
 class Pages:
-    """Maker of documents, safe for use by several threads."""
+    """Maker of documents, safe for use by several threads.
 
-    def __init__(self) -> None:
+    Args:
+        connection: Airflow connection of the stores.
+    """
+
+    def __init__(self, connection: str = CONNECTION) -> None:
+        self._connection = connection
         self._stores: Recent[Store] = Recent(16)
         self._runs: Recent[VersionedRun] = Recent(128)
         self._histories: Recent[HistoryDocument] = Recent(128)
@@ -90,8 +96,17 @@ class Pages:
         self._snapshots: Recent[list[str]] = Recent(128)
         self._neighbourhoods: Recent[Neighbourhood] = Recent(2)
 
-    def own(self, planned: Sequence[Planned]) -> str:
-        """Return the URL of the first run of its DAG's graph.
+    def by(self, connection: str) -> Pages:
+        """Return the same, with another connection.
+
+        What was read is kept by both: a run is looked up by the connection of its DAG before its document is.
+        """
+        pages = copy(self)
+        pages._connection = connection  # noqa: SLF001 - of its own class
+        return pages
+
+    def own(self, planned: Sequence[Planned]) -> tuple[Pages, str]:
+        """Return pages and URL of the first run of its graph.
 
         It must be in the store of that graph. Only the id of the run is taken from a task's result: the store that is
         opened is the one that the DAG names.
@@ -103,7 +118,8 @@ class Pages:
         problems = []
         for each in planned:
             try:
-                return self._own(each)
+                pages = self.by(each.connection)
+                return pages, pages._own(each)  # noqa: SLF001 - of its own class
             except ABSENT as error:
                 problems.append(error)
         raise problems[0]
@@ -175,7 +191,9 @@ class Pages:
     def snapshots(self, source: Mapping[str, object]) -> tuple[list[str], str | None]:
         """Return the keys of snapshots, or why they cannot be listed."""
         try:
-            return self._snapshots.get(digest(source), lambda: self._keys(source), lambda _: HISTORY_SECONDS), None
+            return self._snapshots.get(
+                (self._connection, digest(source)), lambda: self._keys(source), lambda _: HISTORY_SECONDS
+            ), None
         except PbgError as error:
             return [], f"The snapshots cannot be listed here: {error}"
 
@@ -248,12 +266,11 @@ class Pages:
         def make() -> Store:
             return open_store(root, environment=self._environment())
 
-        return self._stores.get(root, make, lambda _: STORE_SECONDS)
+        return self._stores.get((self._connection, root), make, lambda _: STORE_SECONDS)
 
-    @staticmethod
-    def _environment() -> dict[str, str]:
+    def _environment(self) -> dict[str, str]:
         try:
-            return with_store({}, CONN_ID)
+            return with_store({}, self._connection)
         except AirflowException as error:
             raise AccessError(str(error)) from None
 

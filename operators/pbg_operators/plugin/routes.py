@@ -70,6 +70,7 @@ def _reader(request: Request) -> Reader:
 
 ReaderDep = Annotated[Reader, Depends(_reader)]
 router = APIRouter()
+NAMED = "The DAG itself names the snapshot of each run, so none is chosen here: trigger the DAG."
 SIBLINGS_KEPT = 60.0
 """Number of seconds for which the DAGs of a graph are known."""
 ENTITIES = (None, DagAccessEntity.RUN, DagAccessEntity.XCOM)
@@ -100,7 +101,7 @@ async def graphs(request: Request, user: GetUserDep, reader: ReaderDep) -> Respo
     shown = [dag for dag, tag in tags.items() if dag != f"nightly_{tag}" or f"reembed_{tag}" not in tags]
     listed = [
         {
-            "name": dag if tags[dag] == database.BROKEN else tags[dag],
+            "name": _shown_name(dag, tags[dag]),
             "dag": dag,
             "href": f"{base}/dags/{quote(dag)}",
             "broken": tags[dag] == database.BROKEN,
@@ -120,10 +121,10 @@ async def standing(request: Request, dag_id: DagId, user: GetUserDep, reader: Re
         dags, found = _known(request, user, reader, dag_id)
         schedules = attempts.schedules(dags)
         try:
-            url = _last(reader, dag_id)
-            document = with_failures(reader.pages.history(url), found)
+            pages, url = _last(reader, dag_id)
+            document = with_failures(pages.history(url), found)
             night = last_night(document)
-            run = reader.pages.another_run(url, night["run"]) if night is not None and night["run"] else None
+            run = pages.another_run(url, night["run"]) if night is not None and night["run"] else None
         except ABSENT:
             document, run = with_failures(_empty(dag_id), found), None
         return {
@@ -149,7 +150,8 @@ async def history(request: Request, dag_id: DagId, user: GetUserDep, reader: Rea
     def read() -> HistoryDocument:
         found = _known(request, user, reader, dag_id)[1]
         try:
-            return with_failures(reader.pages.history(_last(reader, dag_id)), found)
+            pages, url = _last(reader, dag_id)
+            return with_failures(pages.history(url), found)
         except ABSENT:
             document = with_failures(_empty(dag_id), found)
             if not document["nights"] or not document["store"]:  # any DAG has this tab, and may have failed
@@ -165,22 +167,23 @@ async def begin(request: Request, dag_id: DagId, user: GetUserDep, reader: Reade
     airflow = _airflow(base_of(request))
 
     def read() -> Mapping[str, object]:
-        found, url = _known(request, user, reader, dag_id)[1], None
+        found, url, asked = _known(request, user, reader, dag_id)[1], None, database.snapshots_of(dag_id)
+        pages = reader.pages.by(asked.connection)
         try:
-            url = _last(reader, dag_id)
-            document = with_failures(reader.pages.history(url), found)
+            pages, url = _last(reader, dag_id)
+            document = with_failures(pages.history(url), found)
         except ABSENT:
             document = with_failures(_empty(dag_id), found)
         last = next(
             (each for each in reversed(document["nights"]) if each["state"] == "released" and each["reported"]), None
         )
-        source = source_of(database.source_of(dag_id))
+        source = source_of(asked.source)
         return {
             **begin_document(
                 document,
-                reader.pages.another_run(url, last["run"]) if url is not None and last is not None else None,
+                pages.another_run(url, last["run"]) if url is not None and last is not None else None,
                 source,
-                reader.pages.snapshots(source),
+                ([], NAMED) if asked.named else pages.snapshots(source),
                 api=f"{airflow}/api/v2/dags/{quote(dag_id)}/dagRuns",
                 runs=f"{airflow}/dags/{quote(dag_id)}/runs",
             )
@@ -196,7 +199,8 @@ async def dag_run(request: Request, dag_id: DagId, run_id: DagRunId, reader: Rea
     def read() -> Mapping[str, object]:
         found = [_row(request, each) for each in attempts.attempts([dag_id], run_id)]
         try:
-            return {**with_failure(reader.pages.run(reader.pages.own(database.planned(dag_id, run_id))), found)}
+            pages, url = reader.pages.own(database.planned(dag_id, run_id))
+            return {**with_failure(pages.run(url), found)}
         except ABSENT:
             if not found or found[0]["state"] != "failed" or found[0]["run"]:
                 raise
@@ -236,14 +240,24 @@ async def live(
 @of_dag.get("/nights/{run}/searches/{search}")
 async def search(request: Request, dag_id: DagId, run: RunId, search: SearchId, reader: ReaderDep) -> Response:
     """Show a search of hyper-parameters on a run of the graph."""
-    document = await reader.read(lambda: reader.pages.search(_last(reader, dag_id), run, search))
+
+    def read() -> Mapping[str, object]:
+        pages, url = _last(reader, dag_id)
+        return {**pages.search(url, run, search)}
+
+    document = await reader.read(read)
     return page(document, _links(request, dag_id))
 
 
 @of_dag.get("/compare")
 async def compare(request: Request, dag_id: DagId, left: OtherRunId, right: OtherRunId, reader: ReaderDep) -> Response:
     """Show two runs side by side."""
-    document = await reader.read(lambda: reader.pages.comparison(_last(reader, dag_id), left, right))
+
+    def read() -> Mapping[str, object]:
+        pages, url = _last(reader, dag_id)
+        return {**pages.comparison(url, left, right)}
+
+    document = await reader.read(read)
     return page(document, _links(request, dag_id))
 
 
@@ -258,8 +272,12 @@ async def neighbours(
     k: Annotated[int, Query(ge=1, le=100)] = 10,
 ) -> Response:
     """Show the form of the look-up, and its result."""
-    found = partial(reader.pages.neighbours, entity=entity, entity_type=kind, release=release, count=k)
-    document = await reader.read(lambda: found(_last(reader, dag_id)))
+
+    def read() -> Mapping[str, object]:
+        pages, url = _last(reader, dag_id)
+        return {**pages.neighbours(url, entity=entity, entity_type=kind, release=release, count=k)}
+
+    document = await reader.read(read)
     return page(document, _links(request, dag_id))
 
 
@@ -276,13 +294,14 @@ def base_of(request: Request) -> str:
     return str(request.scope.get("root_path", "")).rstrip("/")
 
 
-def _last(reader: Reader, dag_id: str) -> str:
-    """Return the URL of the run that a DAG planned last."""
+def _last(reader: Reader, dag_id: str) -> tuple[Pages, str]:
+    """Return pages and URL of a DAG's last planned run."""
     return reader.pages.own(database.last_planned(dag_id))
 
 
 def _night(request: Request, user: GetUserDep, reader: Reader, dag_id: str, run: str) -> VersionedRun:
-    document = reader.pages.another_run(_last(reader, dag_id), run)
+    pages, url = _last(reader, dag_id)
+    document = pages.another_run(url, run)
     found = with_failure(document, _known(request, user, reader, dag_id)[1])
     return {**found, "version": document["version"]}
 
@@ -338,6 +357,16 @@ def _empty(dag_id: str) -> HistoryDocument:
         "left_out": 0,
         "searches": [],
     }
+
+
+def _shown_name(dag: str, graph: str) -> str:
+    """Return the name of a DAG's row.
+
+    A DAG that others wrote is shown with its own id, too.
+    """
+    if graph == database.BROKEN:
+        return dag
+    return graph if dag in {f"reembed_{graph}", f"nightly_{graph}"} else f"{graph} ({dag})"
 
 
 def _airflow(base: str) -> str:

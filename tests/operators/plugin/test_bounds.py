@@ -18,7 +18,6 @@ from tests.airflow_home import use_private_airflow
 use_private_airflow()
 
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity  # noqa: E402 - as below
-from fastapi.testclient import TestClient  # noqa: E402 - Airflow's home is chosen first
 
 from pbg_operators.plugin import attempts, database  # noqa: E402
 from pbg_operators.plugin.app import make_app  # noqa: E402
@@ -26,56 +25,11 @@ from pbg_operators.plugin.cache import Recent  # noqa: E402
 from pbg_operators.plugin.pages import Pages  # noqa: E402
 from pbg_tasks.errors import NotFoundError, StorageError  # noqa: E402
 from pbg_tasks.tasks.nightly.plan import plan  # noqa: E402
-from tests.operators.specs import small_spec  # noqa: E402
+from tests.operators.plugin.site import DAG, Site  # noqa: E402
 from tests.tasks.conftest import ring, workplace  # noqa: E402
 
-DAG = "reembed_toy"
 PLAN = database.PLAN
 OUTSIDE = "This run is not one of the DAG&#39;s graph in the store of that graph, and no other run is shown here."
-
-
-class Site:
-    """Airflow's API server with the pages, asked in-process by two users."""
-
-    def __init__(self, folder):
-        from airflow.api_fastapi.app import create_app, get_auth_manager
-        from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
-
-        self.folder = folder
-        self.client = TestClient(create_app())
-        tokens = {
-            role: get_auth_manager().generate_jwt(SimpleAuthManagerUser(username="u", role=role))
-            for role in ("ADMIN", None)
-        }
-        self.headers = {role: {"Authorization": f"Bearer {token}"} for role, token in tokens.items()}
-        self.count = 0
-
-    def deploy(self, **spec):
-        """Write the graph's spec, and let the scheduler know its DAGs."""
-        from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
-
-        path = self.folder / "toy.yaml"
-        before = yaml.safe_load(path.read_text()) if path.exists() else small_spec(self.folder, "toy")
-        path.write_text(yaml.safe_dump(before | spec))
-        bag = DagBag("dags")
-        assert bag.import_errors == {}
-        sync_bag_to_db(bag, bundle_name="tests", bundle_version=None)
-
-    def planned(self, result):
-        """Trigger the DAG, and store a result by the API."""
-        self.count += 1
-        run_id = f"manual__{self.count}"
-        self.post(f"dags/{DAG}/dagRuns", {"dag_run_id": run_id, "logical_date": None})
-        path = f"dags/{DAG}/dagRuns/{run_id}/taskInstances/{PLAN}/xcomEntries"
-        self.post(path, {"key": "return_value", "value": result, "map_index": -1})
-        return run_id
-
-    def post(self, path, body):
-        answer = self.client.post(f"/api/v2/{path}", json=body, headers=self.headers["ADMIN"])
-        assert answer.status_code in {200, 201}, answer.text
-
-    def get(self, path, role="ADMIN"):
-        return self.client.get(f"/pbg/dags/{DAG}{path}", headers=self.headers[role])
 
 
 @pytest.fixture(scope="module")
@@ -364,11 +318,50 @@ def test_version_without_store_uses_the_latest(site, place, monkeypatch):
     assert site.get(f"/runs/{other}").status_code == 404
 
 
+GROUP = """
+from airflow.sdk import DAG
+from pbg_operators import PbgTaskGroup
+
+with DAG("shop", schedule=None, tags=["a team"]):
+    PbgTaskGroup({spec!r}, group_id="night", snapshot="{{{{ ds }}}}")
+"""
+
+
+def test_run_of_group_is_found(site, place, monkeypatch):
+    """Also by a connection and beside tags of the team's own."""
+    from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
+
+    spec, dags = site.folder / "toy.yaml", site.folder / "shop.py"
+    dags.write_text(GROUP.format(spec=str(spec)))
+    text = spec.read_text()
+    spec.write_text(yaml.safe_dump(yaml.safe_load(text) | {"airflow": {"connection": "shop_store"}}))
+    bag = DagBag(dags)
+    spec.write_text(text)
+    assert bag.import_errors == {}
+    sync_bag_to_db(bag, bundle_name="tests", bundle_version=None)
+    site.post("dags/shop/dagRuns", {"dag_run_id": "r1", "logical_date": None})
+    path = "dags/shop/dagRuns/r1/taskInstances/night.prepare.plan/xcomEntries"
+    result = {"run": place.runs["own"], "snapshot": "d1"}
+    site.post(path, {"key": "return_value", "value": result, "map_index": -1})
+    pages = [site.client.get(f"/pbg/dags/shop/{page}", headers=site.headers["ADMIN"]) for page in ("runs/r1", "begin")]
+    assert [page.status_code for page in pages] == [502, 502]
+    assert "connection &#39;shop_store&#39; does not exist" in pages[0].text
+    monkeypatch.setenv("AIRFLOW_CONN_SHOP_STORE", '{"conn_type": "pbg"}')
+    pages = [site.client.get(f"/pbg/dags/shop/{page}", headers=site.headers["ADMIN"]) for page in ("runs/r1", "begin")]
+    assert [page.status_code for page in pages] == [200, 200]
+    assert place.runs["own"].rpartition("/")[2] in pages[0].text
+    assert "The DAG itself names the snapshot of each run" in pages[1].text
+    assert database.graph_dags(["shop", DAG]) == {"shop": "toy", DAG: "toy"}
+    assert {"shop", DAG} <= {*attempts.siblings("shop")}
+    (attempt,) = attempts.attempts(["shop"])
+    assert (attempt.run, attempt.snapshot) == (place.runs["own"], "d1")
+
+
 def test_store_that_is_a_link_is_shown(place):
     outside(place)
     run = id_of(place.runs["own"])
     planned = database.Planned(f"{place.root}/link/runs/{run}", "toy", f"{place.root}/link/")
-    assert Pages().own([planned]) == planned.run
+    assert Pages().own([planned])[1] == planned.run
 
 
 @pytest.mark.parametrize("store", ["s3://bucket/graphs/g", "s3://bucket/graphs/g/"])
