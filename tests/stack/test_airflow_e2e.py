@@ -31,7 +31,7 @@ from tests.stack.conftest import BUCKET, CLUSTERED, GRAPH
 pytestmark = pytest.mark.airflow
 
 DAG = f"reembed_{GRAPH}"
-RUN_SECONDS = 180.0
+RUN_SECONDS = 400.0
 
 
 def succeed(api, run_id, dag=DAG, seconds=RUN_SECONDS):
