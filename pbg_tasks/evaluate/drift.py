@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import torch
 
+from pbg_tasks.evaluate.comparison import Asked, compare_products
 from pbg_tasks.evaluate.tables import MAX_TILE_SCORES
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ NEIGHBOURS = 10
 QUERIES = 500
 _GATHERED_ROWS = 1 << 13
 _FEWEST_ROWS = 256
+_MOST_BETTER = 8  # candidates of a query in a block, on average; of more, the best are chosen from all scores
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,16 +136,69 @@ def _nearest(view: View, queries: np.ndarray, count: int) -> np.ndarray:
     best_QK = torch.full((len(queries), count), -torch.inf)
     number_QK = torch.full((len(queries), count), -1)
     for block in view.table.blocks(max(MAX_TILE_SCORES // len(queries), _FEWEST_ROWS)):  # scores stay in the cache
-        score_QB = view.similarity.score(query_QD, view.similarity.candidates(torch.from_numpy(block.rows)))
-        own = block.columns(queries)
-        (there,) = np.nonzero(own >= 0)
-        score_QB[there, own[there]] = -torch.inf
-        (better_R,) = torch.nonzero(score_QB.amax(dim=1) > best_QK[:, -1], as_tuple=True)  # few, after some blocks
-        best_RB, place_RB = score_QB[better_R].topk(min(count, len(block.numbers)))
+        candidate_BD, own = view.similarity.candidates(torch.from_numpy(block.rows)), block.columns(queries)
+        better = _better(view.similarity, query_QD, candidate_BD, own, best_QK[:, -1])
+        better_R, best_RB, place_RB = better or _best(view.similarity, query_QD, candidate_BD, own, best_QK)
         number_RB = torch.from_numpy(block.numbers)[place_RB]
         best_QK[better_R], place_RK = torch.cat((best_QK[better_R], best_RB), dim=1).topk(count)
         number_QK[better_R] = torch.cat((number_QK[better_R], number_RB), dim=1).gather(1, place_RK)
     return number_QK.numpy()
+
+
+def _best(
+    similarity: Similarity, query_QD: torch.Tensor, candidate_BD: torch.Tensor, own: np.ndarray, best_QK: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the best candidates of a block, for queries with a better one.
+
+    Args:
+        similarity: of the view.
+        query_QD: prepared.
+        candidate_BD: prepared.
+        own: int64 (Q,), column of each query itself; -1 where the block lacks it.
+        best_QK: scores of the best candidates before, highest first.
+
+    Returns:
+        The queries (R,), and scores and columns of their best candidates, (R, K) each.
+    """
+    score_QB = similarity.score(query_QD, candidate_BD)
+    (there,) = np.nonzero(own >= 0)
+    score_QB[there, own[there]] = -torch.inf
+    (better_R,) = torch.nonzero(score_QB.amax(dim=1) > best_QK[:, -1], as_tuple=True)  # few, after some blocks
+    best_RK, place_RK = score_QB[better_R].topk(min(best_QK.shape[1], len(candidate_BD)))
+    return better_R, best_RK, place_RK
+
+
+def _better(
+    similarity: Similarity, query_QD: torch.Tensor, candidate_BD: torch.Tensor, own: np.ndarray, lowest_Q: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None:
+    """Return what ``_best`` does, by products that need no matrix of scores.
+
+    None is returned where there are too many better ones, as in the first block, or where scores are no products.
+
+    Args:
+        similarity: of the view.
+        query_QD: as for ``_best``, like the next two.
+        candidate_BD: same.
+        own: same.
+        lowest_Q: scores that a candidate has to reach.
+    """
+    if not similarity.is_product or not torch.isfinite(lowest_Q).all():
+        return None
+    queries = len(query_QD)
+    none = np.zeros(queries + 1, np.int64)
+    anything = np.full(queries, np.inf, np.float32)
+    asked = Asked(np.arange(queries), lowest_Q.numpy().copy(), anything, own, none, none[:0])
+    found = compare_products(query_QD.numpy(), candidate_BD.numpy(), asked, _MOST_BETTER * queries)
+    if found is None or found.close is None:
+        return None
+    query, column = torch.from_numpy(found.close[np.argsort(found.close[:, 0], kind="stable")]).T
+    better_R, row, count_R = torch.unique_consecutive(query, return_inverse=True, return_counts=True)
+    place = torch.arange(len(query)) - (count_R.cumsum(0) - count_R)[row]
+    shape = (len(better_R), int(count_R.max()) if len(count_R) else 0)
+    best_RB, place_RB = torch.full(shape, -torch.inf), torch.zeros(shape, dtype=torch.int64)
+    best_RB[row, place] = similarity.score_pairs(query_QD[query], candidate_BD[column])
+    place_RB[row, place] = column
+    return better_R, best_RB, place_RB
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import torch
 
 from pbg_tasks.evaluate.comparison import Asked, Tile, compare, compare_products
 from pbg_tasks.evaluate.ties import tie_from
+from pbg_tasks.model.comparators import PRODUCTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +30,6 @@ MAX_SETTLED = 1 / 1024
 """Largest share of a tile's scores that may be computed again in float64. Where more scores are that close, a model has
 collapsed.
 """
-_PRODUCTS = ("dot", "cos")  # comparators whose scores are inner products of prepared vectors
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class Part:
         None is returned where there have to be tiles: also where one has so many close candidates that none of them are
         settled.
         """
-        if self.config.comparator not in _PRODUCTS or self.config.bias:
+        if self.config.comparator not in PRODUCTS or self.config.bias:
             return None
         limits = [(begin, end, limit) for _, begin, end, limit in self._steps(len(candidate_KD), scores)]
         found = compare_products(

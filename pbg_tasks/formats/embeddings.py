@@ -200,10 +200,12 @@ def _read_into(item: Stored, start: int, block: np.ndarray) -> None:
 
 
 def _require_finite(item: Stored, parts: Iterable[np.ndarray]) -> None:
-    total = 0.0  # a sum of finite float32 cannot overflow it, and takes no array of flags
+    total = 0.0
     for part in parts:
-        with np.errstate(invalid="ignore"):
-            total += float(part.sum(dtype=np.float64))
+        with np.errstate(invalid="ignore", over="ignore"):
+            found = float(part.sum(dtype=np.float32))  # a quarter of the time of float64, and takes no array of flags
+            # A sum of finite float32 may overflow in float32, but not in float64.
+            total += found if np.isfinite(found) else float(part.sum(dtype=np.float64))
     if not np.isfinite(total):
         raise FormatError(f"{item.source}: holds embeddings that are not finite")
 

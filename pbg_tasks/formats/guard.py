@@ -8,6 +8,7 @@ the other process.
 
 from __future__ import annotations
 
+import functools
 import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["FORMAT_VERSION", "OpenFile", "dataset", "open_foreign"]
 
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
+_KNOWN_LAYOUTS = 64  # most of them less than a kilobyte
 _LAYOUT_SHARE = 50  # at most one in this many bytes of a file is not of its numbers
 
 
@@ -113,7 +115,7 @@ def open_foreign(path: Path | Hdf5Header) -> Iterator[OpenFile]:
         identity = Identity.of(os.fstat(file))
         _check_signature(path, file)
         vouched = is_vouched(identity)
-        layout = read_layout(path, identity.size) if vouched else _examined(path, identity)
+        layout = _own_layout(path, identity) if vouched else _examined(path, identity)
         yield OpenFile(str(path), layout, file, identity.size, vouched=vouched)
         now = Identity.of(os.fstat(file))
         # A local store that takes a file of this process gives it a new time, and its bytes stay the same.
@@ -121,6 +123,12 @@ def open_foreign(path: Path | Hdf5Header) -> Iterator[OpenFile]:
             raise FormatError(f"{path}: was changed while it was read")
     finally:
         os.close(file)
+
+
+@functools.lru_cache(maxsize=_KNOWN_LAYOUTS)
+def _own_layout(path: Path, identity: Identity) -> Layout:
+    """Return the layout of a vouched file, kept for the next reader."""
+    return read_layout(path, identity.size)
 
 
 def dataset(file: OpenFile, name: str, *, kinds: str, shape: tuple[int | None, ...]) -> Stored:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 _METADATA, _RECORDS = "metadata", f"{'[0-9a-f]' * 64}.*"  # a folder; and files in it, by the hash of their key
 _LOCKS = 64
+_COPIED = 1 << 30  # bytes that one call copies at most
 _LOCK_SECONDS = 300.0  # a rename and its syncs take less, unless a process is stopped or its disk hangs
 _LOCK_PAUSES = 0.0005, 0.02  # seconds between two attempts, at first and at most
 
@@ -487,5 +488,9 @@ def _opened(source: Path) -> Iterator[int]:
 
 
 def _copy_bytes(source: int, sink: int) -> None:
+    """Copy from the beginning of one file to the end of another, in the kernel where it can."""
+    with suppress(OSError, AttributeError):  # between some file systems, and on some systems, it cannot
+        while os.copy_file_range(source, sink, _COPIED):
+            pass
     with os.fdopen(os.dup(source), "rb") as reader, os.fdopen(os.dup(sink), "wb") as writer:
         shutil.copyfileobj(reader, writer, 1 << 20)

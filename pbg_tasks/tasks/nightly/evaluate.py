@@ -92,7 +92,7 @@ def _evaluate(run: RunContext) -> Evaluation:
         if candidates is not None:
             store_candidates(run, candidates)
         # Here, where both models are on the local disk: `drift` would have to fetch and verify them again.
-        drift = Comparison(run, baseline, tonight, directory).findings() if baseline is not None else None
+        drift = Comparison(run, baseline, tonight, directory, candidates).findings() if baseline is not None else None
     found = report.to_json() | {"health": health}
     if current is not None:
         compared = {"release": current.seq, "snapshot": current.snapshot, "reason": reason}

@@ -30,13 +30,13 @@ from pbg_tasks.model.families import Families
 from pbg_tasks.model.numerics import keep_freed_memory, use_fast_float32
 from pbg_tasks.model.similarity import Similarity
 from pbg_tasks.progress import say
-from pbg_tasks.tasks.nightly.candidates import stored_candidates
 from pbg_tasks.tasks.nightly.most_moved import EDGES_OF_ONE, explain
 from pbg_tasks.tasks.runs.night import SPLITS, NightEdges
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pbg_tasks.evaluate.candidates import Candidates
     from pbg_tasks.evaluate.local_model import LocalModel
     from pbg_tasks.tasks.context import RunContext
     from pbg_tasks.tasks.nightly.baseline import Baseline
@@ -72,10 +72,18 @@ class Comparison:
         baseline: the other one.
         tonight: files of tonight's.
         directory: local one, for edges.
+        candidates: the stored ones of the evaluation; None: there are none.
     """
 
-    def __init__(self, run: RunContext, baseline: Baseline, tonight: LocalModel, directory: Path) -> None:
-        self._run, self._baseline, self._directory = run, baseline, directory
+    def __init__(
+        self,
+        run: RunContext,
+        baseline: Baseline,
+        tonight: LocalModel,
+        directory: Path,
+        candidates: Candidates | None,
+    ) -> None:
+        self._run, self._baseline, self._directory, self._sample = run, baseline, directory, candidates
         self._paths, self._params, self._relations = tonight.paths, tonight.params, tonight.relations
         self._families = Families(run.config, len(self._relations))
         self._numbering = Numbering(run.config, run.need(PartitionResult).counts, self._families)
@@ -167,7 +175,7 @@ class Comparison:
 
         They are the candidates of the evaluation, as far as both models have them.
         """
-        stored = stored_candidates(self._run)
+        stored = self._sample
         sample = stored.numbers(entity, self._numbering.bases[entity]) if stored else None
         return known if sample is None else np.intersect1d(known, sample, assume_unique=True)
 
