@@ -44,7 +44,12 @@ class Frozen(BaseModel):
     """
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", use_enum_values=True, validate_default=True, hide_input_in_errors=True
+        frozen=True,
+        extra="forbid",
+        use_enum_values=True,
+        validate_default=True,
+        hide_input_in_errors=True,
+        defer_build=True,  # a task uses few of some hundred models, and building all takes longer than most tasks
     )
 
 

@@ -54,7 +54,7 @@ FORMAT = 1
 class Stored(BaseModel):
     """Base of every shape: unknown keys are ignored and kept."""
 
-    model_config = ConfigDict(extra="allow", frozen=True)
+    model_config = ConfigDict(extra="allow", frozen=True, defer_build=True)
 
     def document(self) -> Result:
         """Return the JSON object as it is stored, unknown keys included."""
