@@ -148,7 +148,7 @@ def _nearest(view: View, queries: np.ndarray, count: int) -> np.ndarray:
 def _best(
     similarity: Similarity, query_QD: torch.Tensor, candidate_BD: torch.Tensor, own: np.ndarray, best_QK: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return the best candidates of a block, for queries with a better one.
+    """Return the best candidates of a block, where one is better.
 
     Args:
         similarity: of the view.

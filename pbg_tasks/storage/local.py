@@ -488,7 +488,7 @@ def _opened(source: Path) -> Iterator[int]:
 
 
 def _copy_bytes(source: int, sink: int) -> None:
-    """Copy from the beginning of one file to the end of another, in the kernel where it can."""
+    """Copy the rest of a file, in the kernel where it can."""
     with suppress(OSError, AttributeError):  # between some file systems, and on some systems, it cannot
         while os.copy_file_range(source, sink, _COPIED):
             pass
