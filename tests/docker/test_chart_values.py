@@ -1,8 +1,8 @@
 """docker/kubernetes/values.yaml against the keys of the official Airflow chart.
 
-helm and the chart are not there where tests run, so its objects are not rendered. The pod of a task is, by Airflow's
-own code, from a double of the chart's template. ``CHART`` has the keys and types of those
-parts of the chart's values that the file uses, as ``chart/values.yaml`` and ``chart/values.schema.json`` of
+helm and the chart are not there where tests run; where they are, ``test_chart_rendering`` renders all objects. Here the
+pod of a task is, by Airflow's own code, from a double of the chart's template. ``CHART`` has the keys and types of
+those parts of the chart's values that the file uses, as ``chart/values.yaml`` and ``chart/values.schema.json`` of
 apache/airflow have them at commit 002e5532d7d55a375bbf71bd4e72d7e008635073 (chart 1.19, by default Airflow 3.0.5).
 """
 
@@ -25,6 +25,14 @@ DOCKER = Path(__file__).resolve().parents[2] / "docker"
 KUBERNETES = DOCKER / "kubernetes"
 IMAGE = {"repository": str, "tag": str, "digest": str, "pullPolicy": str}
 ACCOUNT = {"automountServiceAccountToken": bool, "create": bool, "name": str, "annotations": dict}
+PROBE, GROOMER = {"command": list}, {"enabled": bool}
+SERVICE = {
+    "enabled": bool,
+    "replicas": int,
+    "serviceAccount": ACCOUNT,
+    "livenessProbe": PROBE,
+    "logGroomerSidecar": GROOMER,
+}
 CHART = {
     "airflowVersion": str,
     "airflowHome": str,
@@ -33,8 +41,10 @@ CHART = {
     "gid": int,
     "images": {"airflow": IMAGE, "pod_template": {"repository": str, "tag": str, "pullPolicy": str}},
     "workers": {"serviceAccount": ACCOUNT, "resources": dict, "extraVolumes": list, "extraVolumeMounts": list},
-    "triggerer": {"enabled": bool, "replicas": int, "serviceAccount": ACCOUNT},
-    "dagProcessor": {"enabled": bool, "replicas": int, "serviceAccount": ACCOUNT},
+    "scheduler": {"livenessProbe": PROBE, "startupProbe": PROBE, "logGroomerSidecar": GROOMER},
+    "triggerer": SERVICE,
+    "dagProcessor": SERVICE,
+    "statsd": {"enabled": bool},
     "secret": [{"envName": str, "secretName": str, "secretKey": str}],
     "fernetKeySecretName": str,
     "apiSecretKeySecretName": str,
@@ -177,6 +187,21 @@ def test_service_accounts_are_those_of_the_role(values):
     )
     bound = {subject["name"] for subject in binding["subjects"]}
     assert bound == {values[part]["serviceAccount"]["name"] for part in ("workers", "triggerer")}
+
+
+def test_services_call_only_what_images_have(values):
+    """Check what the chart would take from Airflow's own image.
+
+    Its probes call ``/entrypoint``, its groomers of logs ``/clean-logs``.
+    """
+    jobs = {"scheduler": "SchedulerJob", "triggerer": "TriggererJob", "dagProcessor": "DagProcessorJob"}
+    for part, job in jobs.items():
+        assert values[part]["logGroomerSidecar"] == {"enabled": False}
+        for probe in ("livenessProbe", "startupProbe"):
+            if probe in values[part]:
+                assert values[part][probe]["command"] == ["airflow", "jobs", "check", "--job-type", job, "--local"]
+        assert "livenessProbe" in values[part]
+    assert not {"entrypoint", "clean-logs"} & {path.name for path in DOCKER.iterdir()}
 
 
 def test_values_fit_the_images(values):
