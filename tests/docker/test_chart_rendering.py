@@ -49,7 +49,7 @@ def pod(config):
 
 
 def services(objects):
-    """Yield the component and pod of each part that runs all the time, and of jobs."""
+    """Yield component and pod of each service and job."""
     for each in objects:
         if each["kind"] in {"Deployment", "StatefulSet", "Job"}:
             labels = each["spec"]["template"]["metadata"]["labels"]
