@@ -1,6 +1,6 @@
 """Progress of long work on stderr: share done, rate, time left.
 
-On a terminal there is a bar for each work, elsewhere a line at intervals.
+On a terminal there is a bar for each work, in a notebook one line below the cell, elsewhere a line at intervals.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from pbg_tasks.redaction import redacted
 
@@ -38,12 +38,48 @@ def human_seconds(seconds: float) -> str:
 def say(text: str) -> None:
     """Print a line for people on stderr, without credentials of its URLs.
 
-    Standard output is kept for results.
+    Standard output is kept for results. In a notebook, which shows stderr as an error, the line takes the place of the
+    one before, and warnings are printed.
     """
     line = f"{time.strftime('%H:%M:%S')} {redacted(text)}\n"
-    if not _BARS.printed(line):
+    if text.startswith("warning") and _CELLS.shell() is not None:
+        sys.stdout.write(line)
+    elif not _CELLS.showed(line.rstrip()) and not _BARS.printed(line):
         sys.stderr.write(line)
         sys.stderr.flush()
+
+
+class Cells:
+    """Line of progress below the running cell of a notebook.
+
+    It is written anew in place, so that an hour of training does not fill the notebook.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._cell: int | None = None
+        self._shown: Any = None
+
+    @staticmethod
+    def shell() -> Any:  # noqa: ANN401 - of a package that may be missing
+        """Return the shell of a notebook; None elsewhere."""
+        found = sys.modules.get("IPython")
+        shell = None if found is None else found.get_ipython()
+        return shell if hasattr(shell, "kernel") else None
+
+    def showed(self, line: str) -> bool:
+        """Replace the line; return False outside notebooks."""
+        if (shell := self.shell()) is None:
+            return False
+        from IPython.display import display
+
+        with self._lock:
+            if self._cell != shell.execution_count:
+                self._cell = shell.execution_count
+                self._shown = display({"text/plain": line}, raw=True, display_id=True)
+            else:
+                self._shown.update({"text/plain": line}, raw=True)
+        return True
 
 
 class Bars:
@@ -101,6 +137,9 @@ class Bars:
 
 
 _BARS = Bars()
+_CELLS = Cells()
+_CELL_SECONDS = 1.0
+"""Seconds between two lines in a notebook, at least."""
 
 
 class Progress:
@@ -129,7 +168,8 @@ class Progress:
     ) -> None:
         self.what, self.total, self.unit = what, total, unit
         self.done = 0
-        self._interval, self._clock, self._out = interval, clock, out
+        in_cell = out is say and Cells.shell() is not None
+        self._interval, self._clock, self._out = min(interval, _CELL_SECONDS) if in_cell else interval, clock, out
         self._start = self._last = clock()
         self._figures = ""
         self._bar: rich.progress.TaskID | None = None

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pbg_tasks.config import ConfigSchema
     from pbg_tasks.config.contract import Contract
-    from pbg_tasks.tasks.model_source import Source
+    from pbg_tasks.tasks.model_source import Origin, Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,7 @@ class Contents:
         contract: facts by which readers check that the vectors fit.
         channel: by which it was found; None without one.
         release: its number in the channel; None without one.
+        origin: the night that made it; None for a directory of PBG.
     """
 
     url: str
@@ -68,6 +69,7 @@ class Contents:
     contract: Contract
     channel: str | None = None
     release: int | None = None
+    origin: Origin | None = None
 
 
 def open_contents(
@@ -125,7 +127,7 @@ def _load(source: Source, scratch: Path) -> Contents:
         entity: EntityTable(_entity_names(source, entity, table, scratch), table) for entity, table in vectors.items()
     }
     facts = (source.checkpoint.url, source.version, config, model.params, model.loops, relations, entities)
-    return Contents(*facts, source.contract, channel=source.channel, release=source.release)
+    return Contents(*facts, source.contract, channel=source.channel, release=source.release, origin=source.origin)
 
 
 def _vectors(source: Source, entity: str, scratch: Path) -> Vectors:

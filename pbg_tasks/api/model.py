@@ -7,21 +7,25 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
+import pyarrow as pa
 
 from pbg_tasks.api.edges import edge_table
 from pbg_tasks.api.known import KnownEdges
 from pbg_tasks.api.loading import open_contents
 from pbg_tasks.api.names import UnknownNameError, as_bags, as_names
+from pbg_tasks.api.notebook import EmbeddingMap, html_table
 from pbg_tasks.api.queries import Resolver
 from pbg_tasks.api.relations import RelationIndex
 from pbg_tasks.api.scoring import EdgeScorer, gather
 from pbg_tasks.api.search import best
+from pbg_tasks.config.comparators import facts_of
 from pbg_tasks.errors import InputError
 from pbg_tasks.model.parameters import OTHER_SIDE, SIDES, global_path
 from pbg_tasks.model.similarity import Similarity
+from pbg_tasks.report.embedding_map import map_document
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
     from types import TracebackType
 
@@ -32,6 +36,12 @@ if TYPE_CHECKING:
     from pbg_tasks.config.contract import Contract
     from pbg_tasks.evaluate.filters import Answers as KnownAnswers
     from pbg_tasks.model.parameters import Side
+    from pbg_tasks.report.embedding_map import Sampled
+
+MAP_POINTS = 1500
+"""Entities of a map, of all types together, as on the page of a run."""
+_LISTED = 8
+"""Relations that the table of a model names."""
 
 
 class Answer(NamedTuple):
@@ -132,6 +142,43 @@ class Model:
     def __repr__(self) -> str:
         of_channel = "" if self.release is None else f" release {self.release} of channel {self._contents.channel!r},"
         return f"<Model{of_channel} version {self.version}, {self.url}>"
+
+    def _repr_html_(self) -> str:
+        """Return a small table for notebooks; names are escaped."""
+        return html_table(self._facts())
+
+    def _facts(self) -> Iterator[tuple[str, object]]:
+        """Yield what a notebook shows of the model."""
+        origin, config = self._contents.origin, self.config
+        if origin is not None:
+            yield "graph", f"{origin.graph}, snapshot {origin.snapshot}"
+        if self.release is not None:
+            yield "release", f"{self.release} of channel {self._contents.channel}"
+        yield "version", f"{self.version}, {self.url}"
+        for kind, table in self._contents.entities.items():
+            yield f"entities, {kind}", f"{len(table.names):,}"
+        listed = ", ".join(self.relations[:_LISTED]) + (", ..." if len(self.relations) > _LISTED else "")
+        yield "relations", f"{len(self.relations):,}: {listed}"
+        yield "dimension", config.dimension
+        yield "operator", ", ".join(sorted({relation.operator for relation in config.relations}))
+        yield "comparator, loss", f"{config.comparator}, {config.loss_fn}"
+        if self.mrr is not None:
+            yield "MRR, filtered", f"{self.mrr:.4f}"
+
+    @property
+    def graph(self) -> str | None:
+        """Name of the graph; None for a directory of PBG."""
+        return None if self._contents.origin is None else self._contents.origin.graph
+
+    @property
+    def snapshot(self) -> str | None:
+        """Key of the edges; None for a directory of PBG."""
+        return None if self._contents.origin is None else self._contents.origin.snapshot
+
+    @property
+    def mrr(self) -> float | None:
+        """Filtered MRR of the night's held-out edges; None if there is none."""
+        return None if self._contents.origin is None else self._contents.origin.mrr
 
     @property
     def release(self) -> int | None:
@@ -343,6 +390,64 @@ class Model:
         if self.config.global_emb:
             vectors += self._contents.params[global_path(kind)]
         return vectors[0] if single else vectors
+
+    def table(self, entity_type: str | None = None) -> pa.Table:
+        """Return all entities of a type with their embeddings.
+
+        They are copied into memory; ``pbg export`` writes larger ones.
+
+        Returns:
+            Columns ``name`` and ``vector``, a list of D float32, with the global embedding added as ``embedding`` does.
+
+        Raises:
+            InputError: the type is not given, and there are several.
+        """
+        names = self.entities(entity_type)
+        vectors = self.embedding(names, entity_type or self.entity_types[0])
+        listed = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
+        return pa.table({"name": pa.array(names, pa.string()), "vector": listed})
+
+    def map(
+        self, entities: Column | None = None, *, entity_type: str | None = None, points: int = MAP_POINTS
+    ) -> EmbeddingMap:
+        """Project a sample of entities onto two axes.
+
+        The page of a run does the same with its own sample.
+
+        Args:
+            entities: to show; None takes a sample of all of each type, evenly over their numbers.
+            entity_type: the only type to show, or that of ``entities``.
+            points: entities of the sample, of all types together.
+
+        Raises:
+            UnknownNameError: a name is not in the model.
+            InputError: no entity is left to show.
+        """
+        samples: dict[str, Sampled] = {}
+        if entities is not None:
+            names = as_names(entities)[0]
+            samples[self._type_of(names, entity_type)] = self._sample(self._type_of(names, entity_type), names)
+        else:
+            kinds = self._mapped() if entity_type is None else [entity_type]
+            for kind in kinds:
+                index, hidden = self._table(kind).names, self._table(kind).vectors.hidden
+                shown = np.setdiff1d(np.arange(len(index)), hidden, assume_unique=True)
+                share = min(len(shown), max(1, points // len(kinds)))
+                numbers = shown[np.unique(np.linspace(0, len(shown) - 1, share).astype(np.int64))] if share else shown
+                if len(numbers):
+                    samples[kind] = self._sample(kind, index.names(numbers))
+        if not samples or not any(len(sample["names"]) for sample in samples.values()):
+            raise InputError("map: there is no entity to show")
+        normalized = facts_of(self.config.comparator).normalized
+        return EmbeddingMap(map_document(samples, normalized=normalized, release=None))
+
+    def _mapped(self) -> list[str]:
+        """Return the types that have the model's own dimension."""
+        return [kind for kind in self.entity_types if self.config.entity_dimension(kind) == self.config.dimension]
+
+    def _sample(self, kind: str, names: list[str]) -> Sampled:
+        rows = self.embedding(names, kind)
+        return {"names": names, "rows": rows, "before": None, "entities": len(self._table(kind).names)}
 
     def _excluded(
         self,

@@ -6,7 +6,7 @@ Every place that holds a model (a run, a release, a directory of PBG) is resolve
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from pbg_tasks.checkpoint.plain import open_directory
 from pbg_tasks.checkpoint.reader import VERSION_MIRROR, read_mirror
 from pbg_tasks.config import RunLayout
 from pbg_tasks.config.contract import Contract
+from pbg_tasks.config.results import EvalResult
 from pbg_tasks.errors import ConfigError, FormatError, InputError, NotFoundError
 from pbg_tasks.formats.directory import read_config
 from pbg_tasks.formats.embeddings import embeddings_file_name
@@ -46,7 +47,7 @@ from pbg_tasks.tasks.files import open_directory as open_directory_of
 from pbg_tasks.train.data.parameters import SharedParameters
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from pbg_tasks.checkpoint import CheckpointFiles
@@ -63,6 +64,21 @@ _TRIES = 5
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """Night that made a model.
+
+    Attributes:
+        graph: its name.
+        snapshot: key of the edges.
+        mrr: filtered one of the held-out edges; None before the evaluation.
+    """
+
+    graph: str
+    snapshot: str
+    mrr: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Source:
     """One version of a model's files.
 
@@ -74,6 +90,7 @@ class Source:
         channel: by which it was found; None without one.
         release: its number in the channel; None without one.
         space: id of the space that the vectors are in; None: unknown.
+        origin: the night that made it; None for a directory of PBG.
     """
 
     version: int
@@ -83,6 +100,7 @@ class Source:
     channel: str | None = None
     release: int | None = None
     space: str | None = None
+    origin: Origin | None = None
 
     @property
     def contract(self) -> Contract:
@@ -272,7 +290,9 @@ def locate(
         found = _released(Channel(place, channel), release, service, key)
         files = open_preserved(place, found.directory, expected_sha256=found.manifest_sha256)
         source = _preserved(files, names, scratch)
-        return replace(source, channel=found.channel, release=found.seq, space=source.space or found.run)
+        origin = Origin(found.graph, found.snapshot, _mrr(found.metrics))
+        space = source.space or found.run
+        return replace(source, channel=found.channel, release=found.seq, space=space, origin=origin)
     if release is not None:
         raise ConfigError(f"{url}: release {release} of which channel? name it")
     if has_reader:
@@ -342,10 +362,19 @@ def _of_run(run: RunContext, names: Directory | None, scratch: Path) -> Source:
     """Open a run's release; before there is one, its best commit."""
     if run.result("preserve") is not None:
         source = _preserved(open_preserved(run.store, run.key(RunLayout.release)), names, scratch)
-        return replace(source, space=source.space or run.run_id)
+        return replace(source, space=source.space or run.run_id, origin=_origin(run))
     manifest, files = open_best(run.store, run.key(RunLayout.checkpoint))
     names = names or Directory.of(open_directory_of(run, RunLayout.entities))
-    return Source(manifest.version, run.config, Directory.of(files), names)
+    return Source(manifest.version, run.config, Directory.of(files), names, origin=_origin(run))
+
+
+def _origin(run: RunContext) -> Origin:
+    return Origin(run.spec.graph.graph, run.spec.snapshot, _mrr(run.result(EvalResult.TASK) or {}))
+
+
+def _mrr(metrics: Mapping[str, Any]) -> float | None:
+    filtered = metrics.get("filtered")
+    return filtered.get("mrr") if isinstance(filtered, dict) else None
 
 
 def _preserved(files: VerifiedFiles, names: Directory | None, scratch: Path) -> Source:

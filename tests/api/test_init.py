@@ -17,3 +17,10 @@ def test_package_without_model_imports_no_torch():
 def test_other_names_are_unknown():
     with pytest.raises(AttributeError, match="no attribute 'modle'"):
         pbg_tasks.modle  # noqa: B018 - the look-up is the test
+
+
+def test_package_is_imported_in_two_seconds():
+    """The figure is CPU time of a process of its own."""
+    script = "import time, pbg_tasks; print(time.process_time())"
+    tries = [float(subprocess.check_output([sys.executable, "-c", script])) for _ in range(2)]
+    assert min(tries) < 2

@@ -132,6 +132,9 @@ def test_only_channel_of_store_needs_no_name(nightly, tmp_path):
     with Model.open(nightly.store) as model:
         assert model.release == 1
         assert repr(model).startswith("<Model release 1 of channel 'production', version 2, ")
+        assert (model.graph, model.snapshot) == ("toy", "d1")
+        assert "<td>1 of channel production</td>" in model._repr_html_()
+        assert f"<td>{model.mrr:.4f}</td>" in model._repr_html_()
     with Model.open(nightly.run) as model:
         assert model.release is None
         assert repr(model) == f"<Model version 2, {nightly.run}/release>"
