@@ -9,7 +9,7 @@ SIGKILL at a random moment and started again, and so is the collection after it;
 seconds, slowed down, and killed and restarted. A reader opens the current release in a loop and verifies every file
 of it. At the end each release must hold the bytes of the undisturbed one, and after ``pbg gc`` the store must hold the
 same objects and no others. Prints a table; the last line counts kills and problems, and the exit status is 1 if there
-is a problem.
+is a problem. The file is longer than others so that the program can be read as a whole.
 """
 
 from __future__ import annotations

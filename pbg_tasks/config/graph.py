@@ -1,4 +1,7 @@
-"""Graph spec: one YAML file with all settings for one graph's nights."""
+"""Graph spec: one YAML file with all settings for one graph's nights.
+
+The file is longer than others so that rules between sections stand beside the sections.
+"""
 
 from __future__ import annotations
 

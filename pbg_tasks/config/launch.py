@@ -232,7 +232,10 @@ class Launch(Frozen):
     @model_validator(mode="after")
     def _known(self) -> Self:
         if unknown := [name for name in self.tasks if name not in PODS]:
-            hint = "; train has the section kubernetes" if unknown[0] == "train" else ""
+            hint = {
+                "train": "; train has the section kubernetes",
+                "tune_trial": "; candidates of a search train on workers, which airflow.tasks.tune_trial chooses",
+            }.get(unknown[0], "")
             raise ValueError(f"tasks names {unknown[0]!r}; tasks that can be pods: {', '.join(PODS)}{hint}")
         return self
 

@@ -1,6 +1,7 @@
 """Files of one version of a model, pinned when it is opened.
 
 Every place that holds a model (a run, a release, a directory of PBG) is resolved by one set of rules.
+The file is longer than others so that these rules are found in one place.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The whole chain on a small graph, without a scheduler.
 
-Nights, retries, kills, and rollbacks.
+Nights, retries, kills, and rollbacks. The file is longer than others: all of it shares one small graph.
 """
 
 from __future__ import annotations

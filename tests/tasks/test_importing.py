@@ -1,6 +1,7 @@
 """Import and export of PBG's directories.
 
-PBG's own defects have tests in ``tests/defects/test_import.py``.
+PBG's own defects have tests in ``tests/defects/test_import.py``. The file is longer than others: one way
+from edge lists to text and back, with every mishap on it.
 """
 
 from __future__ import annotations

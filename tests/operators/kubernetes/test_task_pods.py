@@ -173,6 +173,7 @@ def test_dag_gives_each_task_its_pod(tmp_path):
     [
         ({"launch": {"tasks": {"gate": COMMON}}}, "launch: tasks names 'gate'; tasks that can be pods: validate"),
         ({"launch": {"tasks": {"train": COMMON}}}, "train has the section kubernetes"),
+        ({"launch": {"tasks": {"tune_trial": COMMON}}}, "on workers, which airflow.tasks.tune_trial chooses"),
         ({"launch": {"tasks": {"eval": {}}}}, "launch.tasks.eval.image"),
         ({"launch": {"tasks": {"eval": COMMON | {"memry": 1}}}}, "unknown key 'launch.tasks.eval.memry'"),
         ({"launch": {"tasks": {"finish": COMMON}}}, "'finish', which is a task with airflow.few_tasks"),
