@@ -40,6 +40,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         ("reference/graph-spec-keys.md", spec_keys()),
         ("reference/command-line.md", command_line()),
         ("reference/operators.md", operators()),
+        *notebooks(),
         ("changes.md", (ROOT / "CHANGELOG.md").read_text().replace("](docs/", "](")),
     ):
         files.append(File.generated(config, path, content=text))
@@ -57,6 +58,17 @@ def on_page_markdown(markdown: str, *, page: Page, **_: object) -> str:
         return f"{found[1]} (`{target.relative_to(ROOT)}` in the repository)"
 
     return LEAVING.sub(plain, markdown)
+
+
+def notebooks() -> Iterator[tuple[str, str]]:
+    """Yield the notebooks as pages, each with the place of its file."""
+    for path in sorted((ROOT / "examples" / "notebooks").glob("*.ipynb")):
+        parts = [f"*`{path.relative_to(ROOT)}` in the repository*"]
+        for cell in json.loads(path.read_text())["cells"]:
+            text = "".join(cell["source"])
+            parts.append(f"```python\n{text}\n```" if cell["cell_type"] == "code" else text)
+        parts[:2] = reversed(parts[:2])  # a page begins with its title
+        yield f"notebooks/{path.stem}.md", "\n\n".join(parts).replace("](../../docs/", "](../")
 
 
 def command_line() -> str:
