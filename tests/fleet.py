@@ -21,7 +21,7 @@ import urllib.request
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import yaml
 
@@ -31,8 +31,6 @@ from tests.operators.specs import small_spec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-Layout = Literal["files", "folder"]
 
 DAGS_OF_A_GRAPH = 4
 NIGHTS = {"calendar": {"cron": "0 3 * * *", "key_format": "%Y-%m-%d"}, "collect": {}}
@@ -75,27 +73,27 @@ class Fleet:
         )
 
 
-def parsed(graphs: int, directory: Path, layout: Layout = "files") -> Fleet:
+def parsed(graphs: int, directory: Path, *, apart: int) -> Fleet:
     """Let a DAG processor parse the DAGs of many graphs once.
 
     Args:
         graphs: how many.
         directory: empty; all that is made is below it.
-        layout: a DAG file for each graph, or one file for the folder of specs.
+        apart: number of graphs that have a DAG file each; one file makes the DAGs of the others.
 
     Raises:
         subprocess.CalledProcessError: Airflow failed; its log is ``airflow.log``.
     """
-    specs, dags = directory / "graphs", directory / "dags"
-    for folder in (specs, dags):
+    own, shared, dags = directory / "apart", directory / "graphs", directory / "dags"
+    for folder in (own, shared, dags):
         folder.mkdir(parents=True)
     for number in range(graphs):
-        name = f"graph_{number:03}"
-        (specs / f"{name}.yaml").write_text(yaml.safe_dump(small_spec("s3://fleet", name) | {"nights": NIGHTS}))
-    if layout == "files":
-        write_dag_files(specs, str(dags))
-    else:
-        write_dag_file(str(dags), graphs=specs)
+        name, folder = f"graph_{number:03}", own if number < apart else shared
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump(small_spec("s3://fleet", name) | {"nights": NIGHTS}))
+    if apart:
+        write_dag_files(own, str(dags))
+    if apart < graphs:
+        write_dag_file(str(dags), graphs=shared)
     environment = _environment(directory / "home", dags)
     with (directory / "airflow.log").open("ab") as log:
         _airflow(["db", "migrate"], environment, log)
@@ -211,7 +209,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--picture", type=Path, metavar="FILE", help="PNG of Airflow's list of the DAGs")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="fleet-") as directory, busy(options.busy):
-        fleet = parsed(options.graphs, Path(directory), options.layout)
+        fleet = parsed(options.graphs, Path(directory), apart=options.graphs if options.layout == "files" else 0)
         if options.picture is not None:
             take_picture(Path(directory), options.picture.resolve())
     for file, error in sorted(fleet.errors.items()):

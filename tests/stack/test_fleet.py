@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.fleet import Fleet, busy, parsed
-from tests.rotation import of_today
+from tests.fleet import Fleet, parsed
 
 
-@pytest.mark.parametrize(("layout", "graphs"), of_today([("folder", 200), ("files", 3)], days=2))
-def test_dags_of_many_graphs_are_all_parsed(tmp_path, layout, graphs):
-    """One CPU is kept busy, the others by further tests."""
-    with busy(1):
-        fleet = parsed(graphs, tmp_path, layout)
+def test_dags_of_many_graphs_are_all_parsed(tmp_path):
+    """Parse a file for many graphs beside files of one each, while further tests keep the CPUs busy."""
+    graphs = 200
+    fleet = parsed(graphs, tmp_path, apart=3)
     assert fleet.errors == {}
     assert len(fleet.dags) == 4 * graphs
     assert fleet.size <= 40_000
