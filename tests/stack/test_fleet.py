@@ -8,7 +8,10 @@ from tests.fleet import Fleet, parsed
 
 
 def test_dags_of_many_graphs_are_all_parsed(tmp_path):
-    """Parse a file for many graphs beside files of one each, while further tests keep the CPUs busy."""
+    """Parse a file of many graphs beside files of one each.
+
+    Further tests keep the CPUs busy meanwhile.
+    """
     graphs = 200
     fleet = parsed(graphs, tmp_path, apart=3)
     assert fleet.errors == {}
