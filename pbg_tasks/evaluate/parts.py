@@ -14,6 +14,7 @@ import torch
 from pbg_tasks.evaluate.comparison import Asked, Tile, compare, compare_products
 from pbg_tasks.evaluate.ties import tie_from
 from pbg_tasks.model.comparators import PRODUCTS
+from pbg_tasks.native import library
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,6 +63,11 @@ class Part:
     ties: np.ndarray
     wins: np.ndarray
 
+    @property
+    def is_product(self) -> bool:
+        """Whether scores are inner products, which take no tiles."""
+        return self.config.comparator in PRODUCTS and not self.config.bias and library() is not None
+
     def compare(self, block: Block, answers: Answers, scores: int) -> np.ndarray:
         """Count a block's candidates that are no worse than true entities.
 
@@ -94,7 +100,7 @@ class Part:
         None is returned where there have to be tiles: also where one has so many close candidates that none of them are
         settled.
         """
-        if self.config.comparator not in PRODUCTS or self.config.bias:
+        if not self.is_product:
             return None
         limits = [(begin, end, limit) for _, begin, end, limit in self._steps(len(candidate_KD), scores)]
         found = compare_products(

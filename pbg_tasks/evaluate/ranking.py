@@ -142,7 +142,8 @@ class Ranker:
 
     def _rank_batch(self, edges: np.ndarray, ranks: Ranks) -> None:
         parts = self._parts(edges)
-        rows = self.model.budget.block_rows(sum(len(part.asked) for part in parts) // len(parts))
+        budget, questions = self.model.budget, sum(len(part.asked) for part in parts) // len(parts)
+        rows = budget.rows if parts[0].is_product else budget.block_rows(questions)  # all parts have one comparator
         counting = threading.Lock()  # two threads may have the same edges and different blocks
 
         def compare(_: int, item: tuple[Part, Block]) -> None:
