@@ -111,6 +111,7 @@ def tune_dag(spec: GraphSpec, spec_path: Path) -> DAG:
                     command="tune-trial",
                     max_active_tis_per_dagrun=search.parallel,
                     map_index_template="{{ task.arguments[2] }}",
+                    store_conn_id=spec.airflow.connection,  # a mapped task takes no argument of its class by default
                     **settings_of(spec, TRIAL, spec_path),
                 ).expand(arguments=select.output)
             chain(before, select, trial)

@@ -136,3 +136,13 @@ def test_missing_executor_breaks_one_graph_only(tmp_path):
         spec = small_spec(tmp_path, name) | {"airflow": {"all": {"executor": executor}}}
         (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(spec))
     assert [dag.dag_id for dag in build_dags(tmp_path)] == ["broken_a", "reembed_b", "drill_b"]
+
+
+def test_connection_owner_and_tags_reach_all_dags(tasks):
+    found = tasks({"connection": "shop_store", "tags": ["shop"], "all": {"owner": "shop"}})
+    mapped = found.pop("tune_g.rung_0.tune_trial").partial_kwargs
+    assert (mapped["store_conn_id"], mapped["owner"]) == ("shop_store", "shop")
+    assert {task.store_conn_id for task in found.values() if hasattr(task, "store_conn_id")} == {"shop_store"}
+    assert {name for name, task in found.items() if not hasattr(task, "store_conn_id")} == {"watch_g.remember"}
+    assert {task.owner for task in found.values()} == {"shop"}
+    assert all({"shop", "g"} <= task.dag.tags for task in found.values())
