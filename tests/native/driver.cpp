@@ -204,7 +204,7 @@ int rank_products(World& world) {
   for (int again = 0; again < 2 && found >= 0; ++again) {
     capacity = found;
     Array<int64_t> close(new int64_t[2 * capacity]);
-    const pbg_rank_products asked{queries.get(), candidates.get(), questions,   columns,    dimension,
+    const struct pbg_rank_products asked{queries.get(), candidates.get(), questions,   columns,    dimension,
                                   edges,         question.get(),   ties.get(),  wins.get(), own.get(),
                                   start.get(),   answers.get(),    counts.get(), close.get(), capacity};
     found = pbg_rank_products(&asked);
