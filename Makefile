@@ -110,7 +110,7 @@ test-spark: setup $(SPARK)/.ready
 
 # Writes tests/slow.txt anew, as far as tests run; on a machine that does nothing else.
 test-measure: setup
-	@$(PYTEST) --measure --numprocesses=$(JOBS) --dist=loadfile --no-loadscope-reorder $(T)
+	@$(PYTEST) --every --measure --numprocesses=$(JOBS) --dist=loadfile --no-loadscope-reorder $(T)
 
 site: setup
 	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet

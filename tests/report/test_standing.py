@@ -187,6 +187,21 @@ def test_readers_are_listed_with_owner_and_date(nights):
     assert "production: 3" not in standing(history)[1]
 
 
+def test_damaged_pin_leaves_the_page_whole(nights):
+    channel = Channel(nights.store, "production")
+    key = "channels/production/pins/for-shop.json"
+    nights.store.put_new(key, b"{")
+    try:
+        history = history_document(read_graph("toy", channel))
+    finally:
+        nights.store.delete(key)
+    (row,) = history["readers"]
+    assert row["release"] is None
+    assert key in row["reader"]
+    assert key in Page(render(history, LINKS)).text()
+    assert f"{key}" in standing(history)[1]
+
+
 def test_share_of_readers_is_shown(history):
     (row,) = history["readers"]
     shared = {

@@ -1,6 +1,6 @@
 """Tasks of a night that lack some resource.
 
-Each day tries some of the tasks and limits; ``DAYS`` days come to all of them.
+Each day tries some of the tasks and limits; ``DAYS`` days, each the third, come to all of them.
 """
 
 from __future__ import annotations

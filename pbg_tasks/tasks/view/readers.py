@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from pbg_tasks.errors import InputError
+from pbg_tasks.errors import FormatError, InputError
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.service_pins import service_pins
 from pbg_tasks.tasks.view.tables import draw, history_table
@@ -57,13 +57,20 @@ def _row(reader: str, share: float | None, owner: str | None, since: datetime | 
 def release_readers(channels: Sequence[Channel], known: Mapping[tuple[str, int], Release]) -> list[ReaderPart]:
     """Return the readers of releases as the pages show them.
 
+    A pointer or pin that is damaged is a reader of an unknown release, so that pages can show it beside the others.
+
     Args:
         channels: whose pointers and pins are followed, of one store.
         known: releases that were read, by channel and number; others are read.
     """
     found: list[ReaderPart] = []
     for channel in channels:
-        for (name, seq), rows in readers_of(channel, channel.current()).items():
+        try:
+            readers = readers_of(channel, channel.current())
+        except FormatError as error:
+            found.append(_damaged(channel.name, str(error)))
+            continue
+        for (name, seq), rows in readers.items():
             release = known.get((name, seq)) or _release(Channel(channel.store, name), seq)
             origin = None if release is None else release.promoted
             found += [
@@ -82,6 +89,21 @@ def release_readers(channels: Sequence[Channel], known: Mapping[tuple[str, int],
                 for row in rows
             ]
     return found
+
+
+def _damaged(channel: str, reason: str) -> ReaderPart:
+    return {
+        "reader": reason,
+        "share": None,
+        "channel": channel,
+        "release": None,
+        "snapshot": "unknown",
+        "promoted_from": None,
+        "owner": None,
+        "since": None,
+        "until": None,
+        "expired": False,
+    }
 
 
 def _release(channel: Channel, seq: int) -> Release | None:
