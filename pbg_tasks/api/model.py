@@ -1,4 +1,7 @@
-"""Trained model that is queried by names."""
+"""Trained model that is queried by names.
+
+The file is longer than others so that all that a service can ask is in one class.
+"""
 
 from __future__ import annotations
 
