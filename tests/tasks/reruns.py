@@ -5,7 +5,8 @@ It is killed at one of its writes and begun again.
 The result is compared with that of undisturbed work.
 
 Each day kills other writes, so that runs on ``DAYS`` days, each the third, come to all of them; a failure names the
-``PBG_ROTATION`` that repeats it. With ``PBG_EVERY_WRITE=1`` in the environment work is killed at every write, in some ten minutes.
+``PBG_ROTATION`` that repeats it. With ``PBG_EVERY_WRITE=1`` in the environment work is killed at every
+write, in some ten minutes.
 """
 
 from __future__ import annotations
