@@ -328,7 +328,7 @@ class ReaderPart(TypedDict):
         reader: name of the service or channel.
         share: of the channel's keys; None for a service.
         channel: of the release.
-        release: its number; None where the pointer or pin is damaged, which ``reader`` then tells.
+        release: its number; None where the pointer or pin is damaged; ``reader`` has the reason then.
         snapshot: of the release; None where it was removed.
         promoted_from: channel and number that it was promoted from, if it was.
         owner: of the pin; the person or rule that moved the channel or set the share; None for a night, or if unknown.
