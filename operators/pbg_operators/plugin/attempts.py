@@ -95,13 +95,14 @@ def attempts(dag_ids: Collection[str], run_id: str | None = None) -> list[Attemp
 
 
 def siblings(dag_id: str) -> list[str]:
-    """Return the DAGs with a DAG's graph and store, itself first.
+    """Return the DAGs with a DAG's graph, store and connection.
 
-    A calendar and the arrival of snapshots have a DAG each. A DAG that names no graph and store is alone.
+    The DAG itself is the first. A calendar and the arrival of snapshots have a DAG each. A DAG that names no graph and
+    store is alone.
     """
     with create_session(scoped=False) as session:
         own = place_of(session, dag_id)
-        if not all(own):
+        if not all(own[:2]):
             return [dag_id]
         others = [each for each in tagged(session, TAG) if each != dag_id and place_of(session, each) == own]
     return [dag_id, *others]

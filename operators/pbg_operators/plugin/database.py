@@ -127,15 +127,15 @@ def decoded(value: object) -> Any:  # noqa: ANN401 - any JSON value
         return None
 
 
-def place_of(session: Session, dag_id: str) -> tuple[str, str]:
-    """Return graph and store of the latest version of a DAG."""
-    return _place(session, dag_id, None)[:2]
+def place_of(session: Session, dag_id: str) -> tuple[str, str, str]:
+    """Return graph, store and connection of a DAG's latest version."""
+    return _place(session, dag_id, None)
 
 
 def latest_place(dag_id: str) -> tuple[str, str]:
-    """Return the same; for callers without a session."""
+    """Return graph and store; for callers without a session."""
     with create_session(scoped=False) as session:
-        return place_of(session, dag_id)
+        return place_of(session, dag_id)[:2]
 
 
 @dataclass(frozen=True, slots=True)

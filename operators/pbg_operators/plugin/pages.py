@@ -99,7 +99,7 @@ class Pages:
     def by(self, connection: str) -> Pages:
         """Return the same, with another connection.
 
-        What was read is kept by both: a run is looked up by the connection of its DAG before its document is.
+        Both keep what was read, by connection: an endpoint is the connection's, so one URL may be two stores.
         """
         pages = copy(self)
         pages._connection = connection  # noqa: SLF001 - of its own class
@@ -146,7 +146,7 @@ class Pages:
             document = run_document(read_run(run))
             return {**document, "version": digest(document)[:16]}
 
-        return self._runs.get(run.url, make, _freshness)
+        return self._runs.get((self._connection, run.url), make, _freshness)
 
     def another_run(self, url: str, run_id: str) -> VersionedRun:
         """Return the document of another run of the same graph.
@@ -166,7 +166,7 @@ class Pages:
         run = self._opened(url)
         graph = run.spec.graph
         return self._histories.get(
-            (run.store.url, graph.channel, graph.graph),
+            (self._connection, run.store.url, graph.channel, graph.graph),
             lambda: history_document(read_graph(graph.graph, Channel(run.store, graph.channel), reported=True)),
             lambda _: HISTORY_SECONDS,
         )
@@ -181,7 +181,9 @@ class Pages:
         if run.spec.graph.graph != graph:
             raise ConfigError(f"{run_id!r} is not a run of graph {graph!r}")
         return self._searches.get(
-            (run.url, search), lambda: read_search(SearchContext.within(run, search)), lambda _: HISTORY_SECONDS
+            (self._connection, run.url, search),
+            lambda: read_search(SearchContext.within(run, search)),
+            lambda _: HISTORY_SECONDS,
         )
 
     def comparison(self, url: str, left: str, right: str) -> ComparisonDocument:

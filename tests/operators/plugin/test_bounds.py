@@ -5,8 +5,10 @@ With its database; they are those of the DAG's own graph and store.
 
 from __future__ import annotations
 
+import json
 import logging
 import re
+import shutil
 from dataclasses import replace
 from urllib.parse import quote
 
@@ -23,8 +25,11 @@ from pbg_operators.plugin import attempts, database  # noqa: E402
 from pbg_operators.plugin.app import make_app  # noqa: E402
 from pbg_operators.plugin.cache import Recent  # noqa: E402
 from pbg_operators.plugin.pages import Pages  # noqa: E402
-from pbg_tasks.errors import NotFoundError, StorageError  # noqa: E402
+from pbg_tasks.errors import ConfigError, NotFoundError, StorageError  # noqa: E402
+from pbg_tasks.storage import LocalStore  # noqa: E402
 from pbg_tasks.tasks.nightly.plan import plan  # noqa: E402
+from pbg_tasks.tasks.nightly.validate import validate  # noqa: E402
+from pbg_tasks.tasks.tuning.steps import start  # noqa: E402
 from tests.operators.plugin.site import DAG, Site  # noqa: E402
 from tests.tasks.conftest import ring, workplace  # noqa: E402
 
@@ -352,7 +357,7 @@ def test_run_of_group_is_found(site, place, monkeypatch):
     assert place.runs["own"].rpartition("/")[2] in pages[0].text
     assert "The DAG itself names the snapshot of each run" in pages[1].text
     assert database.graph_dags(["shop", DAG]) == {"shop": "toy", DAG: "toy"}
-    assert {"shop", DAG} <= {*attempts.siblings("shop")}
+    assert attempts.siblings("shop") == ["shop"]  # by another connection, the same URL may be another store
     (attempt,) = attempts.attempts(["shop"])
     assert (attempt.run, attempt.snapshot) == (place.runs["own"], "d1")
 
@@ -362,6 +367,35 @@ def test_store_that_is_a_link_is_shown(place):
     run = id_of(place.runs["own"])
     planned = database.Planned(f"{place.root}/link/runs/{run}", "toy", f"{place.root}/link/")
     assert Pages().own([planned])[1] == planned.run
+
+
+def test_one_url_by_two_connections_is_two_stores(tmp_path, monkeypatch):
+    """Two servers stand for it, each in a directory of its own."""
+
+    class Served(LocalStore):
+        url = str(tmp_path / "store")
+
+    with workplace(tmp_path) as place:
+        place.snapshot("d1", ring(40))
+        place.write_spec(tune={"space": {"model.lr": [0.1, 0.2]}})
+        began = start(place.spec, "d1")
+        run, search = began["run"], began["search"]
+        shutil.copytree(place.store, tmp_path / "staging", ignore=shutil.ignore_patterns("tune"))
+        validate(run)
+    roots = {"http://127.0.0.1:1": place.store, "http://127.0.0.1:2": tmp_path / "staging"}
+    monkeypatch.setattr(
+        "pbg_operators.plugin.pages.open_store", lambda _, environment: Served(roots[environment["AWS_ENDPOINT_URL"]])
+    )
+    for name, endpoint in zip(("PRODUCTION", "STAGING"), roots, strict=True):
+        said = {"conn_type": "pbg", "extra": {"endpoint_url": endpoint}}
+        monkeypatch.setenv(f"AIRFLOW_CONN_{name}", json.dumps(said))
+    production = Pages("production")
+    staging = production.by("staging")
+    assert (production.run(run)["data"] is None, staging.run(run)["data"] is None) == (False, True)
+    assert [len(pages.history(run)["searches"]) for pages in (production, staging)] == [1, 0]
+    assert production.search(run, id_of(run), search)["search"] == search
+    with pytest.raises(ConfigError, match="has no search"):
+        staging.search(run, id_of(run), search)
 
 
 @pytest.mark.parametrize("store", ["s3://bucket/graphs/g", "s3://bucket/graphs/g/"])
