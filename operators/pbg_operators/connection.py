@@ -65,6 +65,7 @@ def with_store(environment: Mapping[str, str], conn_id: str | None) -> dict[str,
             Endpoints(found).check_form(str(endpoint), f"connection {conn_id!r}, endpoint_url of its extra,")
         except ConfigError as error:
             raise AirflowFailException(str(error)) from None
-    # Credentials belong together: the worker's session token must not be combined with the connection's keys.
-    inherited = {name: value for name, value in environment.items() if not (connection.login and name in CREDENTIALS)}
-    return inherited | found
+    # Credentials belong together: the worker's session token must not be combined with the connection's keys, and AWS
+    # clients would take the worker's keys before the connection's profile.
+    dropped = CREDENTIALS if connection.login or extra.get("profile_name") else ()
+    return {name: value for name, value in environment.items() if name not in dropped} | found

@@ -79,6 +79,12 @@ def test_connection_may_allow_a_host_without_encryption(monkeypatch):
     assert given["AWS_ENDPOINT_URL_S3"] == given["AWS_ENDPOINT_URL"] == extra["endpoint_url"]
 
 
+def test_profile_of_connection_goes_before_keys_of_worker(monkeypatch):
+    monkeypatch.setenv("AIRFLOW_CONN_STORE", json.dumps({"conn_type": "pbg", "extra": {"profile_name": "shop"}}))
+    worker = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_SESSION_TOKEN": "c", "HOME": "/h"}
+    assert with_store(worker, "store") == {"AWS_PROFILE": "shop", "HOME": "/h"}
+
+
 @pytest.mark.parametrize("variable", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"])
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
 def test_task_refuses_endpoint_of_worker_and_stores_none(monkeypatch, context, variable, endpoint):
