@@ -38,13 +38,13 @@ class Planned:
         run: its URL, as the task returned it: tasks and users of Airflow's API can write any text there.
         graph: name of the graph of the DAG, in the version that planned the run.
         store: of that graph. Only the DAG's file decides on both, and on the connection.
-        connection: Airflow connection of that store.
+        connection: Airflow connection of that store; None: the process finds its own credentials.
     """
 
     run: str
     graph: str
     store: str
-    connection: str = CONNECTION
+    connection: str | None = CONNECTION
 
 
 def planned(dag_id: str, run_id: str) -> list[Planned]:
@@ -127,7 +127,7 @@ def decoded(value: object) -> Any:  # noqa: ANN401 - any JSON value
         return None
 
 
-def place_of(session: Session, dag_id: str) -> tuple[str, str, str]:
+def place_of(session: Session, dag_id: str) -> tuple[str, str, str | None]:
     """Return graph, store and connection of a DAG's latest version."""
     return _place(session, dag_id, None)
 
@@ -144,12 +144,12 @@ class Snapshots:
 
     Attributes:
         source: the ``snapshots`` of its graph as JSON; empty where an earlier version made the DAG.
-        connection: Airflow connection of the store.
+        connection: Airflow connection of the store; None: the process finds its own credentials.
         named: whether the DAG itself names the snapshot of a run, which then cannot be chosen.
     """
 
     source: str
-    connection: str
+    connection: str | None
     named: bool
 
 
@@ -159,7 +159,7 @@ def snapshots_of(dag_id: str) -> Snapshots:
         fields = _plan_of(session.scalar(SerializedDagModel.latest_item_select_object(dag_id)))  # type: ignore[no-untyped-call]
     return Snapshots(
         source=str(fields.get("source") or ""),
-        connection=str(fields.get("store_conn_id") or CONNECTION),
+        connection=fields.get("store_conn_id"),  # Airflow stores no None
         named=bool(fields.get("snapshot")),
     )
 
@@ -169,7 +169,7 @@ def tagged(session: Session, tag: str) -> list[str]:
     return sorted(session.scalars(select(DagTag.dag_id).where(DagTag.name == tag)).all())
 
 
-def _place(session: Session, dag_id: str, version: UUID | None, task: str | None = None) -> tuple[str, str, str]:
+def _place(session: Session, dag_id: str, version: UUID | None, task: str | None = None) -> tuple[str, str, str | None]:
     """Return graph, store and connection of a version of a DAG.
 
     For a version that was stored without them, they are those of the latest. Without a task, its first plan counts.
@@ -179,7 +179,7 @@ def _place(session: Session, dag_id: str, version: UUID | None, task: str | None
     for query in (of_version, latest):
         fields = _plan_of(session.scalar(query), task)
         if fields.get("graph") and fields.get("store"):
-            return str(fields["graph"]), str(fields["store"]), str(fields.get("store_conn_id") or CONNECTION)
+            return str(fields["graph"]), str(fields["store"]), fields.get("store_conn_id")  # Airflow stores no None
     return "", "", CONNECTION
 
 

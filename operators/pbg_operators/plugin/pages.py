@@ -84,10 +84,10 @@ class Pages:
     """Maker of documents, safe for use by several threads.
 
     Args:
-        connection: Airflow connection of the stores.
+        connection: Airflow connection of the stores; None: the process finds its own credentials.
     """
 
-    def __init__(self, connection: str = CONNECTION) -> None:
+    def __init__(self, connection: str | None = CONNECTION) -> None:
         self._connection = connection
         self._stores: Recent[Store] = Recent(16)
         self._runs: Recent[VersionedRun] = Recent(128)
@@ -96,7 +96,7 @@ class Pages:
         self._snapshots: Recent[list[str]] = Recent(128)
         self._neighbourhoods: Recent[Neighbourhood] = Recent(2)
 
-    def by(self, connection: str) -> Pages:
+    def by(self, connection: str | None) -> Pages:
         """Return the same, with another connection.
 
         Both keep what was read, by connection: an endpoint is the connection's, so one URL may be two stores.

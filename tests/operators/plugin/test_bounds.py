@@ -362,6 +362,29 @@ def test_run_of_group_is_found(site, place, monkeypatch):
     assert (attempt.run, attempt.snapshot) == (place.runs["own"], "d1")
 
 
+PLAIN = """
+from airflow.sdk import DAG
+from pbg_operators.plan import PlanOperator
+
+with DAG("plain", schedule=None):
+    PlanOperator(task_id="prepare.plan", spec="/g.yaml", graph="toy", store="/g", store_conn_id=None)
+"""
+
+
+def test_pages_of_dag_without_connection_use_none(site):
+    """They do not take ``pbg_s3``, as its tasks do not."""
+    from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
+    from airflow.utils.session import create_session
+
+    dags = site.folder / "plain.py"
+    dags.write_text(PLAIN)
+    sync_bag_to_db(DagBag(dags), bundle_name="tests", bundle_version=None)
+    with create_session() as session:
+        assert database.place_of(session, "plain") == ("toy", "/g", None)
+        assert database.place_of(session, DAG)[2] == "pbg_s3"
+    assert database.snapshots_of("plain").connection is None
+
+
 def test_store_that_is_a_link_is_shown(place):
     outside(place)
     run = id_of(place.runs["own"])
