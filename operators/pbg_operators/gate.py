@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 NOBODY = "nobody in time"
-SNAPSHOT = "dag_run.partition_key or params.get('snapshot') or run_id"
-"""Expression of what a run's title names."""
 LONGEST = 500
 """Largest number of characters of a reason."""
 
@@ -38,15 +36,16 @@ class ApprovalGateOperator(PbgOperator, ApprovalOperator):
     be cleared.
 
     Args:
+        snapshot: key of the planned snapshot, which the question names; a template.
         hours: for which the task waits.
     """
 
     template_fields: Sequence[str] = (*PbgOperator.template_fields, "subject", "body")
 
-    def __init__(self, *, command: str, hours: float, **kwargs: Any) -> None:  # noqa: ANN401 - PbgOperator's own
+    def __init__(self, *, command: str, snapshot: str, hours: float, **kwargs: Any) -> None:  # noqa: ANN401 - PbgOperator's own
         super().__init__(
             command=command,
-            subject=f"{{{{ dag.dag_id }}}}: {command} refused {{{{ {SNAPSHOT} }}}}",
+            subject=f"{{{{ dag.dag_id }}}}: {command} refused {snapshot}",
             response_timeout=timedelta(hours=hours),
             fail_on_reject=True,
             **kwargs,

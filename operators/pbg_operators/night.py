@@ -153,7 +153,12 @@ class Night:
             return self._task(command, refused=self._refused, warned=warned, **self._pod(command))
         given: dict[str, Any] = {"task_id": command, "command": command, "arguments": [self._run]}
         return ApprovalGateOperator(
-            **given, **self._pod(command), refused=self._refused, warned=warned, hours=spec.gates.ask_hours
+            **given,
+            **self._pod(command),
+            snapshot=template(pulled(self._prepared, PlanResult, "snapshot")),
+            refused=self._refused,
+            warned=warned,
+            hours=spec.gates.ask_hours,
         )
 
     def _training(self) -> PBGTrainJobOperator:

@@ -10,10 +10,14 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pytest
+import yaml
+from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException, TaskAwaitingInput
 
+from pbg_operators import PbgTaskGroup
 from pbg_operators.gate import ApprovalGateOperator
 from pbg_operators.task import PbgOperator, Refused, Unusable
+from tests.operators.specs import small_spec
 
 RUN = "/store/runs/d1-0123456789ab"
 GATE = """
@@ -58,6 +62,7 @@ def asking(told, context, monkeypatch):
         arguments=[RUN],
         store_conn_id=None,
         refused=lambda _, text: told.append(text),
+        snapshot="d1",
         hours=2,
     )
     return SimpleNamespace(task=task, questions=questions, context=context)
@@ -89,6 +94,17 @@ def test_question_has_reasons_and_link_to_run(calls, asking, told):
     assert list(question["params"]) == ["reason"]
     assert len(told) == 1
     assert asking.context["ti"].pushed  # the link
+
+
+def test_question_names_the_planned_snapshot(tmp_path, context):
+    """The partition key is another where the DAG names the snapshot."""
+    (tmp_path / "g.yaml").write_text(yaml.safe_dump(small_spec(tmp_path, "g") | {"gates": {"on_failure": "ask"}}))
+    with DAG("shop", schedule=None) as dag:
+        PbgTaskGroup(tmp_path / "g.yaml", snapshot="{{ ds }}", group_id="night")
+    task, results = dag.get_task("night.release.gate"), {"night.prepare.plan": {"run": RUN, "snapshot": "2026-11-20"}}
+    context["ti"].xcom_pull = lambda task_ids: results[task_ids]
+    task.render_template_fields(context | {"dag": dag, "dag_run": SimpleNamespace(partition_key="d9")})
+    assert task.subject == "shop: gate refused 2026-11-20"
 
 
 def test_unusable_night_is_not_asked_about(fake_pbg, asking, told):

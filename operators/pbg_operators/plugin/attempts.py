@@ -34,7 +34,7 @@ class Attempt:
         run_id: of the DAG run.
         state: of the DAG run, in Airflow's word.
         began: in seconds since 1970; None before it began.
-        snapshot: its partition key, or what the form named, or what was planned.
+        snapshot: what was planned, or else its partition key, or what the form named.
         run: URL of the run that it planned, as its task returned it; any text.
         task: the first task that failed.
         reason: why that task failed, if it was recorded.
@@ -138,8 +138,8 @@ def _attempt(run: Any, tasks: Sequence[tuple[str, str]], texts: Mapping[tuple[st
 
 
 def _snapshot(partition_key: str | None, conf: object, planned: object) -> str | None:
-    asked = partition_key or (conf.get("snapshot") if isinstance(conf, dict) else None) or planned
-    return asked[:_LONGEST_KEY] if isinstance(asked, str) and asked else None
+    asked = (planned, partition_key, conf.get("snapshot") if isinstance(conf, dict) else None)
+    return next((key[:_LONGEST_KEY] for key in asked if isinstance(key, str) and key), None)
 
 
 def _first_text(values: Iterable[object]) -> str | None:

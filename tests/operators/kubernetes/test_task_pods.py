@@ -134,7 +134,8 @@ def test_refused_pod_asks_for_approval(fake_pbg, context, monkeypatch):
         "airflow.providers.standard.operators.hitl.ApprovalOperator.execute", lambda self, _: asked.append(self.body)
     )
     given = {"store_conn_id": None, "interval": 0.05, "kubernetes": launch()}
-    task = ApprovalGateOperator(task_id="partition", command="partition", arguments=[RUN], hours=1, **given)
+    given |= {"command": "partition", "arguments": [RUN], "snapshot": "d1", "hours": 1}
+    task = ApprovalGateOperator(task_id="partition", **given)
     resumed(task, context)
     assert "too few" in asked[0]
 

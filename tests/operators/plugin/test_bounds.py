@@ -324,10 +324,10 @@ def test_version_without_store_uses_the_latest(site, place, monkeypatch):
 
 
 GROUP = """
-from airflow.sdk import DAG
+from airflow.sdk import DAG, Asset, PartitionedAssetTimetable
 from pbg_operators import PbgTaskGroup
 
-with DAG("shop", schedule=None, tags=["a team"]):
+with DAG("shop", schedule=PartitionedAssetTimetable(assets=Asset("orders")), tags=["a team"]):
     PbgTaskGroup({spec!r}, group_id="night", snapshot="{{{{ ds }}}}")
 """
 
@@ -344,7 +344,7 @@ def test_run_of_group_is_found(site, place, monkeypatch):
     spec.write_text(text)
     assert bag.import_errors == {}
     sync_bag_to_db(bag, bundle_name="tests", bundle_version=None)
-    site.post("dags/shop/dagRuns", {"dag_run_id": "r1", "logical_date": None})
+    site.post("dags/shop/dagRuns", {"dag_run_id": "r1", "logical_date": None, "partition_key": "d9"})
     path = "dags/shop/dagRuns/r1/taskInstances/night.prepare.plan/xcomEntries"
     result = {"run": place.runs["own"], "snapshot": "d1"}
     site.post(path, {"key": "return_value", "value": result, "map_index": -1})
