@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
 
 from airflow.sdk.exceptions import AirflowSkipException
 
@@ -21,16 +22,18 @@ class ExportOperator(AnnouncingOperator):
     """Run ``pbg export-release``, and announce the export once.
 
     DAGs that wait for the export get its event. The task runs also where the release was announced before, so that a
-    run of the same key finishes the work of another.
+    run of the same key finishes the work of another. Where the spec names another channel than it did when the run was
+    planned, the export is written and the task *skipped*: the asset that it has by now is the other channel's.
 
     Args:
         asset: the place that all nights' exports of this name share.
         export: name of its task, as in the run's results.
         snapshot: template that renders to JSON: key of the snapshot, the partition of the asset's event.
         published: template that renders to JSON: whether the channel serves the run.
+        channel: template that renders to JSON: name of that channel; null is not compared.
     """
 
-    template_fields: Sequence[str] = (*AnnouncingOperator.template_fields, "snapshot", "published")
+    template_fields: Sequence[str] = (*AnnouncingOperator.template_fields, "snapshot", "published", "channel")
 
     def __init__(
         self,
@@ -39,11 +42,13 @@ class ExportOperator(AnnouncingOperator):
         export: str,
         snapshot: str,
         published: str,
+        channel: str = "null",
         **kwargs: Any,  # noqa: ANN401 - PbgOperator's own arguments
     ) -> None:
         super().__init__(command="export-release", announces=export, asset=asset, trigger_rule="none_failed", **kwargs)
         self.snapshot = snapshot
         self.published = published
+        self.channel = channel
 
     def _pod_task(self) -> str:
         return self.announces
@@ -52,12 +57,20 @@ class ExportOperator(AnnouncingOperator):
         """Write the export.
 
         Raises:
-            AirflowSkipException: the channel does not serve the run, or the export was announced before.
+            AirflowSkipException: the channel does not serve the run, or is not the asset's, or the export was announced
+                before.
         """
         if not json.loads(self.published):
             raise AirflowSkipException("the channel does not serve this run, so it is not exported")
         result = super().execute(context)
         found = answer(ExportAnswer, self.command, result)
+        channel, (named,) = json.loads(self.channel), parse_qs(urlsplit(self.asset.uri).query).get("channel", [""])[-1:]
+        if channel and named and channel != named:
+            context["ti"].xcom_push(key="return_value", value=result)
+            raise AirflowSkipException(
+                f"the export is of channel {channel}, as the run was planned; the spec names channel {named} since, "
+                "whose consumers get no event"
+            )
         if found.announced:
             self._skip_announced(context, result)
         snapshot = json.loads(self.snapshot)

@@ -38,7 +38,7 @@ class PbgTaskGroup(TaskGroup):
         spec: path of the graph spec; below the configured folder of specs, if it is not absolute.
         snapshot: key of the snapshot, a template or the result of a task; None: the partition key of the DAG's run.
         group_id: of the group; None takes the name of the graph.
-        form: whether the DAG gets the form of a night beside its own.
+        form: whether the DAG gets the form of a night beside its own. Without it, the DAG's params change no night.
         default_args: of the group's tasks. They go before those of the DAG; the spec's section ``airflow`` goes before
             both.
         **arguments: further ones of ``TaskGroup``.
@@ -84,7 +84,7 @@ class PbgTaskGroup(TaskGroup):
         }
         prefix = self.child_id("")  # type: ignore[no-untyped-call] # Airflow's
         with self:
-            night = Night(graph, path, prefix=prefix, snapshot=snapshot)
+            night = Night(graph, path, prefix=prefix, snapshot=snapshot, form=form)
         self.plan, self.publish, self.summary = night.plan, night.publish, night.summary
         apply(graph, self.iter_tasks(), path, prefix)
         if form:  # only now, as in ``night_dag``

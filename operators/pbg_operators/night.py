@@ -38,6 +38,7 @@ class Night:
         spec_path: path of its file.
         prefix: of the ids of tasks, by the group that is open; with a full stop at its end.
         snapshot: template of the snapshot's key; None: the run's partition key or form names it.
+        form: whether the DAG has the form of a night.
 
     Attributes:
         plan: the first task.
@@ -46,8 +47,10 @@ class Night:
         others: tasks at the end that change no result of the night: pages, promotion.
     """
 
-    def __init__(self, spec: GraphSpec, spec_path: Path, *, prefix: str = "", snapshot: str | None = None) -> None:
-        self._spec, self._path = spec, str(spec_path.resolve())
+    def __init__(
+        self, spec: GraphSpec, spec_path: Path, *, prefix: str = "", snapshot: str | None = None, form: bool = True
+    ) -> None:
+        self._spec, self._path, self._form = spec, str(spec_path.resolve()), form
         self._prepared, self._released = f"{prefix}prepare", f"{prefix}release"
         self._refused = Alert(spec, "refused")
         self._run = template(pulled(self._prepared, PlanResult, "run"))
@@ -90,6 +93,7 @@ class Night:
             patience=timedelta(hours=spec.nights.patience_hours),
             store=spec.store,
             source=spec.snapshots.model_dump_json(exclude_defaults=True),
+            form=self._form,
             inlets=[edges_asset(spec)],
             refused=self._refused,
         )
@@ -168,7 +172,7 @@ class Night:
             arguments=[self._run],
             refused=self._refused,
             launcher=launch.launcher,
-            ranks=f"{{{{ params.get('ranks') or {launch.ranks} }}}}",
+            ranks=f"{{{{ params.get('ranks') or {launch.ranks} }}}}" if self._form else str(launch.ranks),
             partition_servers=max(spec.model.num_partition_servers, 0),
             max_restarts=launch.max_restarts,
             kubernetes=launch.kubernetes,
@@ -187,6 +191,7 @@ class Night:
             return []
         within = "finish" if spec.airflow.few_tasks else None
         published = pulled_if_any(self._released, PublishResult, "published", "false", within=within)
+        channel = pulled_if_any(self._released, PublishResult, "channel", "none", within=within)
         with TaskGroup("exports", tooltip="The release in the formats of other tools"):
             return [
                 ExportOperator(
@@ -195,6 +200,7 @@ class Night:
                     export=export.task,
                     snapshot=self._snapshot,
                     published=template(published, json=True),
+                    channel=template(channel, json=True),
                     asset=export_asset(spec, export),
                     **self._pod("export"),
                 )

@@ -39,6 +39,7 @@ class PlanOperator(PbgOperator):
         store: of the spec. Airflow keeps it and the graph's name with each version of the DAG, and the pages show only
             runs of this graph in this store.
         source: the spec's ``snapshots`` as JSON, from which the pages list the keys that are there.
+        form: whether the DAG has the form of a night; without it, params of the same names are the DAG's own.
     """
 
     # Airflow stores these fields with the DAG, where the pages find them.
@@ -49,18 +50,21 @@ class PlanOperator(PbgOperator):
         self,
         *,
         spec: str,
-        snapshot: str | None = None,
+        snapshot: Any = None,  # noqa: ANN401 - a template or a task's result
         patience: timedelta = timedelta(days=1),
         store: str = "",
         source: str = "",
+        form: bool = True,
         **kwargs: Any,  # noqa: ANN401 - PbgOperator's own arguments
     ) -> None:
         super().__init__(command="plan", **kwargs)
         self.spec = spec
         self.snapshot = snapshot
+        self.names_snapshot = snapshot is not None  # known only now: a task's result may be None
         self.patience = patience
         self.store = store
         self.source = source
+        self.form = form
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Plan the run.
@@ -79,7 +83,7 @@ class PlanOperator(PbgOperator):
 
     def _plan(self, context: Context) -> dict[str, Any]:
         run = context["dag_run"]
-        arguments = plan_arguments(self.spec, self._named(context), context["params"])
+        arguments = plan_arguments(self.spec, self._named(context), context["params"] if self.form else {})
         if run.run_type == "scheduled" and not self.upstream_task_ids:  # no task before this one makes the snapshot
             arguments.append(f"--due={run.run_after.isoformat(timespec='seconds')}")
         check_arguments(arguments)
@@ -97,13 +101,16 @@ class PlanOperator(PbgOperator):
         """Return the snapshot that the DAG or the partition key names.
 
         Raises:
-            AirflowFailException: the DAG names one, and its template is empty in this run.
+            AirflowFailException: the DAG names one, and in this run it is no text or an empty one.
         """
-        if self.snapshot is None:
+        if not self.names_snapshot:
             key: str | None = context["dag_run"].partition_key
             return key
-        if self.snapshot in {"", "None"}:
-            raise AirflowFailException("snapshot: the template is empty in this run; let it give the snapshot's key")
+        if not isinstance(self.snapshot, str) or self.snapshot in {"", "None"}:
+            raise AirflowFailException(
+                f"snapshot: the template or task gives {self.snapshot!r} in this run; let it give the snapshot's key, "
+                "a text that is not empty"
+            )
         return self.snapshot
 
 

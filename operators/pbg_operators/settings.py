@@ -66,6 +66,8 @@ def apply(spec: GraphSpec, tasks: Iterable[Any], spec_path: Path, prefix: str = 
         settings = settings_of(spec, name, spec_path)
         if name in LIGHT and not _waits(task, name):
             settings = {"execution_timeout": LIGHT_TIMEOUT} | settings
+        if "connection" in spec.airflow.model_fields_set and hasattr(task, "store_conn_id"):
+            settings = settings | {"store_conn_id": spec.airflow.connection}  # before default_args of the DAG
         for key, value in settings.items():
             setattr(task, key, value)
 

@@ -90,6 +90,21 @@ def test_group_takes_settings_of_dag_and_spec(parse):
     assert "snapshot" not in dag.params
 
 
+@pytest.mark.parametrize(
+    ("airflow", "connection"), [({}, "dags"), ({"connection": "own"}, "own"), ({"connection": "pbg_s3"}, "pbg_s3")]
+)
+@pytest.mark.parametrize(
+    "made",
+    [
+        "with DAG('ours', default_args={'store_conn_id': 'dags'}):\n    PbgTaskGroup({spec!r})",
+        "dag = build_dag({spec!r}, 'ours', default_args={'store_conn_id': 'dags'})",
+    ],
+)
+def test_connection_of_spec_goes_before_that_of_dag(parse, made, airflow, connection):
+    text = f"from airflow.sdk import DAG\nfrom pbg_operators import PbgTaskGroup, build_dag\n\n{made}\n"
+    assert {task.store_conn_id for task in parse(text, airflow=airflow).dags["ours"].tasks} == {connection}
+
+
 def test_failed_task_calls_notifiers_and_own_callback(parse):
     text = PLAIN.replace('DAG("ours")', 'DAG("ours", default_args={"on_failure_callback": print})')
     dag = parse(text, nights={"notify": [NOTIFIER]}).dags["ours"]
@@ -105,6 +120,13 @@ def test_group_with_form_and_few_tasks_is_parsed(parse):
     assert {"prepare.plan", "prepare.prepare", "train.train", "release.finish", "summary", "report"} == set(
         dag.task_ids
     )
+
+
+@pytest.mark.parametrize(("more", "form"), [("", False), (", form=True", True)])
+def test_group_obeys_params_of_its_form_only(parse, more, form):
+    dag = parse(PLAIN.replace('DAG("ours")', 'DAG("ours", params={"ranks": 7})'), more).dags["ours"]
+    assert dag.get_task("small.prepare.plan").form is form
+    assert ("params" in dag.get_task("small.train.train").ranks) is form
 
 
 def test_built_dag_takes_arguments_of_its_own(parse):

@@ -26,15 +26,16 @@ def task():
     return export()
 
 
-def export(published="true"):
+def export(published="true", asset=PLACE, channel="null"):
     return ExportOperator(
         task_id="npy",
         arguments=["/store/runs/r", "npy"],
         store_conn_id=None,
-        asset=PLACE,
+        asset=asset,
         export="export-npy",
         snapshot='"day-1"',
         published=published,
+        channel=channel,
     )
 
 
@@ -72,3 +73,18 @@ def test_run_that_is_not_served_is_not_exported(fake_pbg, context):
     fake_pbg("sys.exit('nobody asked for this')")
     with pytest.raises(AirflowSkipException, match="the channel does not serve this run"):
         export(published="false").execute(context)
+
+
+@pytest.mark.parametrize(("channel", "skipped"), [("production", True), ("shadow", False)])
+def test_channel_of_changed_spec_gets_no_event_of_export(fake_pbg, context, channel, skipped):
+    fake_pbg(f"print({json.dumps(json.dumps(DONE))})")
+    shadow = Asset(name="g_shadow_npy", uri="file:///store/exports/npy?channel=shadow&export=npy&graph=g")
+    context["outlet_events"] = OutletEventAccessors()
+    task = export(asset=shadow, channel=json.dumps(channel))
+    if skipped:
+        with pytest.raises(AirflowSkipException, match="is of channel production, .* names channel shadow since"):
+            task.execute(context)
+        assert context["ti"].pushed["return_value"] == DONE
+    else:
+        assert task.execute(context) == DONE
+    assert bool(context["outlet_events"][shadow].extra) is not skipped

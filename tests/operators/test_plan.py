@@ -89,6 +89,28 @@ def test_link_leads_to_the_planned_run(fake_pbg, context):
     assert list(context["ti"].pushed.values()) == ["file:///store/runs/day-1-abc"]
 
 
+def test_params_of_dag_without_form_change_no_night(fake_pbg, context):
+    fake_pbg(PLANNED)
+    own = {"publish": True, "engine": "postgres", "epochs": 3, "snapshot": "d9"}
+    run = SimpleNamespace(partition_key="day-1", run_type="manual")
+    context |= {"params": own, "dag_run": run}
+    task = PlanOperator(task_id="plan", spec=SPEC, store_conn_id=None, form=False)
+    assert task.execute(context)["arguments"] == ["plan", SPEC, "--snapshot=day-1", "--json"]
+    run.partition_key = None
+    with pytest.raises(AirflowFailException, match="no snapshot"):
+        task.execute(context)
+
+
+@pytest.mark.parametrize("rendered", [None, "", "None", ["d1"], 20261120])
+def test_snapshot_of_dag_that_is_no_text_is_refused(fake_pbg, context, rendered):
+    fake_pbg(PLANNED)
+    context |= {"params": UNTOUCHED, "dag_run": SimpleNamespace(partition_key="day-1", run_type="manual")}
+    task = PlanOperator(task_id="plan", spec=SPEC, store_conn_id=None, snapshot="{{ a result }}")
+    task.snapshot = rendered  # as Airflow does before the task runs
+    with pytest.raises(AirflowFailException, match="let it give the snapshot's key, a text that is not empty"):
+        task.execute(context)
+
+
 PLANNED = """
 print(json.dumps({'task': 'plan', 'run': '/store/runs/day-1-abc', 'seconds': 1, 'arguments': sys.argv[1:]}))
 """
