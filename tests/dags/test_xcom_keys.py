@@ -17,8 +17,8 @@ from tests.operators.specs import small_spec
 
 STORES = Path(__file__).resolve().parents[1] / "fixtures" / "documents"
 RESULTS = sorted(path for path in STORES.glob("*/runs/*/results") if (path / "publish.json").is_file())
-READ = {"plan.run", "plan.snapshot", "publish.published", "eval.filtered", "eval.filtered.mrr", "bucket.edges"}
-READ |= {"bucket.edges.total"}
+READ = {"plan.run", "plan.snapshot", "publish.published", "publish.channel"}
+READ |= {"eval.filtered", "eval.filtered.mrr", "bucket.edges", "bucket.edges.total"}
 
 
 class Part:
@@ -96,7 +96,7 @@ def render(template, ti, **context):
 
 
 def test_every_expression_of_every_dag_renders(dags):
-    """Others read the form, key and DAG of the run."""
+    """Those that read no result read the form."""
     assert {dag.dag_id.partition("_")[0] for dag in dags} == {"reembed", "nightly", "drill", "watch", "collect"}
     ti, others = TaskInstance(RESULTS[0]), set()
     for dag in dags:
@@ -106,19 +106,22 @@ def test_every_expression_of_every_dag_renders(dags):
             assert "{{" not in rendered
             assert "Undefined" not in rendered
             others |= {template} if "xcom_pull" not in template else set()
-    assert len(others) == len({"ranks"} | {("subject", command) for command in ("validate", "partition", "gate")})
+    assert others == {"{{ params.get('ranks') or 1 }}"}
 
 
 @pytest.mark.parametrize("results", RESULTS, ids=lambda path: path.parent.name)
 def test_every_template_reads_keys_of_models(templates, results):
     ti = TaskInstance(results)
-    rendered = {render(template, ti) for template in templates}
+    rendered = {render(template, ti, dag=SimpleNamespace(dag_id="reembed_small")) for template in templates}
     assert ti.read == READ
     plan = json.loads((results / "plan.json").read_text())
     bucket = json.loads((results / "bucket.json").read_text())
     evaluated = json.loads((results / "eval.json").read_text())
     figures = {json.dumps(each) for each in (plan["snapshot"], bucket["edges"]["total"], evaluated["filtered"]["mrr"])}
-    assert rendered == {plan["run"], "true", *figures}
+    channel = json.dumps(json.loads((results / "publish.json").read_text())["channel"])
+    day = plan["snapshot"]
+    subjects = {f"reembed_small: {command} refused {day}" for command in ("validate", "partition", "gate")}
+    assert rendered == {plan["run"], "true", channel, *figures, *subjects}
 
 
 @pytest.mark.parametrize("wrong", ["['ran']", "['snapshot']['day']", ".get('ran')"])
