@@ -82,7 +82,7 @@ def test_channel_of_changed_spec_gets_no_event_of_export(fake_pbg, context, chan
     context["outlet_events"] = OutletEventAccessors()
     task = export(asset=shadow, channel=json.dumps(channel))
     if skipped:
-        with pytest.raises(AirflowSkipException, match="is of channel production, .* names channel shadow since"):
+        with pytest.raises(AirflowSkipException, match=r"is of channel production, .* names channel shadow since"):
             task.execute(context)
         assert context["ti"].pushed["return_value"] == DONE
     else:
