@@ -76,7 +76,7 @@ def test_run_that_is_not_served_is_not_exported(fake_pbg, context):
 
 
 @pytest.mark.parametrize(("channel", "skipped"), [("production", True), ("shadow", False)])
-def test_channel_of_changed_spec_gets_no_event_of_export(fake_pbg, context, channel, skipped):
+def test_changed_channel_gets_no_event_of_export(fake_pbg, context, channel, skipped):
     fake_pbg(f"print({json.dumps(json.dumps(DONE))})")
     shadow = Asset(name="g_shadow_npy", uri="file:///store/exports/npy?channel=shadow&export=npy&graph=g")
     context["outlet_events"] = OutletEventAccessors()

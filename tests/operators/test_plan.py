@@ -102,7 +102,7 @@ def test_params_of_dag_without_form_change_no_night(fake_pbg, context):
 
 
 @pytest.mark.parametrize("rendered", [None, "", "None", ["d1"], 20261120])
-def test_snapshot_of_dag_that_is_no_text_is_refused(fake_pbg, context, rendered):
+def test_snapshot_that_is_no_text_is_refused(fake_pbg, context, rendered):
     fake_pbg(PLANNED)
     context |= {"params": UNTOUCHED, "dag_run": SimpleNamespace(partition_key="day-1", run_type="manual")}
     task = PlanOperator(task_id="plan", spec=SPEC, store_conn_id=None, snapshot="{{ a result }}")
