@@ -59,7 +59,7 @@ class PublishOperator(AnnouncingOperator):
         """
         result = super().execute(context)
         found = answer(PublishAnswer, self.command, result)
-        if reason := self._unmoved(found):
+        if (reason := self._unmoved(found)) is not None:
             context["ti"].xcom_push(key="return_value", value=result)
             raise AirflowSkipException(reason)
         if found.announced:
@@ -73,11 +73,13 @@ class PublishOperator(AnnouncingOperator):
             self.told({**context}, text)
         return result
 
-    def _unmoved(self, found: PublishAnswer) -> str:
-        """Return why the asset has no event; empty: it has."""
+    def _unmoved(self, found: PublishAnswer) -> str | None:
+        """Return why the asset has no event; None: it has."""
+        if not found.published:
+            return found.reason
         _, is_channel, named = self.asset.uri.rpartition("/channels/")
-        if not found.published or not is_channel or named == found.channel:
-            return "" if found.published else found.reason
+        if not is_channel or named == found.channel:
+            return None
         return (
             f"release {found.release} is in channel {found.channel}, as the run was planned; the spec names channel "
             f"{named} since, whose consumers get no event"

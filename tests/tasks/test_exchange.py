@@ -78,9 +78,19 @@ def test_manifest_lists_everything_written(data, place, exchange, capsys):
     types = {name: (record["rows"], record["dimension"]) for name, record in manifest["types"].items()}
     assert types == {"user": (61, 8), "item": (40, 8)}
     assert (manifest["exchange"], manifest["comparator"], manifest["relations"]) == (exchange, "dot", 2)
+    contract = {
+        "space": None,  # PBG's files do not name it
+        "dimensions": {"item": 8, "user": 8},
+        "comparator": "dot",
+        "operators": ["complex_diagonal", "translation"],
+    }
     assert manifest["source"] == {
-        "url": str(data.checkpoint), "version": 3, "manifest_sha256": None, "channel": None
-    }  # fmt: skip
+        "url": str(data.checkpoint),
+        "version": 3,
+        "manifest_sha256": None,
+        "channel": None,
+        "contract": contract,
+    }
     assert result["types"]["user"] == {"rows": 61, "dimension": 8}
     assert f"export {exchange}: done, 101 rows" in capsys.readouterr().err
     assert not list((place / "scratch").iterdir())

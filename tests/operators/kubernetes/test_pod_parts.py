@@ -200,6 +200,7 @@ def test_preempted_ranks_end_with_13_and_job_waits(double, fake_pbg, train):
         assert (job["status"]["failed"], job["status"].get("conditions")) == (0, None)
         assert task.is_alive()
         fake_pbg(RANKS + "    end('error: resource: no memory', 7)")
+        double.wait(lambda: f"Job {JOB}-1 is suspended; its pods start when it is resumed" in logged_lines(logged))
         double.resume(f"{JOB}-1")
         ended = task.end()
     assert f"Job {JOB}-1 is suspended; its pods start when it is resumed" in logged_lines(logged)
