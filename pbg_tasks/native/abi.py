@@ -87,6 +87,20 @@ class Step(Structure):
     )
 
 
+_HELD_OUT = (
+    ("question", c_void_p),
+    ("ties", c_void_p),
+    ("wins", c_void_p),
+    ("own", c_void_p),
+    ("answer_start", c_void_p),
+    ("answers", c_void_p),
+    ("counts", c_void_p),
+    ("close", c_void_p),
+    ("capacity", c_int64),
+)
+"""Fields of the held-out edges that are ranked, and of what is found for them."""
+
+
 class RankTile(Structure):
     """Struct ``pbg_rank_tile``: a tile of scores.
 
@@ -97,15 +111,7 @@ class RankTile(Structure):
         ("scores", c_void_p),
         ("columns", c_int64),
         ("edges", c_int64),
-        ("question", c_void_p),
-        ("ties", c_void_p),
-        ("wins", c_void_p),
-        ("own", c_void_p),
-        ("answer_start", c_void_p),
-        ("answers", c_void_p),
-        ("counts", c_void_p),
-        ("close", c_void_p),
-        ("capacity", c_int64),
+        *_HELD_OUT,
     )
 
 
@@ -122,15 +128,7 @@ class RankProducts(Structure):
         ("columns", c_int64),
         ("dimension", c_int64),
         ("edges", c_int64),
-        ("question", c_void_p),
-        ("ties", c_void_p),
-        ("wins", c_void_p),
-        ("own", c_void_p),
-        ("answer_start", c_void_p),
-        ("answers", c_void_p),
-        ("counts", c_void_p),
-        ("close", c_void_p),
-        ("capacity", c_int64),
+        *_HELD_OUT,
     )
 
 

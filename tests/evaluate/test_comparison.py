@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from contextlib import contextmanager
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -64,24 +66,30 @@ def test_numpy_counts_as_a_plain_loop(tile):
     check(comparison._with_numpy(tile, 10_000), tile)
 
 
-@pytest.mark.parametrize("instructions", [b"avx512", b"avx2", b"portable"])
-def test_instruction_sets_count_as_a_plain_loop(instructions):
+@contextmanager
+def using(instructions):
+    """Run the native library on an instruction set, or skip."""
     native = library()
     if native is None:
         pytest.skip("the native library was not built")
     usual = native.pbg_instruction_set()
     if native.pbg_use_instruction_set(instructions):
         pytest.skip("this CPU has no such instructions")
+    try:
+        yield
+    finally:
+        native.pbg_use_instruction_set(usual)
 
+
+@pytest.mark.parametrize("instructions", [b"avx512", b"avx2", b"portable"])
+def test_instruction_sets_count_as_a_plain_loop(instructions):
     @given(tiles())
     @settings(deadline=None)
     def counts_the_same(tile):
-        check(comparison._natively(native, tile, 10_000), tile)
+        check(comparison._natively(library(), tile, 10_000), tile)
 
-    try:
+    with using(instructions):
         counts_the_same()
-    finally:
-        native.pbg_use_instruction_set(usual)
 
 
 @st.composite
@@ -137,22 +145,13 @@ def check_products(queries, candidates, scores, asked):
 
 @pytest.mark.parametrize("instructions", [b"avx512_bf16", b"avx512", b"avx2", b"portable"])
 def test_products_count_as_scores_do(instructions):
-    native = library()
-    if native is None:
-        pytest.skip("the native library was not built")
-    usual = native.pbg_instruction_set()
-    if native.pbg_use_instruction_set(instructions):
-        pytest.skip("this CPU has no such instructions")
-
     @given(products())
     @settings(deadline=None, max_examples=60)
     def counts_the_same(case):
         check_products(*case)
 
-    try:
+    with using(instructions):
         counts_the_same()
-    finally:
-        native.pbg_use_instruction_set(usual)
 
 
 def far_apart(value):
