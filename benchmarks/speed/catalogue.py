@@ -45,6 +45,7 @@ class Benchmark:
 
 BENCHMARKS = (
     Benchmark("steps", "Training steps", quick=True),
+    Benchmark("one_vs_all", "Training steps against all entities"),
     Benchmark("importing", "Import", quick=True),
     Benchmark("evaluating", "Evaluation", quick=True),
     Benchmark("exporting", "Export", quick=True),
