@@ -28,6 +28,7 @@ class Network:
         record: seconds until progress is recorded in the store; whatever ends meanwhile shares the next record.
         poll: seconds after which a rank without a bucket asks again; 0 when it is notified at once.
         store_interval: seconds between a memory server's writes to the store.
+        copy: of one partition into new memory, several side by side.
     """
 
     link: float = 1.1e9
@@ -37,6 +38,7 @@ class Network:
     record: float = 0.1
     poll: float = 0.0
     store_interval: float = 60.0
+    copy: float = 4e9
 
 
 @dataclass(slots=True)

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from benchmarks.scaling.links import MemoryExchange, Recorder, StoreExchange
+from pbg_tasks.train.data.partitions import Layout
 from pbg_tasks.train.ranks.leases import LeaseBook
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from benchmarks.scaling.links import Exchange, Network
     from pbg_tasks.config import ModelConfig
@@ -80,7 +81,7 @@ class Outcome:
         return self.waited / self.seconds / self.ranks
 
 
-def simulate(work: Work, ranks: int, network: Network, *, servers: int) -> Outcome:
+def simulate(work: Work, ranks: int, network: Network, *, servers: int, ahead: bool = False) -> Outcome:
     """Simulate an iteration.
 
     Args:
@@ -88,17 +89,28 @@ def simulate(work: Work, ranks: int, network: Network, *, servers: int) -> Outco
         ranks: trainers.
         network: that carries partitions.
         servers: ``num_partition_servers``: 0 for the store, -1 for the trainers, else that many dedicated ones.
+        ahead: ``partitions_ahead``: whether partitions come and go behind the training.
     """
     sizes = {key: count * work.row_bytes for key, count in work.counts.items()}
     exchange: Exchange = (
         MemoryExchange(network, ranks, max(servers, 0), sizes) if servers else StoreExchange(network, ranks, sizes)
     )
-    return _Gang(work, ranks, network, exchange).run()
+    return _Gang(work, ranks, network, exchange, sizes, ahead=ahead).run()
 
 
 class _Gang:
-    def __init__(self, work: Work, ranks: int, network: Network, exchange: Exchange) -> None:
+    def __init__(
+        self,
+        work: Work,
+        ranks: int,
+        network: Network,
+        exchange: Exchange,
+        sizes: Mapping[PartitionKey, float],
+        *,
+        ahead: bool,
+    ) -> None:
         self._work, self._ranks, self._network, self._exchange = work, ranks, network, exchange
+        self._sizes, self._looks_ahead = sizes, ahead
         self._recorder = Recorder(network.record)
         self._book = LeaseBook(work.config, work.counts, list(work.seconds), tree=work.tree)
         self._events: list[tuple[float, int, Callable[[int, float], None], int]] = []
@@ -106,6 +118,8 @@ class _Gang:
         self._last: dict[PartitionKey, int] = {}  # the rank that trained it last, and so has it in memory
         self._old: dict[int, Lease] = {}
         self._idle: dict[int, float] = {}  # since when
+        self._ahead: dict[int, tuple[Bucket, float]] = {}  # reserved bucket of each rank, and when its partitions come
+        self._away: dict[int, float] = {}  # when the partitions of the rank's bucket before are put away
         self._waited = 0.0
 
     def run(self) -> Outcome:
@@ -135,11 +149,30 @@ class _Gang:
             self._idle.setdefault(rank, now)
             return
         self._waited += now - self._idle.pop(rank, now)
-        missing = [key for key in sorted(lease.keys) if not self._has(rank, key)]
-        there = self._exchange.fetch(rank, missing, self._recorder.record(now))
+        recorded = self._recorder.record(now)
+        reserved, comes = self._ahead.pop(rank, (None, 0.0))
+        if reserved == lease.bucket:
+            there = max(recorded, comes)
+        else:
+            there = self._exchange.fetch(rank, self._missing(rank, lease.keys), recorded)
         self._last |= dict.fromkeys(lease.keys, rank)
         self._old[rank] = lease
+        if self._looks_ahead:
+            self._plan(there, self._look_ahead, rank)
         self._plan(there + self._work.seconds[lease.bucket], self._hand_over, rank)
+
+    def _look_ahead(self, rank: int, now: float) -> None:
+        bucket = self._book.reserve(rank)
+        if bucket is not None:
+            comes = self._exchange.fetch(rank, self._missing(rank, self._keys(bucket)), now)
+            self._ahead[rank] = bucket, comes
+
+    def _keys(self, bucket: Bucket) -> set[PartitionKey]:
+        config = self._work.config
+        return {key for key in Layout(config).needs(bucket) if config.entities[key.entity].num_partitions > 1}
+
+    def _missing(self, rank: int, keys: Iterable[PartitionKey]) -> list[PartitionKey]:
+        return [key for key in sorted(keys) if not self._has(rank, key)]
 
     def _has(self, rank: int, key: PartitionKey) -> bool:
         if key not in self._last:
@@ -147,11 +180,33 @@ class _Gang:
         return self._last[key] == rank and key in self._old[rank].keys
 
     def _hand_over(self, rank: int, now: float) -> None:
-        self._plan(self._exchange.hand_over(rank, sorted(self._old[rank].keys), now), self._release, rank)
+        if self._away.get(rank, now) > now:  # the partitions of one bucket at most are on their way
+            self._plan(self._away[rank], self._hand_over, rank)
+            return
+        lease = self._old[rank]
+        away = self._exchange.hand_over(rank, sorted(lease.keys), now)
+        if rank not in self._ahead:
+            self._plan(away, self._release, rank)
+            return
+        self._away[rank] = away
+        kept = lease.keys & self._keys(self._ahead[rank][0])
+        copied = now + max((self._sizes[key] for key in kept), default=0.0) / self._network.copy  # side by side
+        self._plan(copied, self._release_early, rank)
+
+    def _release_early(self, rank: int, now: float) -> None:
+        self._plan(max(now, self._away[rank]), self._put_away, self._book.release(rank, underway=True).number)
+        self._ask(rank, now)
+
+    def _put_away(self, number: int, now: float) -> None:
+        self._book.put_away(number)
+        self._wake(now)
 
     def _release(self, rank: int, now: float) -> None:
         self._book.release(rank)
         self._ask(rank, now)
+        self._wake(now)
+
+    def _wake(self, now: float) -> None:
         for other, since in self._idle.items():
             self._plan(self._next_question(since, now), self._ask_again, other)
 

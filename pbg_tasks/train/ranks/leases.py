@@ -14,7 +14,7 @@ from pbg_tasks.train.data.partitions import Layout, PartitionKey
 from pbg_tasks.train.schedule import Bucket
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -43,6 +43,10 @@ class Lease(NamedTuple):
 class LeaseBook:
     """Record of the leases of one iteration.
 
+    A rank with a lease may reserve the bucket after it, whose partitions it then reads in advance. A reservation is no
+    lease: a rank that would get no bucket otherwise takes reserved partitions, which ends the reservation. So no rank
+    waits for another's reservation, and what was read in advance counts only for the bucket that is leased.
+
     A bucket may be leased when no active lease has a partition that it needs. Among those buckets, the one that costs
     the rank least I/O after ``old`` is chosen: the fewest entities in partitions that it has to read or write; among
     equal ones the first in ``buckets``. A partition counts as its type's mean, as in PBG, because otherwise small
@@ -62,6 +66,7 @@ class LeaseBook:
     Attributes:
         active: the lease of each rank that has one.
         left: number of buckets that are not done, including leased ones.
+        reserved: the bucket that each rank has reserved, if any.
     """
 
     def __init__(
@@ -76,6 +81,7 @@ class LeaseBook:
         first_number: int = 1,
     ) -> None:
         self.active: dict[int, Lease] = {}
+        self.reserved: dict[int, Bucket] = {}
         self.left = len(buckets) - len(done)
         self._buckets, self._tree, self._next_number = buckets, tree, first_number
         self._places = {bucket: place for place, bucket in enumerate(buckets)}
@@ -97,18 +103,50 @@ class LeaseBook:
 
         # Number of open buckets that need each partition.
         self._wanted = np.bincount(self._needs_TB[:, self._open].ravel(), minlength=len(self._keys))
-        self._locked = np.zeros(len(self._keys), bool)
+        # Number of locks of each partition, all of one rank: of its lease, and of earlier ones in ``_underway``.
+        self._locks = np.zeros(len(self._keys), int)
+        self._underway: dict[int, NDArray[np.intp]] = {}  # by lease, partitions that are not put away
+        self._reserving = np.zeros(len(self._keys), bool)  # partitions of reserved buckets
         self._trained = np.zeros(len(self._keys), bool)
         self._trained[[place_of[key] for key in trained if key in place_of]] = True
         self._trained[self._needs_TB[:, ~self._open]] = True
 
     @property
     def finished(self) -> bool:
-        """Whether all buckets are done."""
-        return not self.left
+        """Whether all buckets are done, and their partitions put away."""
+        return not self.left and not self._underway
+
+    def reserve(self, rank: int) -> Bucket | None:
+        """Reserve the bucket that a rank trains after its present one.
+
+        The rank keeps partitions that it has leased. All others are neither leased nor reserved, so they stay as they
+        are until the rank's next lease or the end of the reservation.
+
+        Args:
+            rank: rank that has a lease.
+
+        Returns:
+            The reserved bucket, also where it was reserved before; None where there is none.
+
+        Raises:
+            KeyError: the rank has no lease.
+        """
+        bucket = self.active[rank].bucket
+        if rank not in self.reserved:
+            own = self._needs_TB[:, self._places[bucket]]
+            shut, trained = (self._locks > 0) | self._reserving, self._trained.copy()
+            shut[own] = False
+            trained[own] = True  # by then
+            places = self._candidates(shut, trained, idle=False)
+            if not places.size:
+                return None
+            place = int(places[self._costs(places, bucket).argmin()])
+            self.reserved[rank] = self._buckets[place]
+            self._reserving[self._needs_TB[:, place]] = True
+        return self.reserved[rank]
 
     def acquire(self, rank: int, old: Bucket | None) -> Lease | None:
-        """Lease a bucket.
+        """Lease a bucket: the one that the rank has reserved, if any.
 
         Args:
             rank: rank that requests a bucket; it has no lease.
@@ -119,14 +157,13 @@ class LeaseBook:
         """
         if rank in self.active:
             raise RuntimeError(f"rank {rank} asks for a bucket while it has {self.active[rank].bucket}: a bug")
-        places = self._candidates()
-        if not places.size:
+        place = self._choice(rank, old)
+        if place is None:
             return None
-        place = int(places[self._costs(places, old).argmin()])
         needed = self._needs_TB[:, place]
         self._open[place] = False
         np.subtract.at(self._wanted, needed, 1)
-        self._locked[needed] = True
+        self._locks[np.unique(needed)] += 1
         keys = frozenset(self._keys[key] for key in needed)
         last = frozenset(self._keys[key] for key in needed[self._wanted[needed] == 0])
         lease = Lease(self._next_number, rank, self._buckets[place], keys, last)
@@ -134,44 +171,95 @@ class LeaseBook:
         self.active[rank] = lease
         return lease
 
-    def release(self, rank: int) -> Lease:
+    def _choice(self, rank: int, old: Bucket | None) -> int | None:
+        """Choose a rank's next bucket; end reservations that it breaks."""
+        if rank in self.reserved:
+            place = self._places[self.reserved[rank]]
+            self._cancel([rank])
+            return place
+        locked = self._locks > 0
+        idle = not (self.active or self._underway)
+        places = self._candidates(locked | self._reserving, self._trained, idle=idle and not self.reserved)
+        if places.size:
+            return int(places[self._costs(places, old).argmin()])
+        places = self._candidates(locked, self._trained, idle=idle) if self.reserved else places
+        if not places.size:
+            return None
+        place = int(places[self._costs(places, old).argmin()])
+        needed = self._needs_TB[:, place]
+        held = {other: self._needs_TB[:, self._places[bucket]] for other, bucket in self.reserved.items()}
+        self._cancel([other for other, keys in held.items() if np.isin(keys, needed).any()])
+        return place
+
+    def _cancel(self, ranks: Iterable[int]) -> None:
+        for rank in ranks:
+            self.reserved.pop(rank, None)
+        self._reserving[:] = False
+        for bucket in self.reserved.values():
+            self._reserving[self._needs_TB[:, self._places[bucket]]] = True
+
+    def release(self, rank: int, *, underway: bool = False) -> Lease:
         """End the lease of a rank whose bucket is done.
+
+        Args:
+            rank: rank that has trained it.
+            underway: whether its partitions stay locked until ``put_away``. Until then the rank alone may train those
+                of them that its reserved bucket needs.
 
         Raises:
             KeyError: the rank has no lease.
         """
-        lease, place = self._end(rank)
-        self._trained[self._needs_TB[:, place]] = True
+        lease, keys = self._end(rank)
+        self._trained[keys] = True
         self.left -= 1
+        if underway:
+            self._underway[lease.number] = keys
+        else:
+            self._locks[keys] -= 1
         return lease
+
+    def put_away(self, number: int) -> None:
+        """Unlock the partitions of a released lease.
+
+        Raises:
+            KeyError: they are not locked.
+        """
+        self._locks[self._underway.pop(number)] -= 1
 
     def give_back(self, rank: int) -> Lease:
         """End the lease of a rank whose bucket is not done.
 
-        The bucket may be leased again.
+        The bucket may be leased again, and the rank's reservation ends.
 
         Raises:
             KeyError: the rank has no lease.
         """
-        lease, place = self._end(rank)
+        lease, keys = self._end(rank)
+        self._cancel([rank])
+        place = self._places[lease.bucket]
+        self._locks[keys] -= 1
         self._open[place] = True
         np.add.at(self._wanted, self._needs_TB[:, place], 1)
         return lease
 
-    def _end(self, rank: int) -> tuple[Lease, int]:
+    def _end(self, rank: int) -> tuple[Lease, NDArray[np.intp]]:
         lease = self.active.pop(rank)
-        place = self._places[lease.bucket]
-        self._locked[self._needs_TB[:, place]] = False
-        return lease, place
+        return lease, np.unique(self._needs_TB[:, self._places[lease.bucket]])
 
-    def _candidates(self) -> NDArray[np.intp]:
-        """Return the ascending places of the buckets that may be leased."""
-        mask: NDArray[np.bool_] = self._open & ~self._locked[self._needs_TB].any(axis=0)
+    def _candidates(self, shut: NDArray[np.bool_], trained: NDArray[np.bool_], *, idle: bool) -> NDArray[np.intp]:
+        """Return the ascending places of the buckets that may be leased.
+
+        Args:
+            shut: partitions that they may not need.
+            trained: partitions that count as trained.
+            idle: whether nothing is trained, put away or reserved, so that any bucket may be the first.
+        """
+        mask: NDArray[np.bool_] = self._open & ~shut[self._needs_TB].any(axis=0)
         if self._tree:
-            connected = mask & (self._trained[self._lhs_TB].all(axis=0) | self._trained[self._rhs_TB].all(axis=0))
-            # Any bucket may be the first. Partitions that PBG counts as trained while they still are being trained are
-            # locked, which has the same effect.
-            if self.active or connected.any():
+            connected = mask & (trained[self._lhs_TB].all(axis=0) | trained[self._rhs_TB].all(axis=0))
+            # Partitions that PBG counts as trained while they still are being trained are locked, which has the same
+            # effect.
+            if not idle or connected.any():
                 mask = connected
         return np.flatnonzero(mask)
 

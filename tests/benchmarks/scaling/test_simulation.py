@@ -105,6 +105,18 @@ def test_partitions_that_stay_are_not_read_again():
     assert simulate(even_work(2, rows=10), 1, INSTANT, servers=0).moved == (1 + 2 + 2 + 1) * 10 + 2 * 10
 
 
+@pytest.mark.parametrize("servers", [-1, 0])
+def test_partitions_moved_ahead_hide_behind_training(servers):
+    """Simulate transfers that take as long as the training."""
+    network = Network(link=10.0, store=10.0, store_total=1e18, latency=0.0, record=0.0, copy=1e18)
+    work = even_work(16, rows=10, seconds=3.0)
+    at_once, ahead = (simulate(work, 4, network, servers=servers, ahead=each) for each in (False, True))
+    assert at_once.busy < 0.7
+    assert ahead.busy > 0.8
+    slow = simulate(work, 4, replace(network, copy=1.0), servers=servers, ahead=True)
+    assert slow.seconds > ahead.seconds
+
+
 def test_graph_takes_its_published_time():
     work = work_of(FREEBASE, 4, ties="rows", faster=2.0)
     assert list(work.seconds) == grid(4, 4)

@@ -163,6 +163,113 @@ TestGang = Gang.TestCase
 TestGang.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
 
 
+class GangAhead(RuleBasedStateMachine):
+    """Ranks that reserve buckets and put partitions away behind their training."""
+
+    @initialize(config=configs(), tree=st.booleans(), rnd=st.randoms(use_true_random=False))
+    def begin(self, config, tree, rnd):
+        self.config, self.tree, self.buckets = config, tree, buckets_of(config)
+        rnd.shuffle(self.buckets)
+        self.done, self.old, self.underway, self.last = Counter(), {}, {}, set()
+        self.book = book_of(config, tree=tree)
+
+    def locked(self, *, but=None):
+        """Return the partitions of all ranks other than ``but``."""
+        leases = (*self.book.active.values(), *self.underway.values())
+        return {key for lease in leases if lease.rank != but for key in lease.keys}
+
+    @rule(rank=st.sampled_from(RANKS))
+    def acquire(self, rank):
+        if rank in self.book.active:
+            return
+        reserved, busy = self.book.reserved.get(rank), [each.bucket for each in self.book.active.values()]
+        todo = [bucket for bucket in self.buckets if bucket not in busy and bucket not in self.done]
+        busy += [each.bucket for each in self.underway.values()]
+        trained = {key for bucket in self.done for key in keys_of(self.config, bucket)}
+        started = trained | {key for bucket in busy for key in keys_of(self.config, bucket)}
+        possible = pbg_choice(self.config, even(self.config), todo, busy, started if self.tree else None, None)
+        before = self.locked(but=rank)
+        lease = self.book.acquire(rank, self.old.get(rank))
+        if lease is None:
+            assert reserved is None
+            assert possible is None, "a rank waits for another's reservation"
+            return
+        assert reserved in {None, lease.bucket}
+        assert lease.bucket in todo
+        assert not lease.keys & before
+        assert not lease.keys & self.last, "a partition is trained after its last bucket"
+        self.last |= lease.last
+        if self.tree and started:
+            assert any(side <= trained for side in sides_of(self.config, lease.bucket))
+
+    @rule(rank=st.sampled_from(RANKS))
+    def reserve(self, rank):
+        if rank in self.book.active:
+            bucket = self.book.reserve(rank)
+            assert bucket == self.book.reserved.get(rank) == self.book.reserve(rank)
+
+    @rule(rank=st.sampled_from(RANKS), underway=st.booleans())
+    def release(self, rank, underway):
+        if rank in self.book.active and not any(lease.rank == rank for lease in self.underway.values()):
+            lease = self.book.release(rank, underway=underway)
+            self.done[lease.bucket] += 1
+            self.old[rank] = lease.bucket
+            if underway:
+                self.underway[lease.number] = lease
+
+    @rule(choice=st.integers(0, 3))
+    def put_away(self, choice):
+        if self.underway:
+            number = sorted(self.underway)[choice % len(self.underway)]
+            self.book.put_away(number)
+            del self.underway[number]
+
+    @rule(rank=st.sampled_from(RANKS))
+    def give_back(self, rank):
+        if rank in self.book.active:
+            self.last -= self.book.give_back(rank).last
+            self.old[rank] = None
+            assert rank not in self.book.reserved
+
+    @invariant()
+    def partitions_have_one_rank(self):
+        if hasattr(self, "book"):
+            ranks = {}
+            for lease in (*self.book.active.values(), *self.underway.values()):
+                for key in lease.keys:
+                    assert ranks.setdefault(key, lease.rank) == lease.rank
+            unleased = Counter()
+            for rank, bucket in self.book.reserved.items():
+                own = self.book.active[rank].keys if rank in self.book.active else set()
+                own |= {key for lease in self.underway.values() if lease.rank == rank for key in lease.keys}
+                keys = keys_of(self.config, bucket)
+                assert not keys & self.locked(but=rank)
+                unleased.update(keys - own)
+            assert all(count == 1 for count in unleased.values())
+            assert self.book.finished == (not self.book.left and not self.underway)
+
+    def teardown(self):
+        if not hasattr(self, "book"):
+            return
+        for rank in RANKS:
+            self.release(rank, underway=False)
+        while self.underway:
+            self.put_away(0)
+        while not self.book.finished:
+            for rank in RANKS:
+                self.acquire(rank)
+                self.reserve(rank)
+            for rank in RANKS:
+                self.release(rank, underway=True)
+            while self.underway:
+                self.put_away(0)
+        assert self.done == Counter(self.buckets)
+
+
+TestGangAhead = GangAhead.TestCase
+TestGangAhead.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+
+
 @given(configs(), st.data())
 @settings(max_examples=60, deadline=None)
 def test_idle_gang_gets_bucket_after_any_past(config, data):
@@ -280,3 +387,44 @@ def test_last_lease_of_partition_is_marked(partitions, ends):
         assert not lease.keys & last.keys(), "a partition is trained after its last bucket"
         last |= dict.fromkeys(lease.last, lease.bucket)
     assert set(last) == {key for key in partition_keys(config) if config.entities[key.entity].num_partitions > 1}
+
+
+def test_reserved_bucket_keeps_partitions_and_is_leased_next():
+    book = book_of(one_type(4))
+    lease = book.acquire(0, None)
+    assert lease.bucket == Bucket(0, 0)
+    assert book.reserve(0) == Bucket(0, 1)
+    other = book.acquire(1, None)
+    assert other.bucket == Bucket(2, 2)  # (1, 1) would be first, but rank 0 reads partition 1
+    assert book.reserve(1) == Bucket(2, 3)
+    book.release(0, underway=True)
+    following = book.acquire(0, lease.bucket)
+    assert (following.bucket, following.number) == (Bucket(0, 1), 3)  # partition 0 is its own, though not put away
+    book.put_away(lease.number)
+    with pytest.raises(KeyError):
+        book.put_away(lease.number)
+
+
+def test_rank_without_bucket_takes_reserved_partitions():
+    book = book_of(one_type(3))
+    book.acquire(0, None)
+    assert book.reserve(0) == Bucket(0, 1)
+    assert book.acquire(1, None).bucket == Bucket(2, 2)
+    book.release(1)
+    assert book.reserve(0) == Bucket(0, 1)
+    assert book.acquire(1, Bucket(1, 2)).bucket == Bucket(1, 2)  # nothing else is left beside partition 0
+    assert book.reserved == {}
+    assert book.reserve(0) is None
+    book.release(0)
+    assert book.acquire(0, Bucket(0, 0)) is None
+
+
+def test_reservation_follows_tree_of_initialisation():
+    """Count a rank's own partitions as trained, as they will be then."""
+    book = book_of(one_type(4), tree=True)
+    book.acquire(0, None)
+    assert book.reserve(0) == Bucket(0, 1)
+    assert book.acquire(1, None) is None
+    book.release(0, underway=True)
+    assert book.acquire(1, None) is None  # what is trained is not put away yet
+    assert book.acquire(0, Bucket(0, 0)).bucket == Bucket(0, 1)
