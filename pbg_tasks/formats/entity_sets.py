@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from pbg_tasks.errors import FormatError
-from pbg_tasks.formats.arrow_numbers import numbers
+from pbg_tasks.formats.arrow_numbers import column, numbers, text_column
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,9 +62,9 @@ class EntitySet:
         codes = np.repeat(np.arange(len(self.partition), dtype=np.int32), [len(own) for own in self.partition.values()])
         table = pa.table(
             {
-                "type": pa.DictionaryArray.from_arrays(codes, list(self.partition)),
-                "partition": np.concatenate(list(self.partition.values())),
-                "offset": np.concatenate(list(self.offset.values())),
+                "type": pa.DictionaryArray.from_arrays(column(codes), text_column(self.partition)),
+                "partition": column(np.concatenate(list(self.partition.values()))),
+                "offset": column(np.concatenate(list(self.offset.values()))),
             },
             metadata=None if self.limit is None else {_LIMIT: str(self.limit)},
         )

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from pbg_tasks.evaluate.candidates import Candidates
-from pbg_tasks.formats.arrow_numbers import numbers
+from pbg_tasks.formats.arrow_numbers import column, numbers, text_column
 
 WITHOUT_PANDAS = """
 import sys
@@ -20,7 +20,9 @@ from pbg_tasks.evaluate.candidates import Candidates
 from pbg_tasks.formats.arrow_numbers import numbers
 for batch in duckdb.sql("SELECT range::BIGINT AS a FROM range(9)").to_arrow_reader(4):
     assert numbers(batch.column("a"), np.int64).size
-assert len(Candidates.from_bytes(bytes.fromhex(sys.argv[1])).partition["node"]) == 3
+sample = Candidates.from_bytes(bytes.fromhex(sys.argv[1]))
+assert len(sample.partition["node"]) == 3
+assert sample.to_bytes().hex() == sys.argv[1]
 print(sorted({"pandas", "pyarrow.dataset"} & set(sys.modules)))
 """
 
@@ -28,16 +30,24 @@ print(sorted({"pandas", "pyarrow.dataset"} & set(sys.modules)))
 @pytest.mark.parametrize("dtype", [np.int64, np.int32, np.float32])
 def test_numbers_are_those_of_the_array(dtype):
     values = np.arange(7).astype(dtype)
-    for column in (pa.array(values), pa.array(values).slice(2, 3), pa.array(values)[:0], pa.array(values[:0])):
-        found = numbers(column, dtype)
+    for array in (pa.array(values), pa.array(values).slice(2, 3), pa.array(values)[:0], pa.array(values[:0])):
+        found = numbers(array, dtype)
         assert found.dtype == dtype
-        assert found.tolist() == column.to_pylist()
+        assert found.tolist() == array.to_pylist()
 
 
-@pytest.mark.parametrize("column", [pa.array([1, None]), pa.array([1.5], pa.float32()), pa.array(["a"])])
-def test_other_columns_are_refused(column):
+@pytest.mark.parametrize("dtype", [np.int64, np.int32, np.float32])
+def test_column_is_the_array_of_values(dtype):
+    values = np.arange(7).astype(dtype)
+    for each in (values, values[2:5], values[::2], values[:0]):
+        assert column(each).equals(pa.array(each))
+    assert text_column(["a", "", "caf\u00e9"]).equals(pa.array(["a", "", "caf\u00e9"]))
+
+
+@pytest.mark.parametrize("other", [pa.array([1, None]), pa.array([1.5], pa.float32()), pa.array(["a"])])
+def test_other_columns_are_refused(other):
     with pytest.raises(ValueError, match=r"expected|width"):
-        numbers(column, np.int64)
+        numbers(other, np.int64)
 
 
 def test_numbers_import_no_pandas():
