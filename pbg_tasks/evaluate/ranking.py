@@ -142,8 +142,7 @@ class Ranker:
 
     def _rank_batch(self, edges: np.ndarray, ranks: Ranks) -> None:
         parts = self._parts(edges)
-        budget, questions = self.model.budget, sum(len(part.asked) for part in parts) // len(parts)
-        rows = budget.rows if parts[0].is_product else budget.block_rows(questions)  # all parts have one comparator
+        rows = self._block_rows(parts)
         counting = threading.Lock()  # two threads may have the same edges and different blocks
 
         def compare(_: int, item: tuple[Part, Block]) -> None:
@@ -156,6 +155,12 @@ class Ranker:
                 self.model.progress.advance(len(part.edges) * len(block.numbers))
 
         work_off(((part, block) for block in self.asked.blocks(rows) for part in parts), self.model.threads, compare)
+
+    def _block_rows(self, parts: list[Part]) -> int:
+        """Return the number of candidates to compare at a time; all parts have one comparator."""
+        if parts[0].is_product:
+            return self.model.budget.product_rows(parts[0].query_QD.shape[1])
+        return self.model.budget.block_rows(sum(len(part.asked) for part in parts) // len(parts))
 
     def _parts(self, edges: np.ndarray) -> list[Part]:
         """Prepare the questions of a batch, grouped by scorer."""

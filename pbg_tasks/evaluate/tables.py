@@ -71,6 +71,13 @@ class Budget:
         """
         return min(self.rows, max(self.scores // questions, ENOUGH_BLOCK_ROWS))
 
+    def product_rows(self, dimension: int) -> int:
+        """Return the number of candidates to compare at a time by products.
+
+        These take no tiles, whose memory holds more candidates instead: each block costs some work of its own.
+        """
+        return self.rows + 3 * self.scores // (4 * dimension)
+
 
 @dataclass(frozen=True, slots=True)
 class Block:
@@ -89,6 +96,10 @@ class Block:
         column = np.searchsorted(self.numbers, numbers)
         column[column == len(self.numbers)] = 0
         return np.where(self.numbers[column] == numbers, column, -1)
+
+    def cut(self, first: int, rows: int) -> Block:
+        """Return at most ``rows`` of the candidates from column ``first`` on."""
+        return Block(self.numbers[first : first + rows], self.rows[first : first + rows])
 
 
 class EntityTable:

@@ -223,6 +223,13 @@ def test_few_questions_are_compared_with_larger_blocks():
     assert budget.block_rows(1) == budget.rows > budget.block_rows(10_000) == tables.ENOUGH_BLOCK_ROWS
 
 
+@pytest.mark.parametrize("dimension", [4, 100, 2000])
+def test_candidates_of_products_take_memory_of_tiles(dimension):
+    budget = Budget.of(1 << 32, dimension, 1)
+    more = budget.product_rows(dimension) - budget.rows
+    assert 0 <= budget.scores * 3 * 4 - more * 4 * 4 * dimension < 4 * 4 * dimension
+
+
 def test_threads_do_not_change_ranks(tmp_path, monkeypatch):
     monkeypatch.setattr(ranking, "PART_QUESTIONS", 7)
     monkeypatch.setattr(Budget, "of", lambda *_: Budget(40, 4, 12))
