@@ -14,9 +14,12 @@ import torch
 
 from pbg_tasks.evaluate.comparison import Asked, compare_products
 from pbg_tasks.evaluate.tables import MAX_TILE_SCORES
+from pbg_tasks.native import library
 
 if TYPE_CHECKING:
-    from pbg_tasks.evaluate.tables import EntityTable
+    from collections.abc import Iterator
+
+    from pbg_tasks.evaluate.tables import Block, EntityTable
     from pbg_tasks.model.similarity import Similarity
 
 BLOCK_ROWS = 1 << 14
@@ -135,7 +138,7 @@ def _nearest(view: View, queries: np.ndarray, count: int) -> np.ndarray:
     query_QD = view.similarity.candidates(view.table.gather(queries, _GATHERED_ROWS))
     best_QK = torch.full((len(queries), count), -torch.inf)
     number_QK = torch.full((len(queries), count), -1)
-    for block in view.table.blocks(max(MAX_TILE_SCORES // len(queries), _FEWEST_ROWS)):  # scores stay in the cache
+    for block in _pieces(view, max(MAX_TILE_SCORES // len(queries), _FEWEST_ROWS)):  # scores stay in the cache
         candidate_BD, own = view.similarity.candidates(torch.from_numpy(block.rows)), block.columns(queries)
         better = _better(view.similarity, query_QD, candidate_BD, own, best_QK[:, -1])
         better_R, best_RB, place_RB = better or _best(view.similarity, query_QD, candidate_BD, own, best_QK)
@@ -143,6 +146,20 @@ def _nearest(view: View, queries: np.ndarray, count: int) -> np.ndarray:
         best_QK[better_R], place_RK = torch.cat((best_QK[better_R], best_RB), dim=1).topk(count)
         number_QK[better_R] = torch.cat((number_QK[better_R], number_RB), dim=1).gather(1, place_RK)
     return number_QK.numpy()
+
+
+def _pieces(view: View, rows: int) -> Iterator[Block]:
+    """Yield the candidates, ``rows`` at a time; of products, later pieces are larger.
+
+    The more candidates were seen, the fewer of the next ones are better, and each piece costs some work of its own.
+    """
+    seen, grow = 0, view.similarity.is_product and library() is not None
+    for block in view.table.blocks(max(BLOCK_ROWS // rows, 1) * rows):
+        first = 0
+        while first < len(block.numbers):
+            piece = block.cut(first, max(seen // rows, 1) * rows if grow else rows)
+            first, seen = first + len(piece.numbers), seen + len(piece.numbers)
+            yield piece
 
 
 def _best(

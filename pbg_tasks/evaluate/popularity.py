@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pbg_tasks.evaluate.questions import Questions, Side
     from pbg_tasks.evaluate.tables import EntityTable
 
-_STEP = 1 << 20  # known answers that are processed together, some 70 bytes each
+_STEP = 1 << 20  # known answers, or keys of edges, that are processed together, some 70 bytes each
 
 
 class Counted(NamedTuple):
@@ -71,13 +71,20 @@ class Popularity:
         # Each is more than twice as long as the next, so that a key is moved only a few times, however many pieces
         # there are.
         self._runs: list[Counted] = []
+        self._waiting: list[np.ndarray] = []  # keys that are not counted yet: fewer runs are joined than pieces come
 
     def add(self, piece: Triples) -> None:
         """Count training edges."""
-        if not len(piece):
-            return
         _, answer = ends(piece, self._predict)
-        self._runs.append(Counted.of(piece.rel * self._entities + answer))
+        self._waiting.append(piece.rel * self._entities + answer)
+        if sum(map(len, self._waiting)) >= _STEP:
+            self._count_waiting()
+
+    def _count_waiting(self) -> None:
+        keys, self._waiting = np.concatenate(self._waiting or [np.empty(0, np.int64)]), []
+        if not len(keys):
+            return
+        self._runs.append(Counted.of(keys))
         while len(self._runs) > 1 and len(self._runs[-2].keys) <= 2 * len(self._runs[-1].keys):
             self._join_last()
 
@@ -87,6 +94,7 @@ class Popularity:
 
     def _counted(self) -> Counted:
         """Return all counts; the keys are ``rel * entities + entity``."""
+        self._count_waiting()
         while len(self._runs) > 1:
             self._join_last()
         return self._runs[0] if self._runs else Counted.of(np.empty(0, np.int64))

@@ -108,7 +108,10 @@ class Surroundings:
     def add(self, edges: Triples) -> None:
         """Search some edges for those around the entities."""
         for (lhs, rhs), rows in by_types(self._config, self._families, edges):
-            own = edges.select(rows)
+            around = np.zeros(len(rows), bool)
+            for entity, numbers in ((lhs, edges.lhs), (rhs, edges.rhs)):
+                around |= np.isin(numbers[rows], [end.number for end in self.edges if end.entity == entity])
+            own = edges.select(rows[around])
             for end, listed in self.edges.items():
                 here = np.zeros(len(own), bool)
                 for entity, numbers in ((lhs, own.lhs), (rhs, own.rhs)):

@@ -111,6 +111,23 @@ def test_overlap_equals_brute_force(tmp_path, comparator):
     assert 0.2 < np.mean(expected) < 0.95
 
 
+@pytest.mark.parametrize(
+    ("comparator", "native", "sizes"),
+    [
+        ("dot", True, [3, 3, 6, 12, 6, 18]),
+        ("dot", False, [3] * 16),
+        ("l2", True, [3] * 16),
+    ],
+)
+def test_pieces_of_products_grow(tmp_path, monkeypatch, comparator, native, sizes):
+    monkeypatch.setattr(drift, "library", lambda: object() if native else None)
+    monkeypatch.setattr(drift, "BLOCK_ROWS", 31)
+    known = np.arange(48)
+    pieces = list(drift._pieces(view(tmp_path / "a", normal(48, 4), [48], known, comparator), 3))
+    assert [len(piece.numbers) for piece in pieces] == sizes
+    assert np.array_equal(np.concatenate([piece.numbers for piece in pieces]), known)
+
+
 def test_overlap_needs_an_entity_beside_the_query(tmp_path):
     known = np.array([3])
     views = [view(tmp_path / name, normal(5, 4), [5], known) for name in ("a", "b")]

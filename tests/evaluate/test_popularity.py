@@ -52,8 +52,10 @@ def edges_to(lhs, hub):
     return Triples(lhs, np.zeros(len(lhs), np.int64), np.full(len(lhs), hub))
 
 
+@pytest.mark.parametrize("step", [1, 100, 1 << 20])
 @pytest.mark.parametrize("seen", ["once", "in every piece", "at random"])
-def test_counts_are_those_of_all_pieces(seen):
+def test_counts_are_those_of_all_pieces(monkeypatch, seen, step):
+    monkeypatch.setattr(popularity, "_STEP", step)
     random = np.random.default_rng(0)
     pieces = {
         "once": random.permutation(900).reshape(30, 30),
@@ -72,11 +74,23 @@ def test_counts_are_those_of_all_pieces(seen):
 def test_counted_pieces_are_not_processed_again(monkeypatch, pieces):
     watched, each = Watched(), 100
     monkeypatch.setattr(popularity, "np", watched)
+    monkeypatch.setattr(popularity, "_STEP", each)
     found = Popularity("lhs", pieces * each)
     for piece in np.random.default_rng(0).permutation(pieces * each).reshape(pieces, each):
         found.add(edges_to(piece, 0))
     found._count(np.zeros(1, np.int64), np.zeros(1, np.int64))
     assert watched.numbers < 6 * pieces * each * math.log2(pieces)
+
+
+def test_small_pieces_are_counted_together(monkeypatch):
+    monkeypatch.setattr(popularity, "_STEP", 100)
+    found, joined = Popularity("lhs", 1000), []
+    real = popularity.Counted.joined
+    monkeypatch.setattr(popularity.Counted, "joined", lambda *both: joined.append(1) or real(*both))
+    for piece in np.random.default_rng(0).permutation(400).reshape(40, 10):
+        found.add(edges_to(piece, 0))
+    assert found._count(np.zeros(400, np.int64), np.arange(400)).tolist() == [1] * 400
+    assert len(joined) == 3
 
 
 def test_counts_and_answers_stay_within_forecast():
