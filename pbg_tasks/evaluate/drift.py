@@ -149,9 +149,13 @@ def _nearest(view: View, queries: np.ndarray, count: int) -> np.ndarray:
 
 
 def _pieces(view: View, rows: int) -> Iterator[Block]:
-    """Yield the candidates, ``rows`` at a time; of products, later pieces are larger.
+    """Yield the candidates in pieces, which grow where scores are products.
 
     The more candidates were seen, the fewer of the next ones are better, and each piece costs some work of its own.
+
+    Args:
+        view: with the candidates.
+        rows: of the first pieces.
     """
     seen, grow = 0, view.similarity.is_product and library() is not None
     for block in view.table.blocks(max(BLOCK_ROWS // rows, 1) * rows):

@@ -157,8 +157,8 @@ class Ranker:
         work_off(((part, block) for block in self.asked.blocks(rows) for part in parts), self.model.threads, compare)
 
     def _block_rows(self, parts: list[Part]) -> int:
-        """Return the number of candidates to compare at a time; all parts have one comparator."""
-        if parts[0].is_product:
+        """Return the number of candidates to compare at a time."""
+        if parts[0].is_product:  # all parts have one comparator
             return self.model.budget.product_rows(parts[0].query_QD.shape[1])
         return self.model.budget.block_rows(sum(len(part.asked) for part in parts) // len(parts))
 
