@@ -34,7 +34,20 @@ class SinkOptions(Options):
     batch_mb: Annotated[float, Field(gt=0)] = 32.0
 
 
-class LanceDBOptions(SinkOptions):
+class DeltaSinkOptions(SinkOptions):
+    """Options of sinks whose tables can begin as copies.
+
+    Attributes:
+        moved_above: share of a vector's length by which it has to differ from the served one to be written again; null
+            writes every release whole.
+        whole_every: number of releases after which one is written whole.
+    """
+
+    moved_above: Annotated[float, Field(ge=0)] | None = None
+    whole_every: Positive = 7
+
+
+class LanceDBOptions(DeltaSinkOptions):
     """Options of ``lancedb``.
 
     Attributes:
@@ -109,6 +122,12 @@ OPTIONS: dict[str, type[SinkOptions]] = {
 """Options of built-in sinks."""
 
 
+_WHOLE_ONLY = {
+    "milvus": "Milvus copies no collection",
+    "pgvector": "PostgreSQL has no copy of a table that shares its rows and its index",
+    "qdrant": "Qdrant copies no collection",
+}
+"""Reasons for which built-in sinks write every release whole."""
 _WEB = (re.compile(r"https?://.+|(?!.*://).+"), "https://HOST:PORT or a directory")
 _DESTINATIONS = {
     "lancedb": (re.compile(r"(s3|file)://.+|(?!.*://).+"), "s3://BUCKET/PREFIX or a directory"),
@@ -116,6 +135,20 @@ _DESTINATIONS = {
     "pgvector": (re.compile(r"postgres(ql)?://.*"), "postgresql://HOST/DATABASE"),
     "qdrant": _WEB,
 }
+
+
+def refuse_delta(sink: str, options: Mapping[str, Any]) -> None:
+    """Refuse delta upserts where a sink's store cannot copy a table.
+
+    Raises:
+        ValueError: an option of ``DeltaSinkOptions`` is given.
+    """
+    asked = sorted(options.keys() & (DeltaSinkOptions.model_fields.keys() - SinkOptions.model_fields.keys()))
+    if asked and sink in _WHOLE_ONLY:
+        raise ValueError(
+            f"sink {sink} has no option {asked[0]!r}, because {_WHOLE_ONLY[sink]}: each release is written whole; "
+            "leave the option out, or use sink lancedb"
+        )
 
 
 def check_sink(sink: str, destination: str | None, options: Mapping[str, Any]) -> None:
@@ -134,6 +167,7 @@ def check_sink(sink: str, destination: str | None, options: Mapping[str, Any]) -
     pattern, asked = _DESTINATIONS[sink]
     if destination is not None and not pattern.fullmatch(destination):
         raise ValueError(f"the destination of sink {sink} is {asked}, not {destination!r}")
+    refuse_delta(sink, options)
     try:
         parse(OPTIONS[sink], options, source=f"options of sink {sink}")
     except ConfigError as error:

@@ -6,8 +6,18 @@ these methods alone. Packages add others by entry points of the group ``pbg_task
 
 from __future__ import annotations
 
-from pbg_tasks.config.sinks import SinkOptions
-from pbg_tasks.publish.sinks.base import Rows, Sink, TableRecord, Tables
+from pbg_tasks.config.sinks import DeltaSinkOptions, SinkOptions
+from pbg_tasks.publish.sinks.base import CopiedTables, Rows, Sink, TableRecord, Tables
 from pbg_tasks.publish.sinks.registry import open_sink, sink_options
 
-__all__ = ["Rows", "Sink", "SinkOptions", "TableRecord", "Tables", "open_sink", "sink_options"]
+__all__ = [
+    "CopiedTables",
+    "DeltaSinkOptions",
+    "Rows",
+    "Sink",
+    "SinkOptions",
+    "TableRecord",
+    "Tables",
+    "open_sink",
+    "sink_options",
+]

@@ -16,7 +16,7 @@ from pbg_tasks.config.contract import Contract
 from pbg_tasks.config.sinks import SinkOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     import numpy as np
@@ -42,6 +42,7 @@ class TableRecord(Frozen):
         version: of the table that was checked, in a store that keeps versions.
         recall: of its search, against an exact one.
         neighbors: the k of ``recall``.
+        bases: tables whose files it shares, nearest first: it began as a copy of the first one.
     """
 
     format: Literal[1] = 1
@@ -61,6 +62,7 @@ class TableRecord(Frozen):
     version: int | None = None
     recall: float | None = None
     neighbors: int | None = None
+    bases: tuple[str, ...] = ()
     options: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -161,6 +163,46 @@ class Tables(Protocol):
 
     def drop(self, table: str, record: TableRecord) -> None:
         """Remove a table and its record, if they exist."""
+        ...
+
+
+class CopiedTables(Tables, Protocol):
+    """Tables of a store that copies them without their rows.
+
+    The options of its sink are a subclass of ``DeltaSinkOptions``. A copied table may have its first rows in any order.
+    """
+
+    def copy(self, table: str, record: TableRecord, base: TableRecord) -> None:
+        """Record and make a copy of a table.
+
+        It has the base's checked rows and index, and takes the place of an older one.
+
+        Args:
+            table: the new one.
+            record: of it; the first of its ``bases`` is copied.
+            base: record of that one.
+        """
+        ...
+
+    def read(self, table: str, record: TableRecord) -> Iterator[tuple[np.ndarray, Rows]]:
+        """Read all rows in parts, in any order.
+
+        Each part has the numbers of its rows, int64 (N,).
+        """
+        ...
+
+    def replace(self, table: str, numbers_N: np.ndarray, rows: Rows) -> None:
+        """Write rows in place of those with their numbers, int64 (N,).
+
+        They are all there when the call returns, or none of them. A second call changes nothing.
+
+        Raises:
+            FormatError: the store cannot hold a name.
+        """
+        ...
+
+    def cut(self, table: str, rows: int) -> None:
+        """Remove the rows whose number is ``rows`` or more."""
         ...
 
 

@@ -65,7 +65,9 @@ def sampled(rows: EntityRows, count: int) -> tuple[np.ndarray, Rows]:
     return numbers_S, Rows(names, np.concatenate(vectors))
 
 
-def check_rows(tables: Tables, table: str, record: TableRecord, numbers_S: np.ndarray, expected: Rows) -> None:
+def check_rows(
+    tables: Tables, table: str, record: TableRecord, numbers_S: np.ndarray, expected: Rows, moved: float = 0.0
+) -> None:
     """Compare sampled rows of a table with the model's.
 
     Args:
@@ -73,7 +75,8 @@ def check_rows(tables: Tables, table: str, record: TableRecord, numbers_S: np.nd
         table: that is checked.
         record: of the table.
         numbers_S: ascending numbers of the rows, int64 (S,).
-        expected: names and vectors, float32 (S, D), as they were written.
+        expected: names and vectors of the model, float32 (S, D).
+        moved: share of its length by which a vector may differ.
 
     Raises:
         FormatError: one is missing or differs.
@@ -83,7 +86,9 @@ def check_rows(tables: Tables, table: str, record: TableRecord, numbers_S: np.nd
         wrong = next((pair for pair in zip(expected.names, found.names, strict=False) if pair[0] != pair[1]), None)
         what = f"has {wrong[1]!r:.60} in place of {wrong[0]!r:.60}" if wrong else "lacks rows that were written"
         raise FormatError(f"table {table} {what}; drop it, and run the export again")
-    if record.metric == "cosine":
+    if moved:
+        same = ~moved_above(found.vectors, expected.vectors, moved + _CLOSE)
+    elif record.metric == "cosine":
         same = np.isclose(_unit(found.vectors), _unit(expected.vectors), rtol=0, atol=_CLOSE).all(axis=1)
     else:
         same = (found.vectors == expected.vectors).all(axis=1)
@@ -94,8 +99,29 @@ def check_rows(tables: Tables, table: str, record: TableRecord, numbers_S: np.nd
         )
 
 
+def moved_above(old_ND: np.ndarray, new_ND: np.ndarray, share: float) -> np.ndarray:
+    """Return which vectors differ by more than a share of their length.
+
+    With the share 0 these are all that are not equal.
+
+    Returns:
+        bool (N,).
+    """
+    differences = np.square(new_ND - old_ND, dtype=np.float64).sum(axis=1)
+    allowed = share**2 * np.square(new_ND, dtype=np.float64).sum(axis=1)
+    moved: np.ndarray = differences > allowed
+    return moved
+
+
 def recall_of(
-    tables: Tables, table: str, record: TableRecord, rows: EntityRows, form: Form, numbers_S: np.ndarray, wanted: int
+    tables: Tables,
+    table: str,
+    record: TableRecord,
+    rows: EntityRows,
+    form: Form,
+    asked: tuple[np.ndarray, np.ndarray],
+    wanted: int,
+    places: np.ndarray | None = None,
 ) -> float:
     """Return the share of the nearest rows that a table's search finds.
 
@@ -105,14 +131,18 @@ def recall_of(
         record: of the table.
         rows: of the model.
         form: of the vectors.
-        numbers_S: rows whose neighbours are searched, int64 (S,).
+        asked: numbers of the model's rows whose neighbours are searched, int64 (S,), and their vectors as they were
+            written, float32 (S, D).
         wanted: number of neighbours of each.
+        places: int64 (N,), number of each row of the table in the model, where they are others.
     """
     neighbors = min(wanted, len(rows) - 1)
     if neighbors < 1:
         return 1.0  # no row has a neighbour
-    queries_SD = tables.fetch(table, record, numbers_S).vectors
+    numbers_S, queries_SD = asked
     found_SK = tables.search(table, record, queries_SD, neighbors + 1)
+    if places is not None:
+        found_SK = np.where(found_SK < 0, -1, places[found_SK])
     prepared_SD = _unit(queries_SD) if form.normalized else queries_SD
     recall = Recall(numbers_S, prepared_SD, found_SK, neighbors, distance=form.distance)
     for block in pieces(rows, len(numbers_S)):

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from pbg_tasks.checkpoint.manifest import Stamped, decode, encode, encode_unique
-from pbg_tasks.config.base import Frozen
+from pbg_tasks.checkpoint.manifest import REQUIRES, Stamped, decode, encode_unique
+from pbg_tasks.config.base import Frozen, canonical_json
 from pbg_tasks.config.sinks import LanceDBOptions
 from pbg_tasks.errors import ConfigError, ConflictError, NotFoundError, PbgError, StorageError
 from pbg_tasks.publish.sinks.base import Rows, Sink, TableRecord
@@ -103,6 +103,8 @@ def _storage_options(url: str) -> dict[str, str] | None:
     }
     if found.token:
         options["aws_session_token"] = found.token
+    if found.unencrypted:
+        os.environ["AWS_ALLOW_HTTP"] = "true"  # for clones, whose client has no settings but those of the environment
     if found.endpoint:
         options |= {"aws_endpoint": found.endpoint, "allow_http": str(found.unencrypted).lower()}
     return options
@@ -152,12 +154,20 @@ class LanceTables:
 
     def create(self, table: str, record: TableRecord) -> None:
         """Make a table of the columns ``row``, ``id`` and ``vector``."""
-        import pyarrow as pa
-
-        vector = pa.list_(pa.float32(), record.dimension)
-        schema = pa.schema([("row", pa.int64()), ("id", pa.string()), ("vector", vector)])
+        empty = Rows([], np.empty((0, record.dimension), np.float32))
+        schema = _arrow(np.empty(0, np.int64), empty).schema
         self._database.create_table(table, schema=schema, mode="overwrite")
-        self._store.put(_document(table, record), encode(record))
+        self.complete(table, record)
+
+    def copy(self, table: str, record: TableRecord, base: TableRecord) -> None:
+        """Clone a table; the clone's files are references to the base's.
+
+        The record is first: it keeps other exports from dropping the base.
+        """
+        self.complete(table, record)
+        self._database.drop_table(table, ignore_missing=True)
+        uri = f"{self._store.url}/{record.bases[0]}.lance"
+        self._database.clone_table(table, uri, source_version=base.version, is_shallow=True)
 
     def count(self, table: str, record: TableRecord) -> int:
         """Read the numbers of all rows."""
@@ -169,18 +179,29 @@ class LanceTables:
 
     def add(self, table: str, start: int, rows: Rows) -> None:
         """Append rows in one version of the table."""
-        import pyarrow as pa
-
         found = self._database.open_table(table)
-        vectors = pa.FixedSizeListArray.from_arrays(pa.array(rows.vectors.ravel()), rows.vectors.shape[1])
-        numbers = pa.array(np.arange(start, start + len(rows.names), dtype=np.int64))
-        columns = {"row": numbers, "id": pa.array(rows.names, pa.string()), "vector": vectors}
-        found.add(pa.table(columns))
+        found.add(_arrow(np.arange(start, start + len(rows.names), dtype=np.int64), rows))
         if found.count_rows() != start + len(rows.names):
             raise ConflictError(
                 f"{self._store.url}/{table}.lance: another export writes into this table too; wait for it, or end it, "
                 "and run this one again"
             )
+
+    def read(self, table: str, record: TableRecord) -> Iterator[tuple[np.ndarray, Rows]]:
+        """Read the rows batch by batch."""
+        found = self._there(table, record)
+        for batch in found.search().select(["row", "id", "vector"]).limit(found.count_rows() + 1).to_batches():
+            vectors = batch["vector"].flatten().to_numpy().reshape(-1, record.dimension)
+            yield batch["row"].to_numpy(), Rows(batch["id"].to_pylist(), vectors)
+
+    def replace(self, table: str, numbers_N: np.ndarray, rows: Rows) -> None:
+        """Write rows in one version of the table."""
+        merge = self._database.open_table(table).merge_insert("row")
+        merge.when_matched_update_all().when_not_matched_insert_all().execute(_arrow(numbers_N, rows))
+
+    def cut(self, table: str, rows: int) -> None:
+        """Remove the last rows."""
+        self._database.open_table(table).delete(f"row >= {rows}")
 
     def finish(self, table: str, record: TableRecord) -> TableRecord:
         """Merge the small files of a table, and build its index.
@@ -188,7 +209,10 @@ class LanceTables:
         The version that results is tagged.
         """
         found, options = self._database.open_table(table), self._options
-        if options.index != "none" and record.rows >= options.index_from and not found.list_indices():
+        indexed = bool(found.list_indices())
+        if indexed and record.bases:
+            found.optimize()  # adds the rows that were replaced to the index
+        elif options.index != "none" and record.rows >= options.index_from and not indexed:
             found.optimize()
             kinds = {"IVF_PQ": "IvfPq", "IVF_FLAT": "IvfFlat", "IVF_SQ": "IvfSq"}
             kinds |= {"IVF_HNSW_SQ": "HnswSq", "IVF_HNSW_PQ": "HnswPq"}
@@ -233,8 +257,12 @@ class LanceTables:
         return nearest_SK
 
     def complete(self, table: str, record: TableRecord) -> None:
-        """Replace the document of a table."""
-        self._store.put(_document(table, record), encode(record))
+        """Replace the document of a table.
+
+        Versions that do not know what a table shares would drop a base.
+        """
+        needs = {REQUIRES: ["bases"]} if record.bases else {}
+        self._store.put(_document(table, record), canonical_json(record.model_dump(mode="json") | needs))
 
     def served(self, collection: str) -> dict[str, str]:
         """Return the tables that the pointer names."""
@@ -306,6 +334,15 @@ class LanceTables:
         except NotFoundError:
             return Pointer(), None
         return decode(Pointer, blob.data, source=f"{self._store.url}/{key}"), blob.info
+
+
+def _arrow(numbers_N: np.ndarray, rows: Rows) -> Any:  # noqa: ANN401 - pyarrow has no types
+    """Return rows with their numbers as an Arrow table."""
+    import pyarrow as pa
+
+    values = pa.array(np.ascontiguousarray(rows.vectors).ravel())
+    vectors = pa.FixedSizeListArray.from_arrays(values, rows.vectors.shape[1])
+    return pa.table({"row": pa.array(numbers_N), "id": pa.array(rows.names, pa.string()), "vector": vectors})
 
 
 def _document(table: str, record: TableRecord) -> str:

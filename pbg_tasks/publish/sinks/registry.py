@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pbg_tasks.config.base import parse
 from pbg_tasks.config.registry import SINKS
+from pbg_tasks.config.sinks import refuse_delta
 from pbg_tasks.errors import ConfigError
 from pbg_tasks.plugins import AT_WORK
 from pbg_tasks.publish.sinks.base import Sink
@@ -46,6 +47,10 @@ def sink_options(name: str, options: Mapping[str, Any]) -> SinkOptions:
     Raises:
         ConfigError: the sink has no such option.
     """
+    try:
+        refuse_delta(name, options)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
     return parse(find_sink(name).sink_options, options, source=f"options of sink {name}")
 
 

@@ -9,7 +9,8 @@ from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.sinks import open_sink, sink_options
 from pbg_tasks.storage import open_store
-from pbg_tasks.tasks.exchange.fill import complete_tables, serve, slug
+from pbg_tasks.tasks.exchange.fill import complete_tables, serve
+from pbg_tasks.tasks.exchange.filling import slug
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
