@@ -1,6 +1,6 @@
 """Loading of a model's files into memory.
 
-Embeddings are mapped and names indexed. All files are of one version and fit together.
+Embeddings are mapped; so are the indexes of many names. All files are of one version and fit together.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from pbg_tasks.api.name_cache import cached_index
 from pbg_tasks.api.names import NameIndex
 from pbg_tasks.api.vectors import Vectors
+from pbg_tasks.formats import name_index
 from pbg_tasks.formats.embeddings import map_embeddings
 from pbg_tasks.formats.entities import read_entity_names
 from pbg_tasks.storage.staging import Scratch
@@ -137,8 +139,13 @@ def _vectors(source: Source, entity: str, scratch: Path) -> Vectors:
 
 
 def _entity_names(source: Source, entity: str, vectors: Vectors, scratch: Path) -> NameIndex:
+    counts, what = [len(part) for part in vectors.partitions], f"entity of type {entity!r}"
+    if name_index.INDEXED_FROM <= sum(counts) < name_index.MOST:
+        return NameIndex(
+            what, source.name_index(entity, counts, scratch) or cached_index(source, entity, counts, scratch)
+        )
     partitions = (
-        read_entity_names(path.parent, entity, part, count=len(vectors.partitions[part]))
+        read_entity_names(path.parent, entity, part, count=counts[part])
         for part, path in enumerate(source.entity_names(entity, scratch))
     )
-    return NameIndex(f"entity of type {entity!r}", partitions)
+    return NameIndex.of(what, partitions)

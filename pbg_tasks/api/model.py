@@ -218,17 +218,37 @@ class Model:
         """Names of the entity types."""
         return tuple(self._contents.entities)
 
-    def entities(self, entity_type: str | None = None) -> list[str]:
-        """Return the names of a type's entities.
+    def entities(self, entity_type: str | None = None, *, prefix: str = "", limit: int | None = None) -> list[str]:
+        """Return the names of a type's entities, by number.
 
         For a featurized type they are its features.
 
+        Args:
+            entity_type: of the entities; needed if the model has several.
+            prefix: return names that begin with this text, in the order of their bytes.
+            limit: the most that are returned; None: all.
+
         Raises:
             InputError: the type is not given, and there are several.
+            FormatError: the index of the names is damaged.
         """
-        if entity_type is None and len(self.entity_types) > 1:
-            raise InputError(f"name an entity type: the model has {', '.join(map(repr, self.entity_types))}")
-        return self._table(entity_type or self.entity_types[0]).names.names()
+        index = self._only_table(entity_type).names
+        if prefix:
+            return index.prefixed(prefix, limit)
+        return index.names(None if limit is None else np.arange(min(limit, len(index))))
+
+    def names(self, numbers: Column, entity_type: str | None = None) -> list[str]:
+        """Return the names of some entities of a type.
+
+        Args:
+            numbers: of the entities: the offset in its partition, plus the entities of the partitions before it.
+            entity_type: of the entities; needed if the model has several.
+
+        Raises:
+            InputError: the type is not given, and there are several; or there is no such number.
+            FormatError: the index of the names is damaged.
+        """
+        return self._only_table(entity_type).names.names(np.atleast_1d(np.asarray(numbers, np.int64)))
 
     def score(
         self,
@@ -482,6 +502,11 @@ class Model:
         index = self._table(entity).names
         for numbers, scores in found:
             yield [Answer(*pair) for pair in zip(index.names(numbers), scores.tolist(), strict=True)]
+
+    def _only_table(self, entity_type: str | None) -> EntityTable:
+        if entity_type is None and len(self.entity_types) > 1:
+            raise InputError(f"name an entity type: the model has {', '.join(map(repr, self.entity_types))}")
+        return self._table(entity_type or self.entity_types[0])
 
     def _table(self, entity_type: str) -> EntityTable:
         table = self._contents.entities.get(entity_type)

@@ -1,18 +1,17 @@
-"""Names of the entities of one type, found by a hash index.
-
-The index takes 16 bytes a name, beside the names themselves.
-"""
+"""Names of the entities of one type, found by an index."""
 
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pbg_tasks.errors import InputError
+from pbg_tasks.formats import name_index
+from pbg_tasks.formats.name_index import NameTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -22,6 +21,7 @@ Column = Any
 
 _NEAR_POOL = 2000  # largest number of names that are compared letter by letter for a hint
 _TOLD = 3
+_AT_ONCE = 1 << 16
 
 
 class UnknownNameError(InputError, KeyError):
@@ -34,67 +34,61 @@ class UnknownNameError(InputError, KeyError):
 class NameIndex:
     """Names of all partitions of a type, with a number each.
 
-    The names are one after the other in memory. Python's own string hashes are sorted once, so a look-up of many names
-    is one binary search in numpy and one comparison of text. If a name occurs twice, it has the lower number.
-
     Args:
         what: description of the names for messages: ``"entity of type 'user'"``.
-        partitions: names of each partition, in the order of their offsets.
+        table: names, in memory or mapped from a file.
     """
 
-    def __init__(self, what: str, partitions: Iterable[Sequence[str]]) -> None:
-        self._what = what
-        texts, hashes = [], []
-        for names in partitions:
-            texts.append(pa.array(names, pa.large_string()))
-            hashes.append(_hashes(names))
-        self._names = pa.concat_arrays(texts) if texts else pa.array([], pa.large_string())
-        unsorted = np.concatenate(hashes) if hashes else np.empty(0, np.int64)
-        self._order = np.argsort(unsorted, kind="stable")
-        self._hashes = unsorted[self._order]
+    def __init__(self, what: str, table: NameTable) -> None:
+        self._what, self._table = what, table
+
+    @classmethod
+    def of(cls, what: str, partitions: Iterable[Sequence[str]]) -> Self:
+        """Index names of partitions, in the order of their offsets, in memory."""
+        texts = [pa.array(names, pa.large_string()) for names in partitions]
+        return cls(what, NameTable.of(pa.concat_arrays(texts) if texts else pa.array([], pa.large_string())))
 
     def __len__(self) -> int:
-        return len(self._order)
+        return len(self._table)
 
     def __contains__(self, name: str) -> bool:
         return bool(self.find([name])[0] >= 0)
 
-    @property
-    def nbytes(self) -> int:
-        """Memory of the index and names in bytes."""
-        return int(self._names.nbytes + self._order.nbytes + self._hashes.nbytes)
-
     def names(self, numbers: np.ndarray | None = None) -> list[str]:
-        """Return the names of some numbers, or all of them."""
-        chosen = self._names if numbers is None else self._names.take(pa.array(numbers))
-        listed: list[str] = chosen.to_pylist()
+        """Return the names of some numbers, or all of them.
+
+        Raises:
+            InputError: there is no such number.
+            FormatError: the file of the index is damaged.
+        """
+        wanted = np.arange(len(self)) if numbers is None else np.asarray(numbers, np.int64)
+        if len(wanted) and (wanted.min() < 0 or wanted.max() >= len(self)):
+            raise InputError(f"entities have the numbers 0 to {len(self) - 1}, got {wanted.min()} to {wanted.max()}")
+        listed: list[str] = []
+        for start in range(0, len(wanted), _AT_ONCE):
+            listed += self._table.names(wanted[start : start + _AT_ONCE]).to_pylist()
         return listed
 
     def find(self, names: Sequence[str]) -> np.ndarray:
         """Return the number of each name, -1 where there is none.
 
-        The result is int64 (N,).
+        The result is int64 (N,). A name that occurs twice has the lower number.
+
+        Raises:
+            FormatError: the file of the index is damaged.
         """
-        wanted = _hashes(names)
-        place = np.searchsorted(self._hashes, wanted)
-        numbers = np.full(len(names), -1, np.int64)
-        left = np.arange(len(names))
-        while len(left):
-            left = left[place[left] < len(self._hashes)]
-            left = left[self._hashes[place[left]] == wanted[left]]
-            found = self._order[place[left]]
-            pairs = zip(left.tolist(), self.names(found), strict=True)
-            right = np.fromiter((names[i] == text for i, text in pairs), bool, len(left))
-            numbers[left[right]] = found[right]
-            left = left[~right]  # another name has the same hash: the wanted one may be next
-            place[left] += 1
-        return numbers
+        return self._table.find(names)
+
+    def prefixed(self, prefix: str, limit: int | None = None) -> list[str]:
+        """Return names with a prefix, in the order of their bytes."""
+        return self.names(self._table.prefixed(prefix, limit))
 
     def numbers(self, names: Sequence[str]) -> np.ndarray:
         """Return the number of each name: int64 (N,).
 
         Raises:
             UnknownNameError: one is missing; the message has the nearest names.
+            FormatError: the file of the index is damaged.
         """
         numbers = self.find(names)
         if (numbers < 0).any():
@@ -110,25 +104,43 @@ class NameIndex:
     def near(self, name: str) -> list[str]:
         """Return a few names like ``name``.
 
-        Among many names, only those that begin or end like it are compared.
+        Among many names, only those that begin or end like it are compared; in a large index, those that begin so.
         """
-        pool = (
-            self._names.to_pylist() if len(self) <= _NEAR_POOL else [*self._sharing(name, 0), *self._sharing(name, 1)]
-        )
+        if len(self) <= _NEAR_POOL:
+            pool = self.names()
+        elif len(self) < name_index.INDEXED_FROM:
+            everything = self._table.names(np.arange(len(self)))
+            pool = [*_sharing(everything, name, 0), *_sharing(everything, name, 1)]
+        else:
+            pool = self._beginning(name)
         return difflib.get_close_matches(name, dict.fromkeys(pool), n=_TOLD, cutoff=0.6)
 
-    def _sharing(self, name: str, end: int) -> list[str]:
-        """Return the names that share the longest part with ``name``.
-
-        The part is the beginning (0) or the end (1).
-        """
-        test = (pc.starts_with, pc.ends_with)[end]
-        for length in range(len(name) - 1, 0, -max(1, len(name) // 16)):
-            part = name[-length:] if end else name[:length]
-            found = self._names.filter(test(self._names, pattern=part, ignore_case=True))
-            if len(found):
-                return list(found.slice(0, _NEAR_POOL).to_pylist())
+    def _beginning(self, name: str) -> list[str]:
+        """Return the names that share the longest beginning with ``name``."""
+        for length in _lengths(name):
+            part = name[:length]
+            spelled = dict.fromkeys([part, part.lower(), part.upper(), part.capitalize()])
+            if pool := [found for each in spelled for found in self.prefixed(each, _NEAR_POOL)]:
+                return pool
         return []
+
+
+def _lengths(name: str) -> range:
+    return range(len(name) - 1, 0, -max(1, len(name) // 16))
+
+
+def _sharing(names: pa.Array, name: str, end: int) -> list[str]:
+    """Return the names that share the longest part with ``name``.
+
+    The part is the beginning (0) or the end (1).
+    """
+    test = (pc.starts_with, pc.ends_with)[end]
+    for length in _lengths(name):
+        part = name[-length:] if end else name[:length]
+        found = names.filter(test(names, pattern=part, ignore_case=True))
+        if len(found):
+            return list(found.slice(0, _NEAR_POOL).to_pylist())
+    return []
 
 
 def as_names(value: Column) -> tuple[list[str], bool]:
@@ -182,7 +194,3 @@ def _text(value: Any) -> str:  # noqa: ANN401 - whatever a list holds
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         return str(int(value))
     raise InputError(f"a name is a text or a whole number, not {value!r:.40}")
-
-
-def _hashes(names: Sequence[str]) -> np.ndarray:
-    return np.fromiter(map(hash, names), np.int64, len(names))

@@ -67,6 +67,7 @@ def preserve(
     epochs: int,
     copies: Mapping[str, tuple[str, ObjectRecord]] | None = None,
     documents: Mapping[str, bytes] | None = None,
+    stored: Mapping[str, ObjectRecord] | None = None,
     contract: Contract | None = None,
 ) -> PreservedManifest:
     """Preserve a committed version; a repetition changes nothing.
@@ -79,6 +80,7 @@ def preserve(
         epochs: number of finished epochs.
         copies: more files for the directory, by name: the key they are copied from and their record.
         documents: more small files, by name.
+        stored: more files that are in the directory already, by name.
         contract: of the model, for its readers.
 
     Raises:
@@ -95,7 +97,8 @@ def preserve(
         version=manifest.version,
         epochs=epochs,
         objects={name: record for name, (_, record) in sources.items()}
-        | {name: ObjectRecord(sha256=sha256(data), size=len(data)) for name, data in small.items()},
+        | {name: ObjectRecord(sha256=sha256(data), size=len(data)) for name, data in small.items()}
+        | dict(stored or {}),
         contract=contract,
     )
     _put_same(store, join(target, MANIFEST), encode(document))

@@ -79,18 +79,37 @@ def count_names(path: Path) -> int:
     Raises:
         FormatError: the file is missing or not a JSON list of strings.
     """
-    count, last, unread = 0, "^", ""
+    return sum(map(len, _strings(path)))
+
+
+def stream_names(path: Path) -> Iterator[list[str]]:
+    """Yield the names in a file, some at a time.
+
+    Raises:
+        FormatError: the file is missing or not a JSON list of strings.
+    """
+    for strings in _strings(path):
+        try:
+            yield json.loads(f"[{','.join(strings)}]")
+        except ValueError as error:
+            raise FormatError(f"{path}: not readable JSON: {error}") from None
+
+
+def _strings(path: Path) -> Iterator[list[str]]:
+    """Yield the quoted strings of a JSON list, some at a time."""
+    last, unread = "^", ""
     with _readable(path), path.open(encoding="utf-8") as file:
         while chunk := file.read(_READ_AT_ONCE):
-            bare, quote, rest = _STRING.sub(_NAME, unread + chunk).partition('"')
+            text = unread + chunk
+            bare, quote, rest = _STRING.sub(_NAME, text).partition('"')
             unread = quote + rest  # the beginning of a string that the next chunk continues
             tokens = last + "".join(bare.split())
             if _NO_LIST.search(tokens) or len(unread) > _LONGEST:
                 raise FormatError(f"{path}: not a JSON list of names")
-            count, last = count + tokens.count(_NAME, 1), tokens[-1]
+            yield _STRING.findall(text)
+            last = tokens[-1]
     if last != "]" or unread:
         raise FormatError(f"{path}: the JSON list of names is not complete")
-    return count
 
 
 def write_relation_names(directory: Path, names: Iterable[str], *, dynamic: bool) -> None:

@@ -214,6 +214,26 @@ class Directory:
         """
         return in_parallel(lambda name: self._bring(name, scratch), names, _THREADS)
 
+    def bring_unread(self, name: str, scratch: Path) -> Path:
+        """Return the local path of a file that its reader verifies.
+
+        The file is recorded, and the reader verifies what it reads of it.
+
+        A local file is used in its place, with the recorded size; others are downloaded and verified as a whole.
+
+        Raises:
+            FormatError: it has another size.
+            NotFoundError: it is missing.
+        """
+        if not isinstance(self.store, LocalStore):
+            return self._bring(name, scratch)
+        path = Path(self.store.url) / join(self.prefix, name)
+        if not path.is_file():
+            raise NotFoundError(f"{self.url}: file {name!r} is missing")
+        if path.stat().st_size != self.records[name].size:
+            raise FormatError(f"{path}: {_CHANGED}")
+        return path
+
     def _bring(self, name: str, scratch: Path) -> Path:
         key, record = join(self.prefix, name), self.records.get(name)
         if self.whole and record is None:

@@ -18,6 +18,7 @@ from pbg_tasks.checkpoint.reader import VERSION_MIRROR, read_mirror
 from pbg_tasks.config import RunLayout
 from pbg_tasks.config.contract import Contract
 from pbg_tasks.config.results import EvalResult
+from pbg_tasks.datasets.fetch import cache_directory
 from pbg_tasks.errors import ConfigError, FormatError, InputError, NotFoundError
 from pbg_tasks.formats.directory import read_config
 from pbg_tasks.formats.embeddings import embeddings_file_name
@@ -35,13 +36,14 @@ from pbg_tasks.formats.files import parse_natural
 from pbg_tasks.formats.guard import open_foreign
 from pbg_tasks.formats.metadata import CONFIG as CONFIG_ATTRIBUTE
 from pbg_tasks.formats.model import ModelState, model_file_name, read_model
+from pbg_tasks.formats.name_index import MappedNames, digests_file_name, index_file_name
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel, channel_names
 from pbg_tasks.publish.promotion import release_for
 from pbg_tasks.publish.service_pins import pin_of
 from pbg_tasks.storage import open_store
 from pbg_tasks.storage.parallel import in_parallel
-from pbg_tasks.storage.staging import named
+from pbg_tasks.storage.staging import named, sha256_file
 from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.files import Directory, refuse_unfinished
 from pbg_tasks.tasks.files import open_directory as open_directory_of
@@ -127,6 +129,40 @@ class Source:
     def entity_names(self, entity: str, scratch: Path) -> list[Path]:
         """Return the local files of a type's names, by partition."""
         return self.entities.bring([entity_names_file_name(entity, part) for part in self._partitions(entity)], scratch)
+
+    def names_digests(self, entity: str, scratch: Path) -> list[str]:
+        """Return the SHA-256 of the files of a type's names, by partition."""
+        names = [entity_names_file_name(entity, part) for part in self._partitions(entity)]
+        records = self.entities.records
+        if self.entities.whole and all(name in records for name in names):
+            return [records[name].sha256 for name in names]
+        return [sha256_file(path) for path in self.entity_names(entity, scratch)]
+
+    def name_index(self, entity: str, counts: Sequence[int], scratch: Path) -> MappedNames | None:
+        """Open the stored index of a type's names.
+
+        Args:
+            entity: the type.
+            counts: entities of each partition.
+            scratch: local directory for downloads.
+
+        Returns:
+            The index; None where the manifest has none, or its files were removed.
+
+        Raises:
+            FormatError: it is damaged.
+        """
+        name, digests_name = index_file_name(entity), digests_file_name(entity)
+        if not self.entities.whole or not {name, digests_name} <= self.entities.records.keys():
+            return None
+        try:
+            (digests,) = self.entities.bring([digests_name], scratch)
+            path = self.entities.bring_unread(name, scratch)
+        except NotFoundError:
+            return None
+        advice = f"restore it, or remove it: each reader then builds one of the names, in {cache_directory()}"
+        url = f"{self.entities.url}/{name}"
+        return MappedNames(path, digests.read_bytes(), counts=counts, source=url, advice=advice)
 
     def check_counts(self, entity: str, sizes: Sequence[int]) -> None:
         """Compare a type's counts with its vectors.

@@ -5,17 +5,27 @@ The result is a plain PBG directory that can be moved.
 
 from __future__ import annotations
 
-from pbg_tasks.checkpoint import open_best
+from typing import TYPE_CHECKING
+
+from pbg_tasks.checkpoint import ObjectRecord, open_best
 from pbg_tasks.checkpoint import preserve as keep
 from pbg_tasks.config import RunLayout
 from pbg_tasks.config.contract import Contract
 from pbg_tasks.config.results import PartitionResult, PreserveFindings, PreserveResult, Result, TrainResult, Vectors
 from pbg_tasks.errors import ConfigError
+from pbg_tasks.formats import name_index
 from pbg_tasks.formats.directory import config_bytes
 from pbg_tasks.formats.names import EDGE_HASHES, RETURNED
+from pbg_tasks.prepare import connect, entity_ids_file_name
+from pbg_tasks.prepare.name_index import index_ids
 from pbg_tasks.publish.compatibility import space_of
+from pbg_tasks.storage import FinalFile
+from pbg_tasks.storage.staging import Scratch, put_all_new
 from pbg_tasks.tasks.context import RunContext, perform
-from pbg_tasks.tasks.files import open_directory
+from pbg_tasks.tasks.files import left_before, open_directory
+
+if TYPE_CHECKING:
+    from pbg_tasks.checkpoint import VerifiedFiles
 
 
 def preserve(url: str) -> Result:
@@ -49,6 +59,7 @@ def _preserve(run: RunContext) -> PreserveFindings:
         epochs=manifest.best_epoch or trained.epochs,
         copies=copies,
         documents={"config.json": config_bytes(here)},
+        stored=_store_indexes(run, entities),
         contract=Contract.of(run.config, _space(run)),
     )
     return PreserveFindings(
@@ -62,6 +73,27 @@ def _preserve(run: RunContext) -> PreserveFindings:
             for name, counts in run.need(PartitionResult).counts.items()
         },
     )
+
+
+def _store_indexes(run: RunContext, entities: VerifiedFiles) -> dict[str, ObjectRecord]:
+    """Store the name index of each large type; return the records."""
+    large = {
+        entity: counts
+        for entity, counts in run.need(PartitionResult).counts.items()
+        if name_index.INDEXED_FROM <= sum(counts) < name_index.MOST
+    }
+    if not large:
+        return {}
+    records = {}
+    with Scratch() as scratch, connect(run.spec.graph.resources, scratch.path) as connection:
+        for entity, counts in large.items():
+            ids = entities.fetch(entity_ids_file_name(entity), scratch.path)
+            for path in index_ids(connection, ids, entity, counts, scratch.path):
+                key = run.key(f"{RunLayout.release}/{path.name}")
+                with left_before(run, RunLayout.release):
+                    stored = put_all_new(run.store, {key: FinalFile(path)})
+                records[path.name] = ObjectRecord.model_validate(stored[key])
+    return records
 
 
 def _space(run: RunContext) -> str:

@@ -1,0 +1,154 @@
+"""Building of a type's name index by DuckDB, in bounded memory.
+
+DuckDB sorts within its budget and spills to scratch; the columns grow in mapped files there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from pbg_tasks.errors import FormatError
+from pbg_tasks.formats.name_index import digests_file_name, index_file_name, write_index
+from pbg_tasks.prepare.connection import batches, loading, phase, scratch_of
+from pbg_tasks.prepare.sql import DUCKDB, one_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+    from typing import BinaryIO
+
+    import duckdb
+
+_ROWS = 100_000
+
+
+def index_ids(
+    connection: duckdb.DuckDBPyConnection, ids: Path, entity: str, counts: Sequence[int], out: Path
+) -> list[Path]:
+    """Write the index of a type's names from its ids.
+
+    Args:
+        connection: for the work.
+        ids: Parquet file of the type's ids.
+        entity: type.
+        counts: entities of each partition.
+        out: directory for the index.
+
+    Returns:
+        The files that were written.
+
+    Raises:
+        FormatError: the ids are missing or damaged.
+    """
+    bases = ", ".join(map(str, np.cumsum([0, *counts])[:-1].tolist()))
+    with loading(ids):
+        return _write(
+            connection,
+            f'SELECT name, [{bases}][partition + 1] + "offset" AS number FROM read_parquet({one_file(ids)})',
+            entity,
+            counts,
+            out,
+        )
+
+
+def index_names(
+    connection: duckdb.DuckDBPyConnection, names: Iterable[pa.Array], entity: str, counts: Sequence[int], out: Path
+) -> list[Path]:
+    """Write the index of names that come in order.
+
+    The order is that of the numbers.
+
+    Args:
+        connection: for the work.
+        names: large strings, some at a time.
+        entity: type.
+        counts: entities of each partition.
+        out: directory for the index.
+
+    Returns:
+        The files that were written.
+    """
+    connection.execute("CREATE OR REPLACE TEMP TABLE indexed (name VARCHAR, number BIGINT)")
+    first = 0
+    for some in names:
+        numbered = pa.table({"name": some, "number": np.arange(first, first + len(some))})
+        connection.register("numbered", numbered)
+        connection.execute("INSERT INTO indexed SELECT * FROM numbered")
+        connection.unregister("numbered")
+        first += len(some)
+    try:
+        return _write(connection, "SELECT * FROM indexed", entity, counts, out)
+    finally:
+        connection.execute("DROP TABLE indexed")
+
+
+def _write(
+    connection: duckdb.DuckDBPyConnection, rows: str, entity: str, counts: Sequence[int], out: Path
+) -> list[Path]:
+    scratch, total = scratch_of(connection), sum(counts)
+    paths = {part: scratch / f"name_index.{part}" for part in ("offsets", "text", "bucket", "by_hash", "by_name")}
+    with phase(connection, f"index of the names of {entity}"):
+        offsets = np.memmap(paths["offsets"], np.int64, "w+", shape=(total + 1,))
+        with paths["text"].open("wb") as text:
+            for begin, batch in _sorted(connection, f"SELECT name FROM ({rows}) ORDER BY number", total):
+                _append(batch.column(0), begin, offsets, text)
+        bucket, by_hash, by_name = (
+            np.memmap(paths[part], np.uint32, "w+", shape=(total,)) for part in ("bucket", "by_hash", "by_name")
+        )
+        word = f"{DUCKDB.md5_head('name')} >> 32"
+        query = f"SELECT (({word}) * {total}::UBIGINT) >> 32 AS bucket, number FROM ({rows}) ORDER BY ALL"
+        for begin, batch in _sorted(connection, query, total):
+            by_hash[begin : begin + len(batch)] = batch.column("number").to_numpy()
+            _count(batch.column("bucket").to_numpy().astype(np.int64), bucket)
+        np.cumsum(bucket, out=bucket, dtype=np.uint32)
+        for begin, batch in _sorted(connection, f"SELECT number FROM ({rows}) ORDER BY name, number", total):
+            by_name[begin : begin + len(batch)] = batch.column(0).to_numpy()
+        written = [out / index_file_name(entity), out / digests_file_name(entity)]
+        write_index(
+            *written,
+            counts=counts,
+            offsets=offsets,
+            text=_mapped(paths["text"]),
+            numbers=[bucket, by_hash, by_name],
+        )
+    del offsets, bucket, by_hash, by_name  # unmaps the files
+    for path in paths.values():
+        path.unlink()
+    return written
+
+
+def _sorted(connection: duckdb.DuckDBPyConnection, query: str, total: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield a query's rows in batches, with the rows before each."""
+    begin = 0
+    for batch in batches(connection.sql(query), _ROWS):
+        if begin + len(batch) <= total:
+            yield begin, batch
+        begin += len(batch)
+    if begin != total:
+        raise FormatError(f"{begin} names are stored, but the partitions have {total} entities")
+
+
+def _append(names: pa.Array, begin: int, offsets: np.ndarray, text: BinaryIO) -> None:
+    """Append names to the text, and their ends to the offsets."""
+    encoded = names.cast(pa.large_string())
+    _, places, data = encoded.buffers()
+    within = np.frombuffer(places, np.int64)[encoded.offset : encoded.offset + len(encoded) + 1]
+    if data is not None:
+        text.write(memoryview(data)[within[0] : within[-1]])
+    offsets[begin + 1 : begin + len(names) + 1] = offsets[begin] + within[1:] - within[0]
+
+
+def _count(bucket: np.ndarray, counts: np.ndarray) -> None:
+    """Count names of ascending buckets, each at the bucket after its own."""
+    after = bucket[bucket + 1 < len(counts)] + 1
+    if len(after):
+        found = np.bincount(after - after[0])
+        counts[after[0] : after[0] + len(found)] += found.astype(np.uint32)
+
+
+def _mapped(path: Path) -> np.ndarray:
+    """Map bytes; an empty file cannot be mapped."""
+    return np.memmap(path, np.uint8, "r") if path.stat().st_size else np.zeros(1, np.uint8)
