@@ -19,7 +19,9 @@ import tempfile
 import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from tests.fence_ranks import wait_for_end, wait_for_progress
 from tests.kill_ranks import END_SECONDS, Graph
@@ -101,14 +103,19 @@ def cut_and_mend(graph: Graph) -> str:
         return f"both ended {seconds:.0f} s after the cut, with {statuses}; ledger {edges}, trained again {retrained}"
 
 
-def main() -> None:
+def main(
+    servers: Annotated[int, typer.Option(help="num_partition_servers: 0 or -1.")] = 0,
+    *,
+    ahead: Annotated[bool, typer.Option("--ahead", help="partitions_ahead.")] = False,
+) -> None:
     """Cut and repair."""
     missing = [tool for tool in ("ip", "iptables") if shutil.which(tool) is None]
     if missing or os.geteuid() != 0:
         sys.exit(f"takes root and {', '.join(missing) or 'nothing else'}")
     with tempfile.TemporaryDirectory() as directory:
-        print(cut_and_mend(Graph.random(Path(directory) / "graph", epochs=2, edges=60_000)))
+        keys = {"num_partition_servers": servers, "partitions_ahead": ahead}
+        print(cut_and_mend(Graph.random(Path(directory) / "graph", epochs=2, edges=60_000, **keys)))
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

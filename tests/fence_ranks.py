@@ -104,10 +104,16 @@ def stop_and_wake(graph: Graph, stopped: int) -> str:
                 process.kill()
 
 
-def main(rank: Annotated[int, typer.Option(help="That is stopped.")] = 0) -> None:
+def main(
+    rank: Annotated[int, typer.Option(help="That is stopped.")] = 0,
+    servers: Annotated[int, typer.Option(help="num_partition_servers: 0 or -1.")] = 0,
+    *,
+    ahead: Annotated[bool, typer.Option("--ahead", help="partitions_ahead.")] = False,
+) -> None:
     """Stop and wake."""
     with tempfile.TemporaryDirectory() as directory:
-        graph = Graph.random(Path(directory) / "graph", epochs=2, edges=60_000)
+        keys = {"num_partition_servers": servers, "partitions_ahead": ahead}
+        graph = Graph.random(Path(directory) / "graph", epochs=2, edges=60_000, **keys)
         print(stop_and_wake(graph, rank))
 
 

@@ -67,8 +67,13 @@ class Graph:
     model: str = "model"
 
     @classmethod
-    def random(cls, directory: Path, *, edges: int, epochs: int, partitions: int = 4, rows: int = 2_000) -> Graph:
-        """Write a graph of random clusters with equally large buckets."""
+    def random(
+        cls, directory: Path, *, edges: int, epochs: int, partitions: int = 4, rows: int = 2_000, **keys: object
+    ) -> Graph:
+        """Write a graph of random clusters with equally large buckets.
+
+        ``keys`` are more of its config.
+        """
         (directory / "entities").mkdir(parents=True)
         (directory / "train").mkdir()
         generator = np.random.default_rng(0)
@@ -84,11 +89,12 @@ class Graph:
             entities={"n": {"num_partitions": partitions}},
             relations=[{"name": "r", "lhs": "n", "rhs": "n", "operator": "translation"}],
             dimension=32,
+            **keys,
         )
         return graph
 
     @classmethod
-    def imported(cls, directory: Path, data: Path, *, epochs: int, servers: int) -> Graph:
+    def imported(cls, directory: Path, data: Path, *, epochs: int, servers: int, ahead: bool) -> Graph:
         """Import FB15k-237 from files ``train.tsv``, ``valid.tsv`` and ``test.tsv``."""
         directory.mkdir(parents=True)
         graph = cls(directory, 0, epochs)
@@ -101,6 +107,7 @@ class Graph:
             loss_fn="softmax",
             num_uniform_negs=100,
             num_partition_servers=servers,
+            partitions_ahead=ahead,
         )
         files = [str(data / f"{split}.tsv") for split in ("train", "valid", "test")]
         edge_paths = [str(directory / split) for split in ("train", "valid", "test")]
@@ -322,6 +329,8 @@ def main(
     rounds: Annotated[int, typer.Option(help="Kills.")] = 20,
     ranks: Annotated[int, typer.Option(help="Of a gang.")] = 4,
     servers: Annotated[int, typer.Option(help="num_partition_servers: 0 or -1.")] = 0,
+    *,
+    ahead: Annotated[bool, typer.Option("--ahead", help="partitions_ahead.")] = False,
     epochs: Annotated[int, typer.Option(help="Of the training.")] = 8,
     seed: Annotated[int, typer.Option(help="Of moments, victims and the training.")] = 0,
     longest: Annotated[float, typer.Option(help="Seconds until the kill, at most.")] = 2.0,
@@ -330,7 +339,7 @@ def main(
     """Kill, resume, and check."""
     with tempfile.TemporaryDirectory() as directory:
         files = obtain(FB15K_237, data, cache_directory())
-        graph = Graph.imported(Path(directory) / "graph", files, epochs=epochs, servers=servers)
+        graph = Graph.imported(Path(directory) / "graph", files, epochs=epochs, servers=servers, ahead=ahead)
         findings = kill_often(graph, ranks=ranks, times=rounds, seed=seed, longest=longest)
         print(table(graph, findings, compare(graph, findings, ranks=ranks, seed=seed)))
         if findings.problems:

@@ -13,7 +13,7 @@ import typer
 
 from benchmarks.scaling.real import GRAPH, IDLE_GRAPH, MODEL, has_ranks, real_run
 from benchmarks.scaling.report import Results, write
-from benchmarks.scaling.scenarios import Row, published, scaling, ties
+from benchmarks.scaling.scenarios import Row, ahead, published, scaling, ties
 from pbg_tasks.errors import PbgError
 from pbg_tasks.progress import say
 
@@ -43,6 +43,7 @@ def main(
         results["real"] = _shown(real_rows())
     else:
         results["scaling"] = _shown(scaling(quick=quick))
+        results["ahead"] = _shown(ahead(quick=quick))
         results["ties"] = _shown(ties(quick=quick))
         results["published"] = _shown(published())
     if not quick:

@@ -24,7 +24,7 @@ def write(results: Results, document: Path, plot: Path) -> None:
     """Write the document and its plot.
 
     Args:
-        results: lists of rows by name: ``scaling``, ``ties``, ``published``, ``real``, ``equality``.
+        results: lists of rows by name: ``scaling``, ``ahead``, ``ties``, ``published``, ``real``, ``equality``.
         document: Markdown.
         plot: SVG, in the same directory.
     """
@@ -51,7 +51,8 @@ What goes in:
   {network.record:g} s for a record of progress.
 
 A speed-up of N means: N times faster than one rank that never waits for anything. Not simulated: shared parameters,
-which travel beside the training; edges, which are read while partitions come; deaths.
+which travel beside the training; edges, which are read while partitions come or, with `partitions_ahead`, during the
+bucket before; deaths.
 
 ![Speed-up by ranks](distributed-scaling.svg)
 
@@ -98,6 +99,7 @@ The faster a rank trains, the more its transfers weigh. With our native engine, 
             if row["faster"] != 1
         ],
     )
+    yield from _ahead(results["scaling"], results["ahead"], network)
     yield """
 ## PBG's published scaling
 
@@ -152,6 +154,43 @@ def _grid(rows: Sequence[Row]) -> Iterator[str]:
             for partitions in PARTITIONS
         ],
     )
+
+
+def _ahead(before: Sequence[Row], rows: Sequence[Row], network: Network) -> Iterator[str]:
+    yield f"""
+## Partitions moved behind the training
+
+The tables above are of ranks that wait for each partition that comes or goes, which is the default. With
+[`partitions_ahead`](distributed.md#partitions-that-move-behind-the-training) a rank reserves its next bucket, reads its
+partitions and puts the last ones away while it trains; partitions of both buckets are copied first, at
+{network.copy / 1e9:g} GB/s. Speed-up, and share of the time in which a rank has no bucket:
+"""
+    found = {_gang_of(row): row for row in before}
+    pairs = [(found[_gang_of(row)], row) for row in rows if _gang_of(row) in found]
+    yield from _table(
+        ("ranks", "partitions", "exchange", "engine", "by default", "with `partitions_ahead`", "moved"),
+        [
+            (
+                row["ranks"],
+                row["partitions"],
+                _EXCHANGES[row["servers"]],
+                "PBG's" if row["faster"] == 1 else f"{row['faster']:g} x",
+                f"{old['speed_up']}, {old['waiting']:.0%}",
+                f"{row['speed_up']}, {row['waiting']:.0%}",
+                f"{old['moved_gb'] / 1000:.1f} -> {row['moved_gb'] / 1000:.1f} TB",
+            )
+            for old, row in pairs
+        ],
+    )
+    yield """
+What is left at four times as many partitions as ranks: a record of progress before each bucket, the copies, and links
+that are full. At twice as many, ranks wait for each other, and reservations make that a little worse while they save
+more; nothing in the table gets slower by them.
+"""
+
+
+def _gang_of(row: Row) -> tuple[object, ...]:
+    return row["ranks"], row["partitions"], row["servers"], row["faster"]
 
 
 def _ties(rows: Sequence[Row]) -> Iterator[str]:
@@ -246,6 +285,14 @@ def _panels(results: Results) -> list[Panel]:
             and row["partitions"] == max(PARTITIONS[0], 2 * row["ranks"])
         ]
         lines.append(Line(name, colour, points))
+    for colour, servers in ((4, -1), (5, 0)):
+        points = [
+            (float(row["ranks"]), float(row["speed_up"]))
+            for row in results["ahead"]
+            if (row["faster"], row["servers"]) == (1, servers)
+            and row["partitions"] == max(PARTITIONS[0], 2 * row["ranks"])
+        ]
+        lines.append(Line(f"{_EXCHANGES[servers]}, partitions_ahead", colour, points))
     published = [Line("ideal", 6, ideal[:4])]
     for colour, graph in enumerate((FREEBASE, TWITTER)):
         rows = [row for row in results["published"] if row["graph"] == graph.name]

@@ -44,6 +44,19 @@ def scaling(*, quick: bool) -> Iterator[Row]:
                         yield _row(FREEBASE, partitions, ranks, servers, faster=FASTER)
 
 
+def ahead(*, quick: bool) -> Iterator[Row]:
+    """Simulate gangs whose partitions move behind the training."""
+    for partitions in PARTITIONS:
+        for ranks in RANKS[1:]:
+            if partitions < _LARGE and (not quick or (ranks <= _QUICK_RANKS and partitions <= _QUICK_PARTITIONS)):
+                fewest = max(_QUICK_PARTITIONS, 2 * ranks)
+                for servers in (0, -1):
+                    if partitions in {fewest, 2 * ranks, 4 * ranks}:
+                        yield _row(FREEBASE, partitions, ranks, servers, moves_ahead=True)
+                    if partitions == fewest:
+                        yield _row(FREEBASE, partitions, ranks, servers, faster=FASTER, moves_ahead=True)
+
+
 def ties(*, quick: bool) -> Iterator[Row]:
     """Simulate orders of buckets that cost the same I/O."""
     for partitions, ranks in _TIED:
@@ -70,9 +83,10 @@ def _row(
     faster: float = 1.0,
     order: str = TIES,
     network: Network | None = None,
+    moves_ahead: bool = False,
 ) -> Row:
     work = work_of(graph, partitions, faster=faster, ties=order)
-    outcome = simulate(work, ranks, network or Network(), servers=servers)
+    outcome = simulate(work, ranks, network or Network(), servers=servers, ahead=moves_ahead)
     return {
         "graph": graph.name,
         "partitions": partitions,

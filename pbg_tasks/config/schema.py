@@ -60,6 +60,7 @@ EXTENSIONS = (
     "store_interval",
     "parameter_interval",
     "parameter_bandwidth",
+    "partitions_ahead",
 )
 ENTITY_EXTENSIONS = ("trainable",)
 RELATION_EXTENSIONS = ("lhs_weight", "rhs_weight", "reciprocal")
@@ -254,6 +255,9 @@ class ModelConfig(Growing):
     # second and rank).
     parameter_interval: PositiveFloat = 0.01
     parameter_bandwidth: PositiveFloat = 1e8
+    # PBG lacks it. Whether a rank reads its next bucket's partitions, and puts the last one's away, while it trains. It
+    # takes memory for two buckets more, and a rank that is killed can lose two.
+    partitions_ahead: bool = False
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -5,7 +5,7 @@ The partitions that it trains itself are not part of it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pbg_tasks.memory.forecast import Line
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pbg_tasks.config import ModelConfig
 
 _SERVED_KEYS = ("num_partition_servers", "dimension")
+_AHEAD_KEYS = ("partitions_ahead", "num_partitions")
 _SHARED_KEYS = ("num_partitions", "dimension")
 
 
@@ -32,12 +33,15 @@ class GangPart:
             stored.
         copies: number of copies of the shared parameters beside those that are trained: the process's last copy of the
             server's, its part of the server's, and the copy that rank 0 stores.
+        ahead: number of partitions of each type beside ``trained``: the next bucket's, which are read, and the last
+            bucket's, which are put away.
     """
 
     trained: Mapping[str, int]
     served: Mapping[str, int]
     passing: Mapping[str, int]
     copies: float
+    ahead: Mapping[str, int] = field(default_factory=dict)
 
 
 def served_lines(config: ModelConfig, counts: Mapping[str, Sequence[int]], part: GangPart) -> list[Line]:
@@ -45,6 +49,7 @@ def served_lines(config: ModelConfig, counts: Mapping[str, Sequence[int]], part:
     return [
         Line("partitions kept for the gang", largest_bytes(config, counts, part.served), _SERVED_KEYS),
         Line("partitions coming and being stored", largest_bytes(config, counts, part.passing), ("num_partitions",)),
+        Line("partitions read and put away while training", largest_bytes(config, counts, part.ahead), _AHEAD_KEYS),
     ]
 
 

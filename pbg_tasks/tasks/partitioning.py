@@ -143,7 +143,7 @@ class Expected:
             relation_count=self.relations,
             held=Layout(config).capacity() if gang is None else gang.trained,
             edges=edges,
-            ahead=edges if edges < self.edges and gang is None else 0,
+            ahead=edges if edges < self.edges and (gang is None or config.partitions_ahead) else 0,
             workers=workers,
             engine=engine,
             weighted=graph.columns.weight is not None,

@@ -107,7 +107,8 @@ def train_here(target: TrainingTarget, scratch: Path) -> TrainFindings:
             resources = _Resources(job, writer.files, writer.partial, scratch, rank=0, part=part)
             coordinator = resources.coordinator(writer, members=1, share_every=0.0)
             client = CoordinatorClient.local(coordinator, member.check)
-            links = Links(client, member, resources.partition_store, resources.exchange([ParameterServer()], member))
+            exchange = resources.exchange([ParameterServer()], member)
+            links = Links(client, member, resources.partition_store, exchange, records=client)
             return _led(resources, writer, coordinator, links, world=1)
 
 

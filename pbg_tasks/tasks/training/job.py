@@ -232,13 +232,14 @@ class Job:
         sizes = [self.edges.count(path, bucket) for path in range(len(config.edge_paths)) for bucket in buckets]
         chunks = chunk_count(config, max(sizes))
         edges = -(-max(sizes) // chunks)
+        looks_ahead = gang is None or config.partitions_ahead  # otherwise a rank learns of one bucket at a time
         size = TrainingSize(
             config=config,
             counts=self._counts,
             relation_count=self.relation_count,
             held=Layout(config).capacity() if gang is None else gang.trained,
             edges=edges,
-            ahead=edges if len(sizes) * chunks > 1 and gang is None else 0,  # a rank learns of one bucket at a time
+            ahead=edges if len(sizes) * chunks > 1 and looks_ahead else 0,
             workers=self._workers,
             engine=engine_name(self.engine, self.config, self.device)[0],
             weighted=self.weighted,

@@ -134,6 +134,11 @@ class EdgesAhead:
         if edge_chunk not in self._coming:
             self._coming[edge_chunk] = self.io.submit(self._edges.read, *edge_chunk)
 
+    def forget(self, edge_chunk: EdgeChunk) -> None:
+        """Drop an edge chunk that was to be taken next."""
+        if (coming := self._coming.pop(edge_chunk, None)) is not None:
+            coming.cancel()
+
     def take(
         self, edge_chunk: EdgeChunk, upcoming: Iterable[EdgeChunk], check: Callable[[], None] | None = None
     ) -> EdgeList:

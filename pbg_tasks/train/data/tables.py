@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 from pbg_tasks.formats.memory import empty_rows
-
-if TYPE_CHECKING:
-    import numpy as np
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +46,13 @@ class Table:
     def draw(self, scale: float, generator: torch.Generator) -> None:
         """Draw all rows anew, as ``random`` does."""
         self.embeddings.normal_(generator=generator).mul_(scale)
+
+    def copy(self) -> Table:
+        """Return the same rows in memory of their own."""
+        embeddings, sums = self.to_arrays()
+        rows = empty_rows(*embeddings.shape)
+        np.copyto(rows, embeddings)
+        return Table.from_arrays(rows, sums.copy())
 
     def to_arrays(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the same memory as arrays."""

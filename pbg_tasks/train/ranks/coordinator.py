@@ -158,6 +158,11 @@ class Coordinator:
         if kind == "leave":
             self._stop(rank, fields)
             return "ok", {}
+        if kind == "reserve":
+            return self._reserve(rank, fields)
+        if kind == "put away":
+            self._put_away(rank, int(fields["lease"]), fields["objects"])
+            return "ok", {}
         if kind == "stored":
             self._store(str(fields["name"]), fields["object"])
             return "ok", {}
@@ -207,6 +212,26 @@ class Coordinator:
             self._stopping = True
             self._met.setdefault("left", set()).add(rank)
             self._take(rank, fields.get("report"))
+        self._record()
+
+    def _reserve(self, rank: int, fields: Mapping[str, Any]) -> Answer:
+        """Reserve a rank's next bucket, without a wait and without a record."""
+        with self._changed:
+            self._check_step(rank, int(fields["iteration"]))
+            give = not self._stopping and not self._stores.failed
+            reservation = self.state.reserve(rank) if give else None
+        return ("none", {}) if reservation is None else ("reserved", reservation.model_dump(mode="json"))
+
+    def _put_away(self, rank: int, lease: int, objects: Mapping[str, Any]) -> None:
+        from pbg_tasks.checkpoint import StoredObject
+
+        parsed = {name: parse(StoredObject, dict(each), source=name) for name, each in objects.items()}
+        with self._changed:
+            self.state.put_away(rank, lease, parsed)
+            if parsed:
+                self._change()
+            else:  # a record does not list partitions in memory
+                self._changed.notify_all()
         self._record()
 
     def _store(self, name: str, stored: Mapping[str, Any]) -> None:

@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from pbg_tasks.config.base import parse
-from pbg_tasks.train.ranks.messages import Grant
+from pbg_tasks.train.ranks.messages import Grant, Reservation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -51,13 +51,16 @@ class CoordinatorClient:
 
         return cls(ask, check)
 
-    def next(self, iteration: int, report: Report | None, *, give: bool = True) -> Grant | None:
+    def next(
+        self, iteration: int, report: Report | None, *, give: bool = True, check: Callable[[], None] = lambda: None
+    ) -> Grant | None:
         """Hand in a report; return the next bucket, None after the last.
 
         Args:
             iteration: number of the one under way.
             report: on the bucket before, if there is one.
             give: False for a process that trains no bucket and waits for the end.
+            check: called before each question; an error that it raises ends the wait.
 
         Raises:
             RankLostError: the gang is broken.
@@ -65,6 +68,7 @@ class CoordinatorClient:
         fields = {"iteration": iteration, "report": report.model_dump(mode="json") if report else None, "give": give}
         while True:
             self._check()
+            check()
             kind, answer = self._ask("next", fields)
             if kind == "over":
                 return None
@@ -94,6 +98,28 @@ class CoordinatorClient:
             if kind == "go":
                 return bool(answer.get("over"))
         return False
+
+    def reserve(self, iteration: int) -> Reservation | None:
+        """Reserve the bucket after the present one, if one is free.
+
+        Raises:
+            RankLostError: rank 0 did not answer.
+        """
+        kind, answer = self._ask("reserve", {"iteration": iteration})
+        return parse(Reservation, dict(answer), source="a reservation") if kind == "reserved" else None
+
+    def put_away(self, lease: int, objects: Mapping[str, StoredObject]) -> None:
+        """Report that a lease's partitions are stored, or with their servers.
+
+        Args:
+            lease: number of the lease.
+            objects: stored partitions by PBG's file name; none where servers have them.
+
+        Raises:
+            ConflictError: this rank has no such lease.
+        """
+        listed = {name: stored.model_dump(mode="json") for name, stored in objects.items()}
+        self._ask("put away", {"lease": lease, "objects": listed})
 
     def stored(self, name: str, stored: StoredObject) -> None:
         """Report that a partition was stored.

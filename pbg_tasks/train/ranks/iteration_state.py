@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 from pbg_tasks.checkpoint import EdgeChunkRecord, LeaseRecord, PartialRecord
 from pbg_tasks.errors import ConfigError, ConflictError
 from pbg_tasks.formats.embeddings import embeddings_file_name
+from pbg_tasks.train.data.partitions import Layout
 from pbg_tasks.train.edge_chunk_records import continued
 from pbg_tasks.train.engine.held_out import held_out_count
 from pbg_tasks.train.ranks.leases import LeaseBook
-from pbg_tasks.train.ranks.messages import Grant, Source
+from pbg_tasks.train.ranks.messages import Grant, Reservation, Source
 from pbg_tasks.train.schedule import Bucket
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class IterationState:
         earlier: PartialRecord | None = None,
     ) -> None:
         self.iteration, self._order = iteration, order
-        self._eval_fraction = config.eval_fraction
+        self._eval_fraction, self._layout = config.eval_fraction, Layout(config)
         self._edge_chunks = {edge_chunk.bucket: edge_chunk for edge_chunk in edge_chunks}
         self._places = places
         self._lease = first_lease - 1
@@ -82,6 +83,8 @@ class IterationState:
         self._last: dict[int, Bucket] = {}
         self._reported: dict[int, int] = {}  # the last reported lease of each rank
         self._needs: dict[int, frozenset[PartitionKey]] = {}  # partitions of each lease
+        self._underway: dict[int, int] = {}  # rank of each reported lease whose partitions are not put away
+        self._early: dict[int, dict[str, StoredObject]] = {}  # objects of leases put away before their report came
         self.retrained = 0
         if earlier is not None:
             self._resume(earlier)
@@ -184,6 +187,24 @@ class IterationState:
             last=frozenset(names[key] for key in lease.last),
         )
 
+    def reserve(self, rank: int) -> Reservation | None:
+        """Reserve a rank's next bucket; None when none is free.
+
+        A record has no reservation, because nothing is trained under one.
+
+        Raises:
+            ConflictError: the rank has no lease.
+        """
+        lease = self._book.active.get(rank)
+        if lease is None:
+            raise ConflictError(f"rank {rank} reserves a bucket, but trains none")
+        bucket = self._book.reserve(rank)
+        if bucket is None:
+            return None
+        coming = self._layout.needs(bucket) - lease.keys
+        sources = {name: self._places.get(key, Source()) for name, key in self._keys.items() if key in coming}
+        return Reservation(lhs=bucket.lhs, rhs=bucket.rhs, sources=sources)
+
     def report(self, rank: int, report: Report) -> None:
         """Record a rank's report on its lease.
 
@@ -202,16 +223,52 @@ class IterationState:
         if begun is not None:
             edge_chunk = continued(begun, edge_chunk)
         self._last[rank], self._reported[rank] = lease.bucket, lease.number
-        for key in lease.keys:
-            self._places[key] = Source(generation=lease.number, served=not report.objects)
-        for name, stored in report.objects.items():
-            self.store(name, stored)
+        early = self._early.pop(lease.number, None)
+        underway = report.underway and early is None
+        self._locate(lease.number, report.objects if early is None else early, underway=underway)
         if report.stopped:
             self._book.give_back(rank)
             self._begun[lease.bucket] = edge_chunk
         else:
-            self._book.release(rank)
+            self._book.release(rank, underway=underway)
+            if underway:
+                self._underway[lease.number] = rank
             self._done[lease.bucket] = self._fresh[edge_chunk.lease] = edge_chunk
+
+    def put_away(self, rank: int, number: int, objects: dict[str, StoredObject]) -> None:
+        """Unlock the partitions of a reported lease.
+
+        All of them are stored, or with their servers.
+
+        Where the report has yet to come, it does so then.
+
+        Args:
+            rank: that trained them.
+            number: of its lease.
+            objects: stored partitions, by PBG's file name, where the rank has stored them itself.
+
+        Raises:
+            ConflictError: the rank has no such lease.
+        """
+        lease = self._book.active.get(rank)
+        if lease is not None and lease.number == number:
+            self._early[number] = objects
+        elif self._underway.get(number) == rank:
+            del self._underway[number]
+            self._locate(number, objects, underway=False)
+            self._book.put_away(number)
+        else:
+            raise ConflictError(f"rank {rank} puts away lease {number}, which it does not have")
+
+    def _locate(self, number: int, objects: Mapping[str, StoredObject], *, underway: bool) -> None:
+        """Note the places of a lease's partitions.
+
+        While they are on their way, the rank alone has them, and no other may lease them.
+        """
+        for key in self._needs[number]:
+            self._places[key] = Source(generation=number, served=not (objects or underway))
+        for name, stored in objects.items():
+            self.store(name, stored)
 
     def store(self, name: str, stored: StoredObject) -> None:
         """Record that a partition is stored.

@@ -36,4 +36,6 @@ def gang_part(config: ModelConfig, *, rank: int, world: int, servers: int) -> Ga
     if rank >= world:
         return GangPart({}, served, passing, 0.0)
     trained = {name: 1 if count == 1 else needed[name] for name, count in counts.items()}
-    return GangPart(trained, served, passing, 1 + 1 / world + (rank == 0))
+    moving = 2 if config.partitions_ahead else 0  # buckets: the next one and the last one
+    ahead = {name: moving * sides for name, sides in needed.items() if counts[name] > 1 and moving * sides}
+    return GangPart(trained, served, passing, 1 + 1 / world + (rank == 0), ahead)

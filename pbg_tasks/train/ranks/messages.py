@@ -61,6 +61,27 @@ class Grant(Frozen):
         return Bucket(self.lhs, self.rhs)
 
 
+class Reservation(Frozen):
+    """Bucket that a rank trains next.
+
+    Another rank may get its partitions before.
+
+    Attributes:
+        lhs: partition of the left-hand side.
+        rhs: partition of the right-hand side.
+        sources: locations of its partitions that the rank's present bucket does not need, by PBG's file name.
+    """
+
+    lhs: int
+    rhs: int
+    sources: dict[str, Source]
+
+    @property
+    def bucket(self) -> Bucket:
+        """Bucket that is reserved."""
+        return Bucket(self.lhs, self.rhs)
+
+
 class Report(Frozen):
     """Report on a leased bucket.
 
@@ -68,14 +89,21 @@ class Report(Frozen):
         edge_chunk: record of the training under this lease.
         stopped: whether the training stopped before the bucket's end.
         objects: stored partitions of the bucket, by PBG's file name, where the rank has stored them itself.
+        underway: whether its partitions are still on their way to their servers or the store. The rank reports later
+            that they are put away; until then they stay locked, and the bucket is not durable.
     """
 
     edge_chunk: EdgeChunkRecord
     stopped: bool = False
     objects: dict[str, StoredObject] = Field(default_factory=dict)
+    underway: bool = False
 
 
-def report_of(grant: Grant, rank: int, result: EdgeChunkResult, objects: dict[str, StoredObject]) -> Report:
-    """Return the report on an edge chunk."""
+def report_of(grant: Grant, rank: int, result: EdgeChunkResult, objects: dict[str, StoredObject] | None) -> Report:
+    """Return the report on an edge chunk.
+
+    Without objects, its partitions are on their way.
+    """
     edge_chunk = edge_chunk_record(grant.bucket, result, rank=rank, lease=grant.lease)
-    return Report(edge_chunk=edge_chunk, stopped=result.stopped is not None, objects=objects)
+    underway = objects is None
+    return Report(edge_chunk=edge_chunk, stopped=result.stopped is not None, objects=objects or {}, underway=underway)

@@ -7,7 +7,7 @@ part of the bucket, so that the next gang continues with the batch after it.
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -22,6 +22,7 @@ from pbg_tasks.train.data.partitions import Layout, PartitionKey
 from pbg_tasks.train.engine.pace import Position
 from pbg_tasks.train.loop import Assignment
 from pbg_tasks.train.ranks.messages import report_of
+from pbg_tasks.train.ranks.partitions_ahead import PartitionsAhead
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -37,12 +38,13 @@ if TYPE_CHECKING:
     from pbg_tasks.train.ranks.coordinator_client import CoordinatorClient
     from pbg_tasks.train.ranks.group.member import Member
     from pbg_tasks.train.ranks.leader import Leader
-    from pbg_tasks.train.ranks.messages import Grant, Report, Source
+    from pbg_tasks.train.ranks.messages import Grant, Report, Reservation, Source
     from pbg_tasks.train.ranks.parameters.exchange import ParameterExchange
     from pbg_tasks.train.ranks.partitions.client import PartitionClient
     from pbg_tasks.train.ranks.partitions.partition_store import PartitionStore
     from pbg_tasks.train.ranks.partitions.server import PartitionServer
     from pbg_tasks.train.ranks.shared import SharedState
+    from pbg_tasks.train.schedule import Bucket
     from pbg_tasks.train.starting_point import StartingPoint
 
 FLUSH_SECONDS = 600.0
@@ -83,6 +85,7 @@ class Links:
         member: this rank as the gang sees it.
         partition_store: partitions in the store.
         exchange: of shared parameters.
+        records: the coordinator, for reports that other threads make.
         partitions: servers that have partitions in memory; None: partitions go through the store.
         server: the one of them in this process.
     """
@@ -91,6 +94,7 @@ class Links:
     member: Member
     partition_store: PartitionStore
     exchange: ParameterExchange
+    records: CoordinatorClient
     partitions: PartitionClient | None = None
     server: PartitionServer | None = None
 
@@ -134,12 +138,15 @@ class RankWork:
         self._held: dict[PartitionKey, tuple[int, Table]] = {}  # of the bucket before, by generation
         self._tables: dict[PartitionKey, Table] = {}  # of the bucket under way
         self._pending: Report | None = None
+        self._reserved: Reservation | None = None
+        ahead = PartitionsAhead(self._fetch, self._put_behind, links.member.fail)
+        self._ahead = ahead if config.partitions_ahead else None
 
     @contextmanager
     def training(self) -> Iterator[bool]:
         """Wait for the other ranks; yield whether the training is over already."""
         links = self._links
-        with self.edges.io:
+        with self.edges.io, self._ahead or nullcontext():
             try:
                 yield links.client.meet("start")
             except BaseException as error:
@@ -168,8 +175,12 @@ class RankWork:
 
     def next(self) -> Assignment | None:
         """Return the next bucket, leased; None: all of the iteration are trained."""
-        grant = self._links.client.next(self._iteration.number, self._pending)
+        check = self._ahead.check if self._ahead is not None else lambda: None
+        grant = self._links.client.next(self._iteration.number, self._pending, check=check)
         self._pending = None
+        if self._reserved is not None and (grant is None or grant.bucket != self._reserved.bucket):
+            self.edges.forget(self._edge_chunks[self._reserved.bucket])
+        self._reserved = None
         if grant is None:
             return None
         self._grant, edge_chunk = grant, self._edge_chunks[grant.bucket]
@@ -182,11 +193,28 @@ class RankWork:
     def bring(self, assigned: Assignment) -> Tables:
         """Return the tables of a bucket."""
         tables = self._tables = self._bring(self._grant)
+        if self._ahead is not None:
+            self._look_ahead(self._ahead)
         lhs, rhs = (
             {name: tables[key] if key in tables else self._shared.tables[name] for name, key in side.items()}
             for side in self._layout.sides(assigned.edge_chunk.bucket)
         )
         return lhs, rhs
+
+    def _look_ahead(self, ahead: PartitionsAhead) -> None:
+        """Reserve the next bucket, and begin to read what it needs."""
+        reserved = self._reserved = self._links.client.reserve(self._iteration.number)
+        if reserved is not None:
+            self.edges.ask(self._edge_chunks[reserved.bucket])
+            names = {key: self._name(key) for key in self._partitioned(reserved.bucket)}
+            ahead.read({key: reserved.sources[name] for key, name in names.items() if name in reserved.sources})
+
+    def _partitioned(self, bucket: Bucket) -> list[PartitionKey]:
+        """List the partitions of a bucket that are not shared."""
+        return [key for key in sorted(self._layout.needs(bucket)) if key.entity not in self._shared.tables]
+
+    def _name(self, key: PartitionKey) -> str:
+        return embeddings_file_name(*key, self._links.partition_store.stamp.version)
 
     @contextmanager
     def watched(self, assigned: Assignment) -> Iterator[Callable[[int, float], None]]:
@@ -209,21 +237,31 @@ class RankWork:
     def report(self, result: EdgeChunkResult) -> None:
         """Put a bucket's partitions away, and prepare the report.
 
-        ``next`` hands the report in.
+        ``next`` hands the report in. Where the next bucket is reserved, they are put away behind its training.
         """
-        grant, tables, iteration = self._grant, self._tables, self._iteration
+        grant, tables = self._grant, self._tables
         self._tables = {}  # else the next bucket's partitions would come while these are still in memory
         if result.stopped is None:
-            names = {key: embeddings_file_name(*key, iteration.number) for key in tables}
-            self._settle({key: table for key, table in tables.items() if names[key] in grant.last})
+            self._settle({key: table for key, table in tables.items() if self._name(key) in grant.last})
         self.figures.buckets += 1
         self.figures.edges += result.stats.count
         self.figures.seconds += result.stats.seconds
-        self._pending = report_of(grant, self._rank, result, self._put_away(tables, grant.lease))
+        objects = None
+        if self._ahead is not None and self._reserved is not None and result.stopped is None:
+            keep = [key for key in self._partitioned(self._reserved.bucket) if key in tables]
+            self._held = {key: self._held[key] for key in keep}
+            self._ahead.put(tables, grant.lease, keep)
+        else:
+            if self._ahead is not None:
+                self._ahead.finish()  # a later generation of a partition goes after an earlier one
+            objects = self._put_away(tables, grant.lease)
+        self._pending = report_of(grant, self._rank, result, objects)
 
     def end(self) -> bool:
         """Commit the iteration together; return whether it is the training's last."""
         links, number = self._links, self._iteration.number
+        if self._ahead is not None:
+            self._ahead.finish()
         links.exchange.flush()
         if links.server is not None:
             links.server.flush(FLUSH_SECONDS)
@@ -247,14 +285,15 @@ class RankWork:
 
         Partitions of the bucket before that are valid stay in memory.
         """
-        version = self._links.partition_store.stamp.version
-        keys = [key for key in sorted(self._layout.needs(grant.bucket)) if key.entity not in self._shared.tables]
-        sources = {key: grant.sources[embeddings_file_name(*key, version)] for key in keys}
+        keys = self._partitioned(grant.bucket)
+        sources = {key: grant.sources[self._name(key)] for key in keys}
+        known = (self._ahead.take() if self._ahead is not None else {}) | self._held
         held = {
             key: table
-            for key, (generation, table) in self._held.items()
+            for key, (generation, table) in known.items()
             if key in sources and generation == sources[key].generation
         }
+        del known
         self._held = {}  # before others come, partitions that are not needed any more leave memory
         missing = [key for key in keys if key not in held]
         brought = in_parallel(lambda key: self._fetch(key, sources[key]), missing, max(len(missing), 1))
@@ -268,7 +307,11 @@ class RankWork:
             if found is None or found.lease != source.generation:
                 raise RuntimeError(f"{key}: its server has generation {found and found.lease}, not {source.generation}")
             return found.table
-        return self._start.table(key) if source.stored is None else self._links.partition_store.get(source.stored)
+        if source.stored is not None:
+            return self._links.partition_store.get(source.stored)
+        if source.generation:
+            raise RuntimeError(f"{key}: generation {source.generation} is neither stored nor with a server: a bug")
+        return self._start.table(key)
 
     def _put_away(self, tables: Mapping[PartitionKey, Table], lease: int) -> dict[str, StoredObject]:
         """Give partitions to their servers, or to the store.
@@ -281,10 +324,16 @@ class RankWork:
         in_parallel(lambda key: servers.put(key, tables[key], lease), tables, max(len(tables), 1))
         return {}
 
+    def _put_behind(self, tables: Mapping[PartitionKey, Table], lease: int) -> None:
+        """Put partitions away behind the training, and report that."""
+        self._links.records.put_away(lease, self._put_away(tables, lease))
+
     def _withdraw(self, error: BaseException) -> None:
         """Report the reason for leaving, and store what can be kept."""
         links = self._links
         links.member.fail(error)
+        if self._ahead is not None:  # before the report, after which servers store what they have
+            self._ahead.settle(LAST_FLUSH_SECONDS)
         try:
             if links.partitions is not None:
                 withdraw(links.client, links.server, self._pending)

@@ -131,7 +131,9 @@ class Services:
         servers = [self._link(rank, "parameters", self._parameters) for rank in range(world)]
         parameters = exchange(servers)
         stack.callback(parameters.close)
-        return Links(self._client, self._member, self._partition_store, parameters, partitions, self.server)
+        return Links(
+            self._client, self._member, self._partition_store, parameters, self._records, partitions, self.server
+        )
 
     def _link(self, rank: int, service: str, own: Any) -> Any:  # noqa: ANN401 - the service itself, or a connection to it
         return own if rank == self.env.rank else self._connect(rank, service)

@@ -9,7 +9,7 @@ from benchmarks.scaling.graphs import FREEBASE, one_type, work_of
 from benchmarks.scaling.links import Link, MemoryExchange, Network, Recorder, StoreExchange
 from benchmarks.scaling.real import parsed
 from benchmarks.scaling.report import write
-from benchmarks.scaling.scenarios import published, scaling, ties
+from benchmarks.scaling.scenarios import ahead, published, scaling, ties
 from benchmarks.scaling.simulate import Work, simulate
 from benchmarks.speed.epochs import Ours
 from benchmarks.speed.workloads import LIVEJOURNAL, RandomGraph
@@ -128,6 +128,7 @@ def test_document_is_made_of_the_results(tmp_path):
     real = {"ranks": 2, "servers": -1, "load": 0.4, "seconds": 3.0, "busy": 0.9, "simulated_busy": 0.95}
     results = {
         "scaling": list(scaling(quick=True)),
+        "ahead": list(ahead(quick=True)),
         "ties": list(ties(quick=True)),
         "published": list(published()),
         "real": [real],
@@ -137,7 +138,7 @@ def test_document_is_made_of_the_results(tmp_path):
     text = (tmp_path / "d.md").read_text()
     assert "| Freebase | 8 | 16 | 3.9 |" in text
     assert "| 2 | memory servers | 0.4 | 3.0 | 90% | 95% |" in text
-    assert (tmp_path / "d.svg").read_text().count("<polyline") == 10
+    assert (tmp_path / "d.svg").read_text().count("<polyline") == 12
 
 
 def test_real_runs_are_read_from_their_lines(tmp_path):

@@ -78,7 +78,7 @@ class Rank:
             edges=self.edges,
             start=self.start,
             shared=self.shared,
-            links=Links(client, self.member, self.partition_store, **links),
+            links=Links(client, self.member, self.partition_store, records=client, **links),
             leader=leader,
             rank=self.number,
             anchor=anchor and anchor(self.scratch),

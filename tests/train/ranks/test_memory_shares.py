@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pbg_tasks.config import ModelConfig
@@ -37,6 +39,16 @@ def config(*, relations=("n", "n"), **partitions):
 )
 def test_partitions_held_follow_from_place_of_process(partitions, how, part):
     assert gang_part(config(n=partitions), **how) == part
+
+
+@pytest.mark.parametrize("servers", [0, -1])
+def test_partitions_ahead_take_memory_of_two_buckets(servers):
+    model = config(relations=("n", "m"), n=6, m=6, one=1, idle=6)
+    place = {"rank": 1, "world": 2, "servers": servers}
+    assert gang_part(model, **place).ahead == {}
+    ahead = gang_part(model.model_copy(update={"partitions_ahead": True}), **place)
+    assert ahead.ahead == {"n": 2, "m": 2}
+    assert replace(ahead, ahead={}) == gang_part(model, **place)
 
 
 def test_unpartitioned_types_are_everywhere_unused_ones_elsewhere():

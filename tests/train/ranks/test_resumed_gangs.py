@@ -50,8 +50,9 @@ class Killed(TorchEngine):
         return trained
 
 
-def make_config():
+def make_config(*, ahead=False):
     return make_single_config(
+        partitions_ahead=ahead,
         entities={"n": {"num_partitions": PARTITIONS}},
         relations=[{"name": "r", "lhs": "n", "rhs": "n", "operator": "none"}],
         global_emb=False,
@@ -102,24 +103,25 @@ def follow(order, monkeypatch):
     monkeypatch.setattr(LeaseBook, "acquire", chosen)
 
 
-def test_two_ranks_end_as_one_following_them(buckets, rounds, tmp_path, monkeypatch):
+@pytest.mark.parametrize("ahead", [False, True])
+def test_two_ranks_end_as_one_following_them(buckets, rounds, tmp_path, monkeypatch, ahead):
     config, together, alone = make_config(), LocalStore(tmp_path / "two"), LocalStore(tmp_path / "one")
-    train(config, buckets, together, tmp_path / "a", world=2)
+    train(make_config(ahead=ahead), buckets, together, tmp_path / "a", world=2)
     follow(leased(rounds), monkeypatch)
     train(config, buckets, alone, tmp_path / "b")
     assert objects(alone, config) == objects(together, config)
 
 
 @pytest.mark.rotated(3)
-@pytest.mark.parametrize("crash", CRASHES)
-def test_two_resumed_ranks_end_as_one_following(buckets, rounds, tmp_path, monkeypatch, crash):
+@pytest.mark.parametrize(("crash", "ahead"), [*((crash, False) for crash in CRASHES), (5, True), (11, True)])
+def test_two_resumed_ranks_end_as_one_following(buckets, rounds, tmp_path, monkeypatch, crash, ahead):
     config, together, alone = make_config(), LocalStore(tmp_path / "two"), LocalStore(tmp_path / "one")
-    dead = threading.Event()
+    dead, ours = threading.Event(), make_config(ahead=ahead)
     engines = [Killed(config, dead), Killed(config, dead, crash)]
     with pytest.raises(Crash):
-        train(config, buckets, together, tmp_path / "a", world=2, engines=engines, crash=True)
-    train(config, buckets, together, tmp_path / "b", world=2)
+        train(ours, buckets, together, tmp_path / "a", world=2, engines=engines, crash=True)
+    train(ours, buckets, together, tmp_path / "b", world=2)
     follow(leased(rounds), monkeypatch)
     train(config, buckets, alone, tmp_path / "c")
-    assert sum(ledger(together)[1]) <= 2 * EDGES_OF_A_BUCKET
+    assert sum(ledger(together)[1]) <= 2 * (1 + ahead) * EDGES_OF_A_BUCKET
     assert objects(alone, config) == objects(together, config)

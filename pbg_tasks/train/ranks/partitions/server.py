@@ -98,7 +98,7 @@ class PartitionServer:
         """Return a copy of a partition; None before the first ``put``."""
         with self._changed:
             held = self._held.get(key)
-        return None if held is None else Held(_copy(held.table), held.lease)
+        return None if held is None else Held(held.table.copy(), held.lease)
 
     def put(self, key: PartitionKey, table: Table, lease: int) -> None:
         """Keep a copy of a partition as the newest.
@@ -107,7 +107,7 @@ class PartitionServer:
             ConflictError: a later lease has put it, because this rank's bucket was leased to another.
             PbgError: the error that ended the storing.
         """
-        self._keep(key, Held(_copy(table), lease))
+        self._keep(key, Held(table.copy(), lease))
 
     def held(self) -> dict[PartitionKey, int]:
         """Return the generations by partition."""
@@ -247,13 +247,6 @@ class PartitionServer:
                 f"partitions are stored {late:.0f} s after they came (store_interval: {self._interval:g} s): the store "
                 "takes less than is trained, and as much would be trained again if this rank were lost"
             )
-
-
-def _copy(table: Table) -> Table:
-    embeddings, sums = table.to_arrays()
-    rows = empty_rows(*embeddings.shape)
-    np.copyto(rows, embeddings)
-    return Table.from_arrays(rows, sums.copy())
 
 
 def _key(message: Message) -> PartitionKey:
