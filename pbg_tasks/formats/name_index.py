@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FORMAT = "1"
+INDEX = "entity_index_"
+"""Beginning of the names of all files of indexes."""
 INDEXED_FROM = 1 << 17
 """Number of entities from which a type's index is stored; fewer names are indexed in memory within a second."""
 MOST = 1 << 32
@@ -43,12 +45,12 @@ _NONE = np.zeros(1, np.int64)
 
 def index_file_name(entity: str) -> str:
     """Return the file name of a type's index."""
-    return f"entity_index_{entity}.arrow"
+    return f"{INDEX}{entity}.arrow"
 
 
 def digests_file_name(entity: str) -> str:
     """Return the file name of the hashes of an index's blocks."""
-    return f"entity_index_{entity}.sha256"
+    return f"{INDEX}{entity}.sha256"
 
 
 def buckets(names: Iterable[str], entities: int) -> np.ndarray:
@@ -96,7 +98,9 @@ class NameTable:
         """Return the names of some numbers."""
         self._verify("offsets", numbers, numbers + 2)
         self._verify("text", self._offsets[numbers], self._offsets[numbers + 1])
-        return self._names.take(pa.array(numbers))
+        # pa.array would import pandas where it is installed, which takes longer than opening a model.
+        data = pa.py_buffer(np.ascontiguousarray(numbers, np.int64))
+        return self._names.take(pa.Array.from_buffers(pa.int64(), len(numbers), [None, data]))
 
     def find(self, names: Sequence[str]) -> np.ndarray:
         """Return the number of each name, -1 where there is none.
@@ -226,6 +230,8 @@ class MappedNames(NameTable):
         first, last = begin // BLOCK, (end - 1) // BLOCK
         if first.min() < 0 or last.max() >= len(self._verified):
             raise self._damaged("refers to bytes beyond its end")
+        if self._verified[first].all() and self._verified[last].all() and (last - first).max() <= 1:
+            return
         wide = zip(first[last > first].tolist(), last[last > first].tolist(), strict=True)
         blocks = np.unique(np.concatenate([first, *(np.arange(low, high + 1) for low, high in wide)]))
         for block in blocks[~self._verified[blocks]].tolist():

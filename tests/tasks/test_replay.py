@@ -103,3 +103,10 @@ def test_run_of_several_workers_is_refused(place):
     place.snapshot("d1", ring(40))
     with pytest.raises(ConfigError, match="workers is 2, so its bytes depend on timing"):
         replay(run_chain(place.spec, "d1")["run"])
+
+
+def test_index_of_names_published_without_one_is_ignored():
+    record = ObjectRecord(sha256="0" * 64, size=1)
+    published = {"a": record, "entity_index_old.arrow": record}
+    made = {"a": record, "entity_index_n.arrow": record, "entity_index_n.sha256": record}
+    assert _compare(published, made) == {"a": "equal", "entity_index_old.arrow": "missing"}

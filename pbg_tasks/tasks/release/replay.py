@@ -14,6 +14,7 @@ from pbg_tasks.config import RunLayout
 from pbg_tasks.config.loading import load_graph_spec
 from pbg_tasks.config.results import PreserveResult, TrainResult
 from pbg_tasks.errors import ConfigError, InputError, NotFoundError
+from pbg_tasks.formats.name_index import INDEX
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.gc_holds import hold, run_with
@@ -163,7 +164,9 @@ def _plan(run: RunContext, store: Store) -> RunContext:
 
 def _compare(published: Mapping[str, ObjectRecord], made: Mapping[str, ObjectRecord]) -> dict[str, Likeness]:
     verdicts: dict[str, Likeness] = {}
-    for name in sorted({*published, *made}):
+    # Releases of earlier versions have no indexes of names.
+    added = {name for name in made.keys() - published.keys() if name.startswith(INDEX)}
+    for name in sorted({*published, *made} - added):
         if name not in made:
             verdicts[name] = "missing"
         elif name not in published:
