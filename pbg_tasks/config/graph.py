@@ -68,7 +68,7 @@ class Snapshots(Growing):
     def _located(self) -> Self:
         if "{snapshot}" not in self.location:
             raise ValueError("location must contain {snapshot}, or every night would read the same edges")
-        if self.format not in {"csv", "tsv"} and self.delimiter is not None:
+        if self.format not in {"csv", "tsv", "changes"} and self.delimiter is not None:
             raise ValueError(f"delimiter has no meaning for format {self.format}")
         if self.format in TABLES:
             check_table(self.format, self.location, self.options)
@@ -324,6 +324,10 @@ class GraphSpec(Frozen):
             raise ValueError("columns.rel is null, yet model.relations has several entries to choose from")
         if self.columns.rel is None and self.model.relations_from_data:
             raise ValueError("columns.rel is null, yet model.dynamic_relations takes the relations from that column")
+        if self.snapshots.format == "changes" and self.snapshots.options.get("weight") != self.columns.weight:
+            raise ValueError(
+                "snapshots.options.weight and columns.weight differ; a log of changes needs its column in both"
+            )
         if self.columns.lhs_type is None and not self.model.relations_from_data:
             names = [relation.name for relation in self.model.relations]
             if len(set(names)) != len(names):

@@ -17,7 +17,7 @@ OPERATORS = Kind(
 COMPARATORS = Kind("comparator", "pbg_tasks.comparators", tuple(BUILT_IN))
 LOSSES = Kind("loss", "pbg_tasks.losses", ("ranking", "logistic", "softmax"))
 REGULARIZERS = Kind("regularizer", "pbg_tasks.regularizers", ("N3", "N3_edge", "L2"))
-SOURCES = Kind("snapshot source", "pbg_tasks.sources", ("parquet", "csv", "tsv", "iceberg", "delta"))
+SOURCES = Kind("snapshot source", "pbg_tasks.sources", ("parquet", "csv", "tsv", "iceberg", "delta", "changes"))
 FILE_FORMATS = ("parquet", "csv", "tsv")
 """Built-in sources whose snapshots are files."""
 EXPORTS = Kind(

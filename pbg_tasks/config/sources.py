@@ -43,9 +43,32 @@ class DeltaOptions(Options):
     """Options of format ``delta``, which has none."""
 
 
-OPTIONS: dict[str, type[Options]] = {"iceberg": IcebergOptions, "delta": DeltaOptions}
+class ChangesOptions(Options):
+    """Options of format ``changes``.
+
+    Attributes:
+        files: format of the files.
+        change: column with ``+`` or ``-``.
+        weight: column of weights, which is no part of what an edge is; that of ``columns.weight``.
+        unknown: ``refuse`` a row that removes an edge which is not there, or ``ignore`` it.
+        complete: name of the file that a producer writes last into a day's folder; null for none. A day that is one
+            file needs none.
+    """
+
+    files: Literal["parquet", "csv", "tsv"] = "parquet"
+    change: str = "change"
+    weight: str | None = None
+    unknown: Literal["refuse", "ignore"] = "refuse"
+    complete: str | None = "_SUCCESS"
+
+
+OPTIONS: dict[str, type[Options]] = {"iceberg": IcebergOptions, "delta": DeltaOptions, "changes": ChangesOptions}
 _LOCATIONS = {
     "iceberg": (re.compile(r"iceberg://[^/]+/[^/]+/\{snapshot\}"), "iceberg://CATALOG/NAMESPACE.TABLE/{snapshot}"),
+    "changes": (
+        re.compile(r"(?!.*\{day\}.*\{day\})[^@{]*\{day\}[^@{]*@\{snapshot\}"),
+        "the files' with {day}, and @{snapshot}, as s3://bucket/log/{day}/*.parquet@{snapshot}",
+    ),
     "delta": (re.compile(r".+@\{snapshot\}"), "the table's location and @{snapshot}, as s3://bucket/edges@{snapshot}"),
 }
 

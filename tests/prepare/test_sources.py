@@ -175,7 +175,7 @@ def test_broken_package_leaves_other_sources(place, install):
 def test_unknown_source_lists_installed_ones(install):
     install("import gone")
     assert Snapshots(location="{snapshot}", format="versions").format == "versions"
-    known = "parquet, csv, tsv, iceberg, delta, versions, and"
+    known = "parquet, csv, tsv, iceberg, delta, changes, versions, and"
     with pytest.raises(ValueError, match=f"no snapshot source is named 'orc'; known: {known}"):
         Snapshots(location="{snapshot}", format="orc")
 

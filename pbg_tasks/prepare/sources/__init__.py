@@ -16,6 +16,7 @@ from pbg_tasks.errors import ConfigError
 from pbg_tasks.plugins import AT_WORK
 from pbg_tasks.prepare.sources.arrow import ArrowSource
 from pbg_tasks.prepare.sources.base import Layout, SnapshotSource
+from pbg_tasks.prepare.sources.changes import ChangesSource
 from pbg_tasks.prepare.sources.delta import DeltaSource
 from pbg_tasks.prepare.sources.iceberg import IcebergSource
 from pbg_tasks.prepare.sources.parquet import ParquetSource
@@ -45,6 +46,7 @@ _BUILT_IN: dict[str, SnapshotSource] = {
     "tsv": TextSource(),
     "iceberg": IcebergSource(),
     "delta": DeltaSource(),
+    "changes": ChangesSource(),
 }
 
 
