@@ -1,45 +1,33 @@
-"""Link from a task to its run in the store."""
+"""Link from a task to the page of its run."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
-from airflow.sdk import BaseOperatorLink
-
-from pbg_tasks.redaction import credentials_in
-from pbg_tasks.storage.endpoint import ENDPOINT_VARIABLES
+from airflow.sdk import BaseOperatorLink, conf
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from airflow.sdk import BaseOperator
 
     from pbg_operators.internals import TaskInstanceKey
 
+PREFIX = "/pbg"
+"""Path of the pages below Airflow's own."""
 
-def browsable(run_url: str, environment: Mapping[str, str]) -> str:
-    """Return the address at which a browser finds a run.
 
-    It is in the console of AWS, or the path at a store's own endpoint. It is empty where the run or the endpoint holds
-    credentials: Airflow stores the link before the command refuses them.
-    """
-    endpoint = next((environment[name] for name in ENDPOINT_VARIABLES if environment.get(name)), "")
-    if credentials_in(run_url) or credentials_in(endpoint) or "@" in endpoint:
-        return ""
-    parts = urlsplit(run_url)
-    if parts.scheme != "s3":
-        return run_url if parts.scheme else f"file://{run_url}"
-    if endpoint:
-        return f"{endpoint.rstrip('/')}/{parts.netloc}{quote(parts.path)}/spec.json"
-    return f"https://s3.console.aws.amazon.com/s3/buckets/{parts.netloc}?prefix={quote(parts.path.lstrip('/'))}/"
+def page_address(path: str) -> str:
+    """Return the path of a page on Airflow's server."""
+    return urlsplit(str(conf.get("api", "base_url", fallback=""))).path.rstrip("/") + PREFIX + path
 
 
 class RunLink(BaseOperatorLink):
-    """Link to the run, shown before the task has ended.
+    """Link to the page of the task's run, with its stored documents.
 
-    Airflow calls ``get_link`` on the worker after the task and stores the answer under ``xcom_key``; the operator
-    stores the same value under the same key when it starts, so that the link is shown before the task has ended.
+    The store itself would refuse a browser, which has no keys of it; the page serves the documents to readers of the
+    DAG. Airflow calls ``get_link`` on the worker after the task and stores the answer under
+    ``xcom_key``; the operator stores the same value under the same key when it starts, so that the link is shown
+    before the task has ended.
     """
 
     @property
@@ -47,10 +35,14 @@ class RunLink(BaseOperatorLink):
         """Label of the button."""
         return "Run in store"
 
-    def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:  # noqa: ARG002 - Airflow's signature
-        """Return the link that the operator made while it ran.
+    def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
+        """Return the address of the page.
 
-        It is empty when the operator ended before that.
+        It is empty when the operator ended before it knew its run.
         """
-        link: str = getattr(operator, "run_link", "")
-        return link
+        return address_of_run(ti_key.dag_id, ti_key.run_id) if getattr(operator, "run_url", "") else ""
+
+
+def address_of_run(dag_id: str, run_id: str) -> str:
+    """Return the path of a DAG run's page, at its lineage."""
+    return page_address(f"/dags/{quote(dag_id)}/runs/{quote(run_id, safe='')}#lineage")

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from pbg_operators import metrics
 from pbg_operators.connection import with_store
 from pbg_operators.lineage import operator_lineage, places, tasks_of
-from pbg_operators.link import RunLink, browsable
+from pbg_operators.link import RunLink, address_of_run
 from pbg_operators.on_cluster import OnCluster
 from pbg_operators.process import CommandProcess
 from pbg_tasks.config.airflow import TOGETHER
@@ -123,7 +123,7 @@ class PbgOperator(OnCluster):
         self.refused, self.warned = refused, warned
         self.kubernetes, self.kubernetes_conn_id, self.interval = kubernetes, kubernetes_conn_id, interval
         self.deferrable = kubernetes is not None and kubernetes.deferrable if deferrable is None else deferrable
-        self.run_url = self.run_link = ""
+        self.run_url = ""
         self.found: dict[str, Any] = {}
         self._process: CommandProcess | None = None
         self._was_refused = False
@@ -173,10 +173,10 @@ class PbgOperator(OnCluster):
     def _command(self, context: Context) -> dict[str, Any]:
         environment = self._environment()
         if self.command != "plan" and self.arguments:
-            self._show_link(context, self.arguments[0], environment)
+            self._show_link(context, self.arguments[0])
         self.found = self._perform(context, environment)
         if self.command == "plan":
-            self._show_link(context, answer(PlanResult, self.command, self.found).run, environment)
+            self._show_link(context, answer(PlanResult, self.command, self.found).run)
         for task, found in tasks_of(self.command, self.found).items():
             self._measure(metrics.send, task, found)
         if self.warned is not None and (sentences := warnings_of(self.command, self.found)):
@@ -276,9 +276,9 @@ class PbgOperator(OnCluster):
         for removed in sweep(scratch_root(environment)):
             self.log.info("removed %s, which a killed command left", removed)
 
-    def _show_link(self, context: Context, run_url: str, environment: Mapping[str, str]) -> None:
-        self.run_url, self.run_link = run_url, browsable(run_url, environment)
-        context["ti"].xcom_push(key=self.operator_extra_links[0].xcom_key, value=self.run_link)
+    def _show_link(self, context: Context, run_url: str) -> None:
+        self.run_url, ti = run_url, context["ti"]
+        ti.xcom_push(key=self.operator_extra_links[0].xcom_key, value=address_of_run(ti.dag_id, ti.run_id))
 
 
 class GraphOperator(PbgOperator):

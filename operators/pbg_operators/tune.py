@@ -58,7 +58,7 @@ class TuneOperator(PbgOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Run the step; fails as ``PbgOperator`` does."""
         environment = self._environment()
-        self._show_link(context, self.arguments[0], environment)
+        self._show_link(context, self.arguments[0])
         return self._run(environment, self.command, self.arguments)
 
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
-from itertools import islice
+from bisect import bisect_left
+from functools import cached_property
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -113,12 +115,16 @@ class Neighbourhood:
 
         If there are none, names that contain it. They are sorted, at most ``count``.
         """
-        wanted = prefix.strip().casefold()
-        for matches in (str.startswith, str.__contains__):
-            found = (name for names in self._names for name in names if matches(name.casefold(), wanted))
-            if listed := sorted(islice(found, 20 * count))[:count]:
-                return listed
-        return []
+        wanted, names = prefix.strip().casefold(), self._by_name
+        first = bisect_left(names, (wanted, ""))
+        found = takewhile(lambda pair: pair[0].startswith(wanted), islice(names, first, None))
+        listed = [name for _, name in islice(found, count)]
+        return listed or [name for _, name in islice((pair for pair in names if wanted in pair[0]), count)]
+
+    @cached_property
+    def _by_name(self) -> list[tuple[str, str]]:
+        """All names in order, each behind itself in lower case."""
+        return sorted((name.casefold(), name) for names in self._names for name in names)
 
     def _number(self, name: str) -> int:
         for base, names in zip(self._bases.tolist(), self._names, strict=False):

@@ -66,6 +66,8 @@ class Links:
         begin: list of the snapshots that are there, from which a night is begun.
         live: address from which a page loads updates.
         search: page of a search, whose id ``{search}`` stands for.
+        names: address that suggests names to the look-up.
+        files: folder of the run's stored documents.
     """
 
     assets: str
@@ -78,10 +80,16 @@ class Links:
     begin: str | None = None
     live: str | None = None
     search: str | None = None
+    names: str | None = None
+    files: str | None = None
 
     def of_run(self, run: str) -> str | None:
         """Return the address of a run's page."""
         return self.run.replace("{run}", quote(run, safe="")) if self.run is not None else None
+
+    def of_file(self, key: str) -> str | None:
+        """Return the address of a document or file below the run."""
+        return f"{self.files}/{quote(key)}" if self.files is not None else None
 
     def of_search(self, run: str, search: str) -> str | None:
         """Return the address of a search's page."""

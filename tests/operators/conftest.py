@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 class TaskInstance:
     """Keeps the values that a task pushes."""
 
+    dag_id, run_id = "reembed_toy", "manual__1"
+
     def __init__(self) -> None:
         self.pushed: dict[str, Any] = {}
 

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import pytest
+from types import SimpleNamespace
 
-from pbg_operators.link import browsable
+from pbg_operators.link import RunLink, address_of_run
 
 
-@pytest.mark.parametrize(
-    ("run", "environment", "link"),
-    [
-        ("s3://b/g/runs/d 1", {"AWS_ENDPOINT_URL": "http://h:1/"}, "http://h:1/b/g/runs/d%201/spec.json"),
-        (
-            "s3://b/g/runs/d",
-            {"AWS_ENDPOINT_URL": "http://h:1", "AWS_ENDPOINT_URL_S3": "http://s3:2"},
-            "http://s3:2/b/g/runs/d/spec.json",
-        ),
-        ("s3://b/g/runs/d", {}, "https://s3.console.aws.amazon.com/s3/buckets/b?prefix=g/runs/d/"),
-        ("/data/g/runs/d", {}, "file:///data/g/runs/d"),
-        ("file:///data/g/runs/d", {}, "file:///data/g/runs/d"),
-    ],
-)
-def test_run_is_found_by_a_browser(run, environment, link):
-    assert browsable(run, environment) == link
+def test_link_leads_to_page_below_airflow(monkeypatch):
+    assert address_of_run("reembed_toy", "manual__1") == "/pbg/dags/reembed_toy/runs/manual__1#lineage"
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://airflow.example/team/")
+    address = address_of_run("reembed_toy", "backfill__2026-11-01T00:00:00+00:00/x")
+    assert address == "/team/pbg/dags/reembed_toy/runs/backfill__2026-11-01T00%3A00%3A00%2B00%3A00%2Fx#lineage"
+
+
+def test_link_without_run_is_empty():
+    key = SimpleNamespace(dag_id="reembed_toy", run_id="manual__1")
+    assert RunLink().get_link(SimpleNamespace(run_url=""), ti_key=key) == ""
+    assert RunLink().get_link(SimpleNamespace(run_url="s3://b/g/runs/d"), ti_key=key) == address_of_run(
+        "reembed_toy", "manual__1"
+    )

@@ -86,7 +86,8 @@ def test_link_leads_to_the_planned_run(fake_pbg, context):
     context |= {"params": UNTOUCHED, "dag_run": SimpleNamespace(partition_key="day-1", run_type="manual")}
     task = PlanOperator(task_id="plan", spec=SPEC, store_conn_id=None)
     assert task.execute(context)["arguments"] == ["plan", SPEC, "--snapshot=day-1", "--json"]
-    assert list(context["ti"].pushed.values()) == ["file:///store/runs/day-1-abc"]
+    assert list(context["ti"].pushed.values()) == ["/pbg/dags/reembed_toy/runs/manual__1#lineage"]
+    assert task.run_url == "/store/runs/day-1-abc"
 
 
 def test_params_of_dag_without_form_change_no_night(fake_pbg, context):

@@ -8,18 +8,15 @@ it. The plugin also registers ``PublishedBy`` and ``notes`` with the scheduler.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from airflow.plugins_manager import AirflowPlugin
-from airflow.sdk import conf
 
 from pbg_operators.deadline import PublishedBy
+from pbg_operators.link import PREFIX, page_address
 from pbg_operators.plugin import notes
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
-
-PREFIX = "/pbg"
 
 
 async def application(scope: Scope, receive: Receive, send: Send) -> None:
@@ -29,18 +26,13 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
     await make_app()(scope, receive, send)
 
 
-def _page(path: str) -> str:
-    """Return the address of a page, below Airflow's own path."""
-    return urlsplit(str(conf.get("api", "base_url", fallback=""))).path.rstrip("/") + PREFIX + path
-
-
 APPS: list[dict[str, Any]] = [{"app": application, "url_prefix": PREFIX, "name": "PBG"}]
 VIEWS: list[dict[str, Any]] = [
-    {"name": "Embeddings", "href": _page("/"), "destination": "nav", "category": "browse", "url_route": "pbg"},
-    {"name": "Nights", "href": _page("/dags/{DAG_ID}"), "destination": "dag", "url_route": "pbg-nights"},
+    {"name": "Embeddings", "href": page_address("/"), "destination": "nav", "category": "browse", "url_route": "pbg"},
+    {"name": "Nights", "href": page_address("/dags/{DAG_ID}"), "destination": "dag", "url_route": "pbg-nights"},
     {
         "name": "Embedding",
-        "href": _page("/dags/{DAG_ID}/runs/{RUN_ID}"),
+        "href": page_address("/dags/{DAG_ID}/runs/{RUN_ID}"),
         "destination": "dag_run",
         "url_route": "pbg-run",
     },

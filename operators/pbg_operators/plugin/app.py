@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import anyio
 from fastapi import FastAPI, Request, Response
 
+from pbg_operators.plugin import files, lookup, routes
 from pbg_operators.plugin.pages import ABSENT, Pages
-from pbg_operators.plugin.routes import Reader, base_of, page, router
+from pbg_operators.plugin.routes import Reader, base_of, page
 from pbg_tasks.errors import PbgError
 from pbg_tasks.report import Links
 from pbg_tasks.report.pages import POLICY
@@ -33,7 +34,8 @@ def make_app() -> FastAPI:
     """Return the application, made at the first call."""
     app = FastAPI(title="PBG", docs_url=None, redoc_url=None, openapi_url=None)
     app.state.reader = Reader(Pages(), anyio.CapacityLimiter(THREADS))
-    app.include_router(router)
+    for part in (routes, files, lookup):
+        app.include_router(part.router)
     app.middleware("http")(_guard)
     app.exception_handler(PbgError)(_explain)
     return app

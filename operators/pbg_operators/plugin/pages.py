@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pbg_operators.plugin.database import Planned
+    from pbg_tasks.publish import Release
     from pbg_tasks.report.documents import ComparisonDocument, HistoryDocument, TuneDocument
     from pbg_tasks.storage import Store
 
@@ -77,6 +78,13 @@ class LookupDocument(TypedDict):
     comparator: str
     answers: list[Neighbour]
     suggestions: list[str]
+    problem: str | None
+
+
+class NamesDocument(TypedDict):
+    """Names that are suggested; ``problem`` is why there can be none."""
+
+    names: list[str]
     problem: str | None
 
 
@@ -161,6 +169,17 @@ class Pages:
             raise ConfigError(f"{run_id!r} is not a run of graph {graph!r}")
         return found
 
+    def other(self, url: str, run_id: str) -> RunContext:
+        """Open another run of the same graph.
+
+        Raises:
+            PbgError: there is no such run, or it is another graph's.
+        """
+        graph, run = self._opened(url).spec.graph.graph, self._opened(beside(url, run_id))
+        if run.spec.graph.graph != graph:
+            raise ConfigError(f"{run_id!r} is not a run of graph {graph!r}")
+        return run
+
     def history(self, url: str) -> HistoryDocument:
         """Return the document of a run's channel."""
         run = self._opened(url)
@@ -177,9 +196,7 @@ class Pages:
         Raises:
             PbgError: there is no such run or search, or it is another graph's.
         """
-        graph, run = self._opened(url).spec.graph.graph, self._opened(beside(url, run_id))
-        if run.spec.graph.graph != graph:
-            raise ConfigError(f"{run_id!r} is not a run of graph {graph!r}")
+        run = self.other(url, run_id)
         return self._searches.get(
             (self._connection, run.url, search),
             lambda: read_search(SearchContext.within(run, search)),
@@ -233,9 +250,7 @@ class Pages:
             "problem": None,
         }
         try:
-            chosen = channel.release(release) if release is not None else channel.current().release
-            if chosen is None or chosen.graph != run.spec.graph.graph:
-                raise InputError(f"channel {channel.name!r} has no such release of graph {run.spec.graph.graph!r} yet")
+            chosen = _release(channel, release, run.spec.graph.graph)
             document["release"] = chosen.seq
             if entity:
                 found = self._neighbourhood(channel, chosen.directory, chosen.manifest_sha256, entity_type)
@@ -246,6 +261,17 @@ class Pages:
         except PbgError as error:
             document["problem"] = str(error)
         return document
+
+    def names(self, url: str, *, prefix: str, entity_type: str | None, release: int | None) -> NamesDocument:
+        """Return names that begin with a text, or why none are there."""
+        run = self._opened(url)
+        channel = Channel(run.store, run.spec.graph.channel)
+        try:
+            chosen = _release(channel, release, run.spec.graph.graph)
+            found = self._neighbourhood(channel, chosen.directory, chosen.manifest_sha256, entity_type)
+            return {"names": found.beginning(prefix, SUGGESTED), "problem": None}
+        except PbgError as error:
+            return {"names": [], "problem": str(error)}
 
     def _neighbourhood(self, channel: Channel, directory: str, manifest: str, entity_type: str | None) -> Neighbourhood:
         limit = conf.getint("pbg", "lookup_bytes", fallback=LOOKUP_BYTES)
@@ -261,7 +287,7 @@ class Pages:
         if not root or not re.fullmatch(RUN_ID, run_id):
             raise ConfigError(f"{url!r} is not a run")
         store = self._store(root)
-        _require_inside(store, run_id)
+        require_inside(store, f"runs/{run_id}")
         return RunContext.within(store, run_id)
 
     def _store(self, root: str) -> Store:
@@ -277,8 +303,8 @@ class Pages:
             raise AccessError(str(error)) from None
 
 
-def _require_inside(store: Store, run_id: str) -> None:
-    """Refuse a run that a link leads out of its store.
+def require_inside(store: Store, key: str) -> None:
+    """Refuse a run or file that a link leads to another place.
 
     The store's directory itself may be a link.
 
@@ -287,8 +313,20 @@ def _require_inside(store: Store, run_id: str) -> None:
     """
     if isinstance(store, LocalStore):
         root = Path(store.url).resolve()
-        if (root / "runs" / run_id).resolve() != root / "runs" / run_id:
+        if (root / key).resolve() != root / key:
             raise NotFoundError(OUTSIDE)
+
+
+def _release(channel: Channel, number: int | None, graph: str) -> Release:
+    """Return a release of a graph, by default the current one.
+
+    Raises:
+        InputError: the channel has none, or it is another graph's.
+    """
+    chosen = channel.release(number) if number is not None else channel.current().release
+    if chosen is None or chosen.graph != graph:
+        raise InputError(f"channel {channel.name!r} has no such release of graph {graph!r} yet")
+    return chosen
 
 
 def _freshness(document: VersionedRun) -> float:

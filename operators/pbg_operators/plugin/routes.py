@@ -26,10 +26,12 @@ from pbg_operators.internals import (
     requires_access_dag,
     requires_authenticated,
 )
-from pbg_operators.plugin import PREFIX, attempts, database
+from pbg_operators.link import PREFIX
+from pbg_operators.plugin import attempts, database
 from pbg_operators.plugin.begin import begin_document, source_of
 from pbg_operators.plugin.cache import Recent
 from pbg_operators.plugin.pages import ABSENT
+from pbg_operators.plugin.waiting import outline
 from pbg_tasks.config.run import RUN_ID
 from pbg_tasks.report import Links, live_sections, render, standing_document, with_failure, with_failures
 from pbg_tasks.report.pages import assets, render_block
@@ -75,9 +77,15 @@ SIBLINGS_KEPT = 60.0
 """Number of seconds for which the DAGs of a graph are known."""
 ENTITIES = (None, DagAccessEntity.RUN, DagAccessEntity.XCOM)
 """What of a DAG a page shows: the DAG, its runs, and the results of their tasks."""
-of_dag = APIRouter(
-    prefix="/dags/{dag_id}", dependencies=[Depends(requires_access_dag("GET", entity)) for entity in ENTITIES]
-)
+
+
+def dag_router() -> APIRouter:
+    """Return a router of pages below a DAG, for its readers."""
+    asked = [Depends(requires_access_dag("GET", entity)) for entity in ENTITIES]
+    return APIRouter(prefix="/dags/{dag_id}", dependencies=asked)
+
+
+of_dag = dag_router()
 
 
 @router.get("/assets/{name}", dependencies=[Depends(requires_authenticated())])
@@ -121,7 +129,7 @@ async def standing(request: Request, dag_id: DagId, user: GetUserDep, reader: Re
         dags, found = _known(request, user, reader, dag_id)
         schedules = attempts.schedules(dags)
         try:
-            pages, url = _last(reader, dag_id)
+            pages, url = last(reader, dag_id)
             document = with_failures(pages.history(url), found)
             night = last_night(document)
             run = pages.another_run(url, night["run"]) if night is not None and night["run"] else None
@@ -139,18 +147,20 @@ async def standing(request: Request, dag_id: DagId, user: GetUserDep, reader: Re
         }
 
     row = await reader.read(read)
-    html = render_block(row, _links(request, dag_id), "row")
+    html = render_block(row, links_of(request, dag_id), "row")
     return JSONResponse({"rank": row["rank"], "tone": row["tone"], "html": html})
 
 
 @of_dag.get("")
 async def history(request: Request, dag_id: DagId, user: GetUserDep, reader: ReaderDep) -> Response:
     """Show the nights of a DAG's graph."""
+    if waiting := outline(request, links_of(request, dag_id), "nights"):
+        return waiting
 
     def read() -> HistoryDocument:
         found = _known(request, user, reader, dag_id)[1]
         try:
-            pages, url = _last(reader, dag_id)
+            pages, url = last(reader, dag_id)
             return with_failures(pages.history(url), found)
         except ABSENT:
             document = with_failures(_empty(dag_id), found)
@@ -158,30 +168,32 @@ async def history(request: Request, dag_id: DagId, user: GetUserDep, reader: Rea
                 raise
             return document
 
-    return page(await reader.read(read), _links(request, dag_id))
+    return page(await reader.read(read), links_of(request, dag_id))
 
 
 @of_dag.get("/begin")
 async def begin(request: Request, dag_id: DagId, user: GetUserDep, reader: ReaderDep) -> Response:
     """Show the snapshots that are there, from which a night is begun."""
+    if waiting := outline(request, links_of(request, dag_id), "list"):
+        return waiting
     airflow = _airflow(base_of(request))
 
     def read() -> Mapping[str, object]:
         found, url, asked = _known(request, user, reader, dag_id)[1], None, database.snapshots_of(dag_id)
         pages = reader.pages.by(asked.connection)
         try:
-            pages, url = _last(reader, dag_id)
+            pages, url = last(reader, dag_id)
             document = with_failures(pages.history(url), found)
         except ABSENT:
             document = with_failures(_empty(dag_id), found)
-        last = next(
+        released = next(
             (each for each in reversed(document["nights"]) if each["state"] == "released" and each["reported"]), None
         )
         source = source_of(asked.source)
         return {
             **begin_document(
                 document,
-                pages.another_run(url, last["run"]) if url is not None and last is not None else None,
+                pages.another_run(url, released["run"]) if url is not None and released is not None else None,
                 source,
                 ([], NAMED) if asked.named else pages.snapshots(source),
                 api=f"{airflow}/api/v2/dags/{quote(dag_id)}/dagRuns",
@@ -189,12 +201,14 @@ async def begin(request: Request, dag_id: DagId, user: GetUserDep, reader: Reade
             )
         }
 
-    return page(await reader.read(read), _links(request, dag_id))
+    return page(await reader.read(read), links_of(request, dag_id))
 
 
 @of_dag.get("/runs/{run_id}")
 async def dag_run(request: Request, dag_id: DagId, run_id: DagRunId, reader: ReaderDep) -> Response:
     """Show the run of a DAG run, or why it has none."""
+    if waiting := outline(request, links_of(request, dag_id), "run"):
+        return waiting
 
     def read() -> Mapping[str, object]:
         found = [_row(request, each) for each in attempts.attempts([dag_id], run_id)]
@@ -208,14 +222,16 @@ async def dag_run(request: Request, dag_id: DagId, run_id: DagRunId, reader: Rea
             return {"kind": "failed", "graph": graph, "dag_run": run_id, "attempt": found[0]}
 
     document = await reader.read(read)
-    return page(document, _links(request, dag_id, document))
+    return page(document, links_of(request, dag_id, document))
 
 
 @of_dag.get("/nights/{run}")
 async def night(request: Request, dag_id: DagId, run: RunId, user: GetUserDep, reader: ReaderDep) -> Response:
     """Show any run of the graph."""
+    if waiting := outline(request, links_of(request, dag_id), "run"):
+        return waiting
     document = await reader.read(partial(_night, request, user, reader, dag_id, run))
-    return page(document, _links(request, dag_id, document))
+    return page(document, links_of(request, dag_id, document))
 
 
 @of_dag.get("/nights/{run}/live")
@@ -232,7 +248,7 @@ async def live(
     There are none where the page still has version ``since``.
     """
     document = await reader.read(partial(_night, request, user, reader, dag_id, run))
-    version, links = f"{document['version']}{document['state']}", _links(request, dag_id, document)
+    version, links = f"{document['version']}{document['state']}", links_of(request, dag_id, document)
     sections = {} if since == version else await reader.read(lambda: live_sections(document, links))
     return JSONResponse({"version": version, "finished": document["state"] != "running", "sections": sections})
 
@@ -242,11 +258,11 @@ async def search(request: Request, dag_id: DagId, run: RunId, search: SearchId, 
     """Show a search of hyper-parameters on a run of the graph."""
 
     def read() -> Mapping[str, object]:
-        pages, url = _last(reader, dag_id)
+        pages, url = last(reader, dag_id)
         return {**pages.search(url, run, search)}
 
     document = await reader.read(read)
-    return page(document, _links(request, dag_id))
+    return page(document, links_of(request, dag_id))
 
 
 @of_dag.get("/compare")
@@ -254,31 +270,11 @@ async def compare(request: Request, dag_id: DagId, left: OtherRunId, right: Othe
     """Show two runs side by side."""
 
     def read() -> Mapping[str, object]:
-        pages, url = _last(reader, dag_id)
+        pages, url = last(reader, dag_id)
         return {**pages.comparison(url, left, right)}
 
     document = await reader.read(read)
-    return page(document, _links(request, dag_id))
-
-
-@of_dag.get("/neighbours")
-async def neighbours(
-    request: Request,
-    dag_id: DagId,
-    reader: ReaderDep,
-    entity: Annotated[str, Query(max_length=500)] = "",
-    kind: Annotated[str | None, Query(alias="type", max_length=200)] = None,
-    release: Annotated[int | None, Query(ge=1)] = None,
-    k: Annotated[int, Query(ge=1, le=100)] = 10,
-) -> Response:
-    """Show the form of the look-up, and its result."""
-
-    def read() -> Mapping[str, object]:
-        pages, url = _last(reader, dag_id)
-        return {**pages.neighbours(url, entity=entity, entity_type=kind, release=release, count=k)}
-
-    document = await reader.read(read)
-    return page(document, _links(request, dag_id))
+    return page(document, links_of(request, dag_id))
 
 
 router.include_router(of_dag)
@@ -294,13 +290,13 @@ def base_of(request: Request) -> str:
     return str(request.scope.get("root_path", "")).rstrip("/")
 
 
-def _last(reader: Reader, dag_id: str) -> tuple[Pages, str]:
+def last(reader: Reader, dag_id: str) -> tuple[Pages, str]:
     """Return pages and URL of a DAG's last planned run."""
     return reader.pages.own(database.last_planned(dag_id))
 
 
 def _night(request: Request, user: GetUserDep, reader: Reader, dag_id: str, run: str) -> VersionedRun:
-    pages, url = _last(reader, dag_id)
+    pages, url = last(reader, dag_id)
     document = pages.another_run(url, run)
     found = with_failure(document, _known(request, user, reader, dag_id)[1])
     return {**found, "version": document["version"]}
@@ -374,14 +370,15 @@ def _airflow(base: str) -> str:
     return base.removesuffix(PREFIX)
 
 
-def _links(request: Request, dag_id: str, run: Mapping[str, Any] | None = None) -> Links:
+def links_of(request: Request, dag_id: str, run: Mapping[str, Any] | None = None) -> Links:
     """Return the addresses of the pages of a DAG or a run."""
     dag = f"{base_of(request)}/dags/{quote(dag_id)}"
-    comparison = news = None
+    comparison = news = files = None
     if run is not None and run["kind"] == "run":
         previous = run["lineage"]["previous"]
         comparison = f"{dag}/compare?{urlencode({'left': previous['run'], 'right': run['run']})}" if previous else None
-        news = f"{dag}/nights/{quote(run['run'], safe='')}/live" if run["state"] == "running" else None
+        page = f"{dag}/nights/{quote(run['run'], safe='')}"
+        news, files = f"{page}/live" if run["state"] == "running" else None, f"{page}/files"
     return Links(
         assets=f"{base_of(request)}/assets",
         graphs=f"{base_of(request)}/",
@@ -390,6 +387,8 @@ def _links(request: Request, dag_id: str, run: Mapping[str, Any] | None = None) 
         comparison=comparison,
         compare=f"{dag}/compare",
         lookup=f"{dag}/neighbours",
+        names=f"{dag}/names",
+        files=files,
         begin=f"{dag}/begin",
         live=news,
         search=f"{dag}/nights/{{run}}/searches/{{search}}",

@@ -3,6 +3,7 @@
 
 const POLL_MILLISECONDS = 3000;
 const PATIENCE_MILLISECONDS = 30000;
+const TYPING_MILLISECONDS = 200;
 
 // --- plots -----------------------------------------------------------------------------------------------------------
 
@@ -222,6 +223,29 @@ async function begin(button) {
   }
 }
 
+// --- look-up ---------------------------------------------------------------------------------------------------------
+
+let typed = 0;
+
+/** Offer names that begin with what was typed, once the typing rests; an answer to an earlier text is dropped. */
+function suggest(field) {
+  const turn = ++typed;
+  setTimeout(async () => {
+    const prefix = field.value.trim();
+    if (turn !== typed || !prefix || [...field.list.options].some((option) => option.value === prefix)) return;
+    const query = new URLSearchParams({ prefix });
+    for (const name of ["type", "release"]) if (field.form.elements[name]?.value) query.set(name, field.form.elements[name].value);
+    try {
+      const answer = await fetch(`${field.dataset.names}?${query}`, { credentials: "same-origin" });
+      if (!answer.ok || turn !== typed) return;
+      const { names } = await answer.json();
+      field.list.replaceChildren(...names.map((name) => new Option(name, name)));
+    } catch {
+      // no suggestions: the look-up itself gives the reason
+    }
+  }, TYPING_MILLISECONDS);
+}
+
 /** Open Airflow's own pages in Airflow's window: inside of its frame they would show a second frame of it. */
 function openInAirflow(event) {
   const link = event.target.closest?.("a[data-airflow]");
@@ -246,6 +270,7 @@ loadStandings();
 document.addEventListener("click", openInAirflow);
 document.querySelectorAll("[data-begin]").forEach((button) => button.addEventListener("click", () => begin(button)));
 document.addEventListener("input", (event) => event.target.dataset?.map && findOnMap(event.target));
+document.addEventListener("input", (event) => event.target.dataset?.names && suggest(event.target));
 document.addEventListener("submit", (event) => event.target.getAttribute("role") === "search" && event.preventDefault());
 addEventListener("DOMContentLoaded", () => drawAll(document)); // plotly.js comes last, so that nothing waits for it
 document.addEventListener("theme", () => drawAll(document));

@@ -276,6 +276,7 @@ def _write_run(run: RunContext) -> list[str]:
         history=f"../../../report/{run.spec.graph.channel}/index.html",
         run="../../{run}/report/index.html",
         comparison=COMPARISON.rpartition("/")[2] if before else None,
+        files="..",
     )
     pages: dict[str, Mapping[str, object]] = {PAGE: document}
     if before is not None:

@@ -14,7 +14,8 @@ use_private_airflow()
 
 from fastapi.testclient import TestClient  # noqa: E402 - Airflow's home is chosen first
 
-from pbg_operators.plugin import PREFIX, PbgPlugin  # noqa: E402
+from pbg_operators.link import PREFIX  # noqa: E402
+from pbg_operators.plugin import PbgPlugin  # noqa: E402
 from pbg_operators.plugin.app import HEADERS, make_app  # noqa: E402
 from pbg_operators.plugin.pages import Pages, beside  # noqa: E402
 from pbg_tasks.errors import ConfigError  # noqa: E402
@@ -34,9 +35,11 @@ PATHS = (
     "/dags/reembed_x/runs/manual__1",
     f"/dags/reembed_x/nights/{RUN}",
     f"/dags/reembed_x/nights/{RUN}/live",
+    f"/dags/reembed_x/nights/{RUN}/files/spec.json",
     f"/dags/reembed_x/nights/{RUN}/searches/0123456789ab",
     f"/dags/reembed_x/compare?left={RUN}&right={RUN}",
     "/dags/reembed_x/neighbours?entity=a",
+    "/dags/reembed_x/names?prefix=a",
 )
 
 
@@ -57,6 +60,7 @@ def test_every_address_is_tested(client):
     shown = {path.partition("?")[0].replace(RUN, "{run}") for path in PATHS}
     shown = {path.replace("reembed_x", "{dag_id}").replace("manual__1", "{run_id}") for path in shown}
     shown = {path.replace("0123456789ab", "{search}") for path in shown}
+    shown = {path.replace("files/spec.json", "files/{key:path}") for path in shown}
     assert routes == {path.replace("report.css", "{name}") for path in shown}
     assert {method for route in client.app.routes for method in route.methods} == {"GET"}
 

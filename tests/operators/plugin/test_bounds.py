@@ -255,11 +255,75 @@ def test_pages_of_dag_follow_its_last_own_run(site, place):
     assert OUTSIDE in site.get("/nights/d9-0123456789ab").text
 
 
+def test_documents_of_own_run_are_served(site, place):
+    site.planned({"run": place.runs["own"]})
+    run = id_of(place.runs["own"])
+    page = site.get(f"/nights/{run}").text
+    for name in ("spec.json", "results/plan.json"):
+        assert f'href="/pbg/dags/{DAG}/nights/{run}/files/{name}"' in page
+        answer = site.get(f"/nights/{run}/files/{name}")
+        assert answer.status_code == 200
+        assert answer.content == (place.root / "g" / "runs" / run / name).read_bytes()
+        assert answer.headers["content-type"] == "application/json"
+        assert answer.headers["content-security-policy"].startswith("sandbox; default-src 'none'")
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert "location" not in answer.headers
+
+
+def test_file_of_release_is_downloaded_never_shown(site, place):
+    site.planned({"run": place.runs["own"]})
+    run = id_of(place.runs["own"])
+    release = place.root / "g" / "runs" / run / "release"
+    release.mkdir(exist_ok=True)
+    (release / "page.html").write_text("<script>alert(1)</script>")
+    answer = site.get(f"/nights/{run}/files/release/page.html")
+    assert (answer.status_code, answer.text) == (200, "<script>alert(1)</script>")
+    assert answer.headers["content-type"] == "application/octet-stream"
+    assert answer.headers["content-disposition"] == "attachment"
+
+
+def test_files_outside_of_run_are_not_served(site, place, monkeypatch):
+    site.planned({"run": place.runs["own"]})
+    run, root = id_of(place.runs["own"]), place.root / "g" / "runs"
+    (root / run / "held.json").write_text("{}")
+    (root / run / "results" / "link.json").unlink(missing_ok=True)
+    (root / run / "results" / "link.json").symlink_to("/etc/passwd")
+    below = (
+        "held.json",
+        "checkpoint/HEAD.json",
+        "results/none.json",
+        "results/link.json",
+        "results",
+        "results/",
+        "%2e%2e/spec.json",
+        "results/%2e%2e/%2e%2e/spec.json",
+        f"results/..%2f..%2f{id_of(place.runs['other graph'])}/spec.json",
+        "results/%2fetc/passwd",
+        "%2fetc%2fpasswd",
+        "results\\..\\held.json",
+        "results/plan.json%00",
+        ".pbg/locks",
+    )
+    for key in below:
+        answer = site.get(f"/nights/{run}/files/{key}")
+        assert answer.status_code == 404, (key, answer.text)
+        assert "root:" not in answer.text
+    for other in ("other graph", "other store", "store within"):
+        answer = site.get(f"/nights/{id_of(place.runs[other])}/files/spec.json")
+        assert answer.status_code == 404, other
+    outside(place)
+    assert site.get("/nights/d9-0123456789ab/files/spec.json").status_code == 404
+    monkeypatch.setenv("AIRFLOW__PBG__LOOKUP_BYTES", "10")
+    large = site.get(f"/nights/{run}/files/spec.json")
+    assert (large.status_code, "10B at most are served" in large.text) == (404, True)
+
+
 def test_user_without_rights_is_refused(site, place):
     run_id, run = site.planned({"run": place.runs["own"]}), id_of(place.runs["own"])
     live = f"/nights/{run}/live"
     compared = f"/compare?left={run}&right={run}"
-    for path in ("", "/standing", "/begin", f"/runs/{run_id}", f"/nights/{run}", live, compared, "/neighbours"):
+    more = (f"/nights/{run}/files/spec.json", "/names?prefix=e")
+    for path in ("", "/standing", "/begin", f"/runs/{run_id}", f"/nights/{run}", live, compared, "/neighbours", *more):
         assert site.get(path).status_code == 200, path
         assert site.get(path, role=None).status_code == 403, path
 
@@ -270,7 +334,7 @@ def test_user_with_rights_on_other_dags_is_refused(site, place, monkeypatch):
 
     run_id, run = site.planned({"run": place.runs["own"]}), id_of(place.runs["own"])
     paths = ("", "/standing", "/begin", f"/runs/{run_id}", f"/nights/{run}", f"/nights/{run}/live")
-    paths += (f"/compare?left={run}&right={run}",)
+    paths += (f"/compare?left={run}&right={run}", f"/nights/{run}/files/spec.json", "/names?prefix=e")
     manager = get_auth_manager()
     allowed = manager.is_authorized_dag
     for closed in (None, DagAccessEntity.RUN, DagAccessEntity.XCOM):

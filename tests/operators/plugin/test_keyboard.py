@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import closing
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -20,6 +21,7 @@ import uvicorn  # noqa: E402 - Airflow's home is chosen first
 from pbg_operators.internals import GetUserDep  # noqa: E402
 from pbg_operators.plugin import attempts, database  # noqa: E402
 from pbg_operators.plugin.app import make_app  # noqa: E402
+from pbg_operators.plugin.pages import Pages  # noqa: E402
 from pbg_tasks.tasks.nightly.chain import run_chain  # noqa: E402
 from tests.browser import UNREACHED, chromium, tab_through  # noqa: E402
 from tests.tasks.conftest import ring, workplace  # noqa: E402
@@ -27,6 +29,12 @@ from tests.tasks.conftest import ring, workplace  # noqa: E402
 pytestmark = pytest.mark.browser
 ENTITIES = 30
 PATH = "dags/reembed_toy"
+SHOWN = "() => document.querySelector('h1') && !document.querySelector('[aria-busy]')"
+PAINTED_MILLISECONDS = 1000
+PAINTED = """() => new Promise((found) => new PerformanceObserver((list) => {
+  const [paint] = list.getEntriesByName("first-contentful-paint");
+  if (paint) found(paint.startTime);
+}).observe({ type: "paint", buffered: true }))"""
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +87,7 @@ def tab():
 def opened(tab, site):
     def open_page(path):
         tab.goto(f"{site}/{path}")
+        tab.wait_for_function(SHOWN)
         return tab
 
     return open_page
@@ -86,6 +95,14 @@ def opened(tab, site):
 
 def run_id(url):
     return url.rpartition("/")[2]
+
+
+def slow_by():
+    """Return the ratio of wall time to CPU time of some work."""
+    began, used = time.monotonic(), time.process_time()
+    while time.process_time() - used < 0.1:
+        pass
+    return max(1.0, (time.monotonic() - began) / (time.process_time() - used))
 
 
 def tab_to(page, name):
@@ -143,6 +160,46 @@ def test_two_nights_are_compared_by_keyboard_only(opened, runs):
     assert page.locator(".subtitle a").all_inner_texts() == [newer, older]
 
 
+@pytest.mark.parametrize("page", ["", "/begin", "/runs/manual__1", "/nights/{run}"])
+def test_outline_is_painted_before_store_answers(tab, site, runs, monkeypatch, page):
+    monkeypatch.setattr(database, "planned", lambda *_: database.last_planned(""))
+    monkeypatch.setattr(attempts, "attempts", lambda *_: [])
+    monkeypatch.setattr(database, "snapshots_of", lambda _: database.Snapshots("", None, named=True))
+    answers, asked = threading.Event(), Pages.own
+    monkeypatch.setattr(Pages, "own", lambda self, planned: answers.wait() and asked(self, planned))
+    slowness = slow_by()
+    try:
+        tab.goto(f"{site}/{PATH}{page.format(run=run_id(runs[-1]))}", wait_until="commit")
+        painted = tab.evaluate(PAINTED)
+        assert tab.locator("[aria-busy]").count() == 1
+    finally:
+        answers.set()
+    assert painted < PAINTED_MILLISECONDS * max(slowness, slow_by())
+    tab.wait_for_function(SHOWN)
+    assert tab.locator("h1").inner_text()
+
+
+def test_outline_leads_on_where_scripts_are_off(site, tab):
+    context = tab.context.browser.new_context(java_script_enabled=False)
+    with closing(context):
+        page = context.new_page()
+        page.goto(f"{site}/{PATH}/neighbours?entity=e5&k=3")
+        page.get_by_role("link", name="Show the page").click()
+        assert page.locator("tbody th").count() == 3
+
+
+def test_names_are_suggested_while_typing(opened):
+    page = opened(f"{PATH}/neighbours")
+    tab_to(page, "entity")
+    page.keyboard.type("E2")
+    options, values = page.locator("#names option"), "found => found.map((each) => each.value)"
+    options.first.wait_for(state="attached")
+    assert options.evaluate_all(values) == ["e2", *(f"e2{digit}" for digit in range(10))]
+    page.keyboard.type("9")
+    page.locator("#names option[value=e2]").wait_for(state="detached")
+    assert options.evaluate_all(values) == ["e29"]
+
+
 def test_neighbours_are_found_by_keyboard_only(opened):
     page = opened(PATH)
     tab_to(page, "Neighbours")
@@ -161,6 +218,7 @@ def test_neighbours_are_found_by_keyboard_only(opened):
     tab_to(page, "Look up")
     page.keyboard.press("Enter")
     page.wait_for_url("**k=3")
+    page.wait_for_function(SHOWN)
     assert page.locator("tbody th").all_inner_texts() == found[:3]
     tab_to(page, "entity")
     page.keyboard.press("Control+A")
