@@ -170,6 +170,7 @@ class ModelConfig(Growing):
         "gradient",
         "gradient_variance",
         "checksums",
+        "partitions_ahead",
     )
 
     entities: dict[EntityName, EntitySchema] = Field(min_length=1)
