@@ -28,8 +28,7 @@ class Background:
     Jobs may be submitted before the block begins. After a job has failed, no further job runs.
 
     The end of the block waits for the running job. Jobs that have not begun by then never run: call ``drain`` first
-        where that matters.
-    that matters.
+    where that matters.
 
     Args:
         name: of the thread.

@@ -22,7 +22,7 @@ from pbg_tasks.train.data.partitions import Layout, PartitionKey
 from pbg_tasks.train.engine.pace import Position
 from pbg_tasks.train.loop import Assignment
 from pbg_tasks.train.ranks.messages import report_of
-from pbg_tasks.train.ranks.partitions_ahead import PartitionsAhead
+from pbg_tasks.train.ranks.partitions_ahead import GenerationError, PartitionsAhead
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -262,6 +262,7 @@ class RankWork:
         links, number = self._links, self._iteration.number
         if self._ahead is not None:
             self._ahead.finish()
+            self._ahead.clear(links.member.check)
         links.exchange.flush()
         if links.server is not None:
             links.server.flush(FLUSH_SECONDS)
@@ -287,7 +288,10 @@ class RankWork:
         """
         keys = self._partitioned(grant.bucket)
         sources = {key: grant.sources[self._name(key)] for key in keys}
-        known = (self._ahead.take() if self._ahead is not None else {}) | self._held
+        known = dict(self._held)
+        if self._ahead is not None:
+            wanted = {key: source.generation for key, source in sources.items()}
+            known = self._ahead.take(wanted, self._links.member.check) | known
         held = {
             key: table
             for key, (generation, table) in known.items()
@@ -305,7 +309,8 @@ class RankWork:
         if source.served and self._links.partitions is not None:
             found = self._links.partitions.get(key)
             if found is None or found.lease != source.generation:
-                raise RuntimeError(f"{key}: its server has generation {found and found.lease}, not {source.generation}")
+                there = found and found.lease
+                raise GenerationError(f"{key}: its server has generation {there}, not {source.generation}")
             return found.table
         if source.stored is not None:
             return self._links.partition_store.get(source.stored)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import threading
 
@@ -9,15 +10,16 @@ import numpy as np
 import pytest
 
 from pbg_tasks.checkpoint import claim
-from pbg_tasks.errors import ConflictError, EvictedError, StorageError
+from pbg_tasks.errors import ConflictError, EvictedError, RankLostError, StorageError
 from pbg_tasks.storage.local import LocalStore
 from pbg_tasks.train.data.edge_files import EdgesAhead, FiledEdges
 from pbg_tasks.train.data.partitions import PartitionKey
 from pbg_tasks.train.data.tables import Table
 from pbg_tasks.train.iteration_plan import IterationPlan
+from pbg_tasks.train.ranks import partitions_ahead as module
 from pbg_tasks.train.ranks.messages import Source
 from pbg_tasks.train.ranks.partitions.partition_store import PartitionStore
-from pbg_tasks.train.ranks.partitions_ahead import PartitionsAhead
+from pbg_tasks.train.ranks.partitions_ahead import GenerationError, PartitionsAhead
 from tests.train.buckets import SPEC, Buckets, make_config
 from tests.train.ranks.crashes import ledger
 from tests.train.ranks.gangs import train
@@ -94,9 +96,13 @@ def test_bucket_counts_once_partitions_are_put_away(begun):
 
 def test_partitions_stay_locked_until_put_away(begun):
     coordinator, _ = begun
-    grant = lease(coordinator, 0)
-    reserve(coordinator, 0)
-    following = lease(coordinator, 0, report(grant, underway=True))
+    grant, following = None, lease(coordinator, 0)
+    while grant is None or not files(grant) - files(following):  # until a bucket leaves a partition to others
+        if grant is not None:
+            coordinator.answer(0, "put away", {"lease": grant["lease"], "objects": {}})
+        grant = following
+        reserve(coordinator, 0)
+        following = lease(coordinator, 0, report(grant, underway=True))
     own = files(grant) | files(following)
     others = []
     while (other := lease(coordinator, 1, (others and report(others[-1], 1)) or None)) is not None:
@@ -104,7 +110,7 @@ def test_partitions_stay_locked_until_put_away(begun):
         others.append(other)
     coordinator.answer(0, "put away", {"lease": grant["lease"], "objects": {}})
     other = lease(coordinator, 1)
-    assert other is None or files(other) & (files(grant) - files(following))
+    assert files(other) & (files(grant) - files(following))
 
 
 def test_partitions_put_away_before_report_wait_for_it(begun):
@@ -164,18 +170,90 @@ def test_kept_partition_is_put_away_as_it_was():
     assert put == {7: dict.fromkeys(KEYS, 1.0)}
 
 
+def wanted(generation):
+    return dict.fromkeys(KEYS, generation)
+
+
+def unchecked():
+    pass
+
+
+def read(ahead, *generations):
+    ahead.read({key: Source(generation=each) for key, each in zip(KEYS, generations, strict=True)})
+
+
 def test_partition_not_read_in_advance_is_read_later():
     def fetch(key, source):
         if source.generation == 3:
-            raise RuntimeError("its server has generation 4")
+            raise (GenerationError if key.partition else StorageError)("its server has generation 4")
         return table(float(key.partition))
 
     with PartitionsAhead(fetch, None, pytest.fail) as ahead:
-        assert ahead.take() == {}
-        ahead.read({key: Source(generation=5) for key in KEYS})
-        assert {key: generation for key, (generation, _) in ahead.take().items()} == dict.fromkeys(KEYS, 5)
-        ahead.read({KEYS[0]: Source(generation=5), KEYS[1]: Source(generation=3)})
-        assert ahead.take() == {}
+        assert ahead.take(wanted(5), unchecked) == {}
+        for generations, there in (((5, 5), KEYS), ((5, 3), KEYS[:1]), ((3, 5), KEYS[1:]), ((5, 6), KEYS[:1])):
+            read(ahead, *generations)
+            found = ahead.take(wanted(5), unchecked)
+            assert {key: generation for key, (generation, _) in found.items()} == dict.fromkeys(there, 5)
+            assert ahead.take(wanted(5), unchecked) == {}
+        ahead.check()
+
+
+@pytest.mark.parametrize("error", [RankLostError("silent"), TypeError("a bug")])
+def test_failed_hint_is_told_and_raised(error):
+    told = []
+    with PartitionsAhead(lambda *_: fail(error), None, told.append) as ahead:
+        read(ahead, 5, 5)
+        for check in (lambda: ahead.take(wanted(5), unchecked), ahead.check, lambda: ahead.clear(unchecked)):
+            with pytest.raises(type(error), match=str(error)):
+                check()
+    assert told[0] is error
+
+
+def test_read_not_needed_is_not_waited_for():
+    begun, go, reads = threading.Barrier(3), threading.Event(), []
+
+    def fetch(key, source):
+        reads.append(key)
+        begun.wait(10)
+        assert go.wait(10)
+        return table(float(source.generation))
+
+    with PartitionsAhead(fetch, None, pytest.fail) as ahead:
+        read(ahead, 5, 5)
+        begun.wait(10)
+        assert ahead.take(wanted(6), unchecked) == {}
+        read(ahead, 5, 5)  # they are still read
+        with pytest.raises(EvictedError):
+            ahead.take(wanted(5), lambda: fail(EvictedError("told to end")))
+        with pytest.raises(EvictedError):
+            ahead.clear(lambda: fail(EvictedError("told to end")))
+        threading.Timer(0.1, go.set).start()
+        assert set(ahead.take(wanted(5), unchecked)) == set(KEYS)
+        ahead.clear(unchecked)
+        gc.collect()
+        assert ahead.take(wanted(5), unchecked) == {}
+    assert sorted(reads) == KEYS
+
+
+def test_hanging_read_does_not_hold_up_end(monkeypatch):
+    monkeypatch.setattr(module, "_PATIENCE_SECONDS", 0.01)
+    begun, go = threading.Event(), threading.Event()
+
+    def fetch(*_):
+        begun.set()
+        go.wait(60)
+
+    before = set(threading.enumerate())
+    with PartitionsAhead(fetch, None, pytest.fail) as ahead:
+        read(ahead, 5, 5)
+        assert begun.wait(10)
+    left = set(threading.enumerate()) - before
+    assert left
+    assert all(each.daemon for each in left)
+    assert not any("ThreadPool" in each.name for each in left)  # those are waited for when the process ends
+    go.set()
+    for each in left:
+        each.join(10)
 
 
 def test_failed_put_is_told_and_raised():
