@@ -15,7 +15,7 @@ import pyarrow as pa
 from pbg_tasks.api.edges import edge_table
 from pbg_tasks.api.known import KnownEdges
 from pbg_tasks.api.loading import open_contents
-from pbg_tasks.api.names import UnknownNameError, as_bags, as_names
+from pbg_tasks.api.names import UnknownNameError, as_bags, as_names, as_numbers
 from pbg_tasks.api.notebook import EmbeddingMap, html_table
 from pbg_tasks.api.queries import Resolver
 from pbg_tasks.api.relations import RelationIndex
@@ -245,10 +245,10 @@ class Model:
             entity_type: of the entities; needed if the model has several.
 
         Raises:
-            InputError: the type is not given, and there are several; or there is no such number.
+            InputError: the type is not given, and there are several; or one is no whole number, or no entity has it.
             FormatError: the index of the names is damaged.
         """
-        return self._only_table(entity_type).names.names(np.atleast_1d(np.asarray(numbers, np.int64)))
+        return self._only_table(entity_type).names.names(as_numbers(numbers))
 
     def score(
         self,

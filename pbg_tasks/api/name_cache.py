@@ -9,24 +9,25 @@ import hashlib
 import os
 import shutil
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from pbg_tasks.config.graph import Resources
 from pbg_tasks.datasets.fetch import cache_directory
 from pbg_tasks.errors import FormatError
 from pbg_tasks.formats.entities import stream_names
 from pbg_tasks.formats.name_index import FORMAT, MappedNames, digests_file_name, index_file_name
 from pbg_tasks.prepare import connect
-from pbg_tasks.prepare.name_index import index_names
+from pbg_tasks.prepare.name_index import BUDGET, index_names
+from pbg_tasks.storage.files import hold
 from pbg_tasks.storage.staging import Scratch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from hashlib import _Hash as Hash
 
     from pbg_tasks.tasks.model_source import Source
 
@@ -45,51 +46,88 @@ def cached_index(source: Source, entity: str, counts: Sequence[int], scratch: Pa
         scratch: directory for downloads, and for the index where the cache cannot be written.
 
     Raises:
-        FormatError: the names or the index are damaged, or there are not as many names as entities.
+        FormatError: the names or the index are damaged, or there are not as many names as entities, or the names were
+            changed meanwhile.
     """
-    facts = [FORMAT, *map(str, counts), *source.names_digests(entity, scratch)]
+    digests = source.names_digests(entity, scratch)
+    facts = [FORMAT, *map(str, counts), *digests]
     place = cache_directory() / "names" / hashlib.sha256(" ".join(facts).encode()).hexdigest()
     if not place.is_dir():
-        place = _build(source, entity, counts, scratch, place)
+        with _alone(place):
+            if not place.is_dir():
+                place = _keep(_build(source, entity, counts, digests, scratch), place)
     with suppress(OSError):
         os.utime(place)
-    path, digests = place / index_file_name(_TYPE), place / digests_file_name(_TYPE)
+    path, hashes = place / index_file_name(_TYPE), place / digests_file_name(_TYPE)
     advice = f"remove {place}: the next opening builds it anew"
     try:
-        return MappedNames(path, digests.read_bytes(), counts=counts, source=str(path), advice=advice)
+        return MappedNames(path, hashes.read_bytes(), counts=counts, source=str(path), advice=advice)
     except OSError as error:
-        raise FormatError(f"{digests}: cannot be read: {error.strerror}; {advice}") from None
+        raise FormatError(f"{hashes}: cannot be read: {error.strerror}; {advice}") from None
 
 
-def _build(source: Source, entity: str, counts: Sequence[int], scratch: Path, target: Path) -> Path:
-    """Build an index in the cache; return its directory.
-
-    Both files appear there at once.
-    """
+@contextmanager
+def _alone(target: Path) -> Iterator[None]:
+    """Let one process build an index, while others wait for it."""
+    lock = target.with_suffix(".lock")
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        _tidy(target.parent)
-        made = Path(mkdtemp(prefix="building-", dir=target.parent))
-    except OSError:  # the home may be read-only, as in containers
-        made = target = Path(mkdtemp(prefix=f"index-{target.name}-", dir=scratch))
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        lock.touch()
+        descriptor = hold(lock)
+    except OSError:  # the home may be read-only, as in containers; two that build one index are no harm
+        yield
+        return
     try:
-        with Scratch(scratch) as work, connect(Resources(), work.path) as connection:
-            files = zip(source.entity_names(entity, scratch), counts, strict=True)
-            names = (some for path, count in files for some in _names(path, count))
-            index_names(connection, names, _TYPE, counts, made)
-        if made != target:
-            with suppress(OSError):  # another process was earlier, with the same names
-                made.rename(target)
-        return target
+        yield
     finally:
-        if made != target:
-            shutil.rmtree(made, ignore_errors=True)
+        with suppress(OSError):
+            lock.unlink()
+        os.close(descriptor)
 
 
-def _names(path: Path, count: int) -> Iterator[pa.Array]:
+def _build(source: Source, entity: str, counts: Sequence[int], digests: Sequence[str], scratch: Path) -> Path:
+    """Build an index in scratch, of names with these hashes.
+
+    Returns:
+        Its directory.
+    """
+    made = Path(mkdtemp(prefix="index-", dir=scratch))
+    read = [hashlib.sha256() for _ in counts]
+    with Scratch(scratch) as work, connect(BUDGET, work.path) as connection:
+        files = zip(source.entity_names(entity, scratch), counts, read, strict=True)
+        names = (some for path, count, digest in files for some in _names(path, count, digest))
+        index_names(connection, names, _TYPE, counts, made)
+    if [digest.hexdigest() for digest in read] != digests:
+        raise FormatError(
+            f"{source.entities.url}: the names of {entity} changed while they were read; open the model again"
+        )
+    return made
+
+
+def _keep(made: Path, target: Path) -> Path:
+    """Move an index to the cache, where both files appear at once.
+
+    Returns:
+        Its directory: where the cache cannot be written, that where it was made.
+    """
+    copy = target.with_name(f"building-{made.name}")
+    try:
+        _tidy(target.parent)
+        shutil.copytree(made, copy)
+        copy.rename(target)
+    except OSError:
+        if not target.is_dir():  # no other process was earlier, with the same names
+            return made
+    finally:
+        shutil.rmtree(copy, ignore_errors=True)
+    shutil.rmtree(made)
+    return target
+
+
+def _names(path: Path, count: int, digest: Hash) -> Iterator[pa.Array]:
     """Yield the names of a partition, some at a time."""
     found = 0
-    for names in stream_names(path):
+    for names in stream_names(path, digest):
         found += len(names)
         try:
             yield pa.array(names, pa.large_string())
@@ -104,4 +142,7 @@ def _tidy(directory: Path) -> None:
     for path in directory.iterdir():
         with suppress(OSError):
             if time.time() - path.stat().st_mtime > _UNUSED_SECONDS:
-                shutil.rmtree(path, ignore_errors=True)
+                if path.is_dir():
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink()

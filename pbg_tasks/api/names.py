@@ -159,6 +159,21 @@ def as_names(value: Column) -> tuple[list[str], bool]:
     return [_text(item) for item in _as_list(value)], False
 
 
+def as_numbers(value: Column) -> np.ndarray:
+    """Return numbers of entities: int64 (N,).
+
+    Raises:
+        InputError: one of them is no whole number.
+    """
+    try:
+        numbers = np.atleast_1d(np.asarray(value))
+    except ValueError:  # lists of several lengths
+        numbers = np.array([None])
+    if numbers.ndim != 1 or (len(numbers) and numbers.dtype.kind not in "iu"):
+        raise InputError(f"numbers of entities are whole numbers or a list of them, not {value!r:.40}")
+    return numbers.astype(np.int64)
+
+
 def as_bags(value: Column) -> tuple[list[tuple[str, ...]], bool]:
     """Return bags of features, and whether there was a single one.
 

@@ -16,6 +16,7 @@ from pbg_tasks.formats.files import parse_natural, replacing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from hashlib import _Hash as Hash
     from pathlib import Path
 
 RELATION_NAMES = "dynamic_rel_names.json"
@@ -82,24 +83,30 @@ def count_names(path: Path) -> int:
     return sum(map(len, _strings(path)))
 
 
-def stream_names(path: Path) -> Iterator[list[str]]:
+def stream_names(path: Path, digest: Hash | None = None) -> Iterator[list[str]]:
     """Yield the names in a file, some at a time.
+
+    Args:
+        path: of the file.
+        digest: updated with the bytes that are read.
 
     Raises:
         FormatError: the file is missing or not a JSON list of strings.
     """
-    for strings in _strings(path):
+    for strings in _strings(path, digest):
         try:
             yield json.loads(f"[{','.join(strings)}]")
         except ValueError as error:
             raise FormatError(f"{path}: not readable JSON: {error}") from None
 
 
-def _strings(path: Path) -> Iterator[list[str]]:
+def _strings(path: Path, digest: Hash | None = None) -> Iterator[list[str]]:
     """Yield the quoted strings of a JSON list, some at a time."""
     last, unread = "^", ""
-    with _readable(path), path.open(encoding="utf-8") as file:
+    with _readable(path), path.open(encoding="utf-8", newline="") as file:  # the text as it is, for its hash
         while chunk := file.read(_READ_AT_ONCE):
+            if digest is not None:
+                digest.update(chunk.encode())
             text = unread + chunk
             bare, quote, rest = _STRING.sub(_NAME, text).partition('"')
             unread = quote + rest  # the beginning of a string that the next chunk continues

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from pbg_tasks.config.graph import Resources
 from pbg_tasks.errors import FormatError
 from pbg_tasks.formats.name_index import digests_file_name, index_file_name, write_index
 from pbg_tasks.prepare.connection import batches, loading, phase, scratch_of
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     import duckdb
 
 _ROWS = 100_000
+BUDGET = Resources(memory_gb=1.0, threads=1)
+"""Most that an index takes of a reader or ``preserve``: 25 million names took 44 s, and 1.8 GB with mapped files."""
 
 
 def index_ids(

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import random
 import re
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from pbg_tasks.api import Model
+from pbg_tasks.api import Model, name_cache
 from pbg_tasks.api.names import NameIndex, UnknownNameError
 from pbg_tasks.config.graph import Resources
 from pbg_tasks.errors import FormatError, InputError
@@ -21,6 +23,7 @@ from pbg_tasks.formats.name_index import MappedNames, NameTable, digests_file_na
 from pbg_tasks.prepare import connect
 from pbg_tasks.prepare.name_index import index_names
 from pbg_tasks.storage import open_store
+from pbg_tasks.tasks.model_source import Source
 from pbg_tasks.tasks.nightly.chain import run_chain
 from tests.tasks.conftest import Workplace, ring
 
@@ -151,6 +154,7 @@ def test_release_is_opened_without_reading_its_names(night, indexed, monkeypatch
         assert model.entities() == names
         assert model.entities("n", prefix="e1", limit=2) == ["e1", "e10"]
         assert model.names([2, 0]) == [names[2], names[0]]
+        assert model.names([]) == []
         monkeypatch.setattr("pbg_tasks.api.names._NEAR_POOL", 10)
         with pytest.raises(UnknownNameError, match="did you mean 'e33'"):
             model.top_k("e333", "next")
@@ -203,6 +207,59 @@ def test_cache_that_cannot_be_written_is_no_obstacle(trained, indexed):
     indexed.parent.parent.write_text("a file")
     with Model.open(data.checkpoint) as model:
         assert model.entities() == data.names["n"]
+
+
+def test_index_without_room_in_cache_is_used(trained, indexed, monkeypatch):
+    data, rename = trained(), Path.rename
+
+    def full(path, target):
+        if Path(target).parent == indexed:
+            raise OSError(errno.EDQUOT, "Disk quota exceeded")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", full)
+    with Model.open(data.checkpoint) as model:
+        assert model.entities() == data.names["n"]
+    assert not list(indexed.iterdir())
+
+
+def test_names_changed_before_indexing_are_not_kept(trained, indexed, monkeypatch):
+    data, digests = trained(), Source.names_digests
+
+    def changed_after(source, entity, scratch):
+        found = digests(source, entity, scratch)
+        data.rename("n", 1, [f"other{i}" for i in range(51)])
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Source, "names_digests", changed_after)
+        with pytest.raises(FormatError, match="names of n changed while they were read; open the model again"):
+            Model.open(data.checkpoint)
+    assert not list(indexed.iterdir())
+    with Model.open(data.checkpoint) as model:
+        assert "other3" in model.entities()
+
+
+def test_model_opened_in_threads_is_indexed_once(trained, indexed, monkeypatch):
+    data, built, index = trained(), [], name_cache.index_names
+    monkeypatch.setattr(name_cache, "index_names", lambda *arguments: built.append(1) or index(*arguments))
+
+    def names(_):
+        with Model.open(data.checkpoint) as model:
+            return model.entities()
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(names, range(4))) == [data.names["n"]] * 4
+    assert built == [1]
+
+
+@pytest.mark.parametrize("numbers", [[1.7], "1", ["1"], [True], [None], [[1], [2, 3]], [[1]]])
+def test_number_that_is_not_whole_is_refused(trained, indexed, numbers):
+    with (
+        Model.open(trained().checkpoint) as model,
+        pytest.raises(InputError, match="are whole numbers or a list of them, not"),
+    ):
+        model.names(numbers)
 
 
 @pytest.mark.s3
