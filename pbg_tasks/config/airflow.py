@@ -21,12 +21,12 @@ TOGETHER = {
 }
 """Commands that do several tasks in one process, and these tasks."""
 HEAVY = (
-    *("plan", "validate", "partition", "bucket", "train", "eval", *TOGETHER, "redo_from_a_day", EXPORTS),
+    *("plan", "validate", "partition", "bucket", "train", "preserve", "eval", *TOGETHER, "redo_from_a_day", EXPORTS),
     *("tune_start", "tune_prepare", "tune_trial"),
 )
 """Tasks whose time and memory grow with the graph."""
 LIGHT = (
-    *("preserve", "drift", "gate", "publish", "promote", "promote_by_form", "summary", "report"),
+    *("drift", "gate", "publish", "promote", "promote_by_form", "summary", "report"),
     *("wait_for_snapshots", "remember", "roll_back_and_forward", "remove_what_nothing_needs"),
     *("tune_select", "tune_finish"),
 )

@@ -20,6 +20,7 @@ _EDGE_BYTES = 24  # bytes of an edge in a bucket's file
 _STAGED_BYTES = 15  # bytes of a snapshot's edge, as Parquet
 _HASH_BYTES = 6  # bytes of a snapshot's edge that are kept for the next night
 _ID_BYTES = 15  # bytes of an entity's name and place, in Parquet
+_INDEX_BYTES = 44  # bytes of a name in its index
 _NAME_BYTES = 10  # additional bytes of a name in PBG's lists
 _DRIFT_QUERIES = 1_000
 _DRIFT_FIGURES = 50_000  # bytes of the result with the figures of drift
@@ -69,6 +70,7 @@ class Work:
         engine: of the training: ``native``, ``torch``, or ``cuda``.
         warm: whether it continues a release.
         compared: whether snapshot and vectors are compared with a release before, continued or not.
+        indexed: number of entities of types whose names get an index.
         best: whether another release, the best of the last nights, also ranks the held-out edges.
     """
 
@@ -84,6 +86,7 @@ class Work:
     engine: str
     warm: bool
     compared: bool
+    indexed: int = 0
     best: bool = False
 
     @property
@@ -123,7 +126,7 @@ def modelled(work: Work, *, memory: Mapping[str, int]) -> dict[str, Usage]:
         "partition": 0.1 + 0.4e-6 * work.edges + 1e-6 * work.names + warm * (0.1 + 0.5e-6 * work.names),
         "bucket": 0.4 + 1.2e-6 * work.edges + 0.3e-6 * work.names,
         "train": 0.5 + _training_seconds(work),
-        "preserve": 0.1,
+        "preserve": 0.1 + 1.8e-6 * work.indexed,
         "eval": 0.2 + _evaluation_seconds(work) + compared * _compared_seconds(work) + best * _best_seconds(work),
         "drift": compared * 0.02,  # passes on figures of eval
         "gate": 0.0,
@@ -134,6 +137,7 @@ def modelled(work: Work, *, memory: Mapping[str, int]) -> dict[str, Usage]:
         "partition": warm * ids + staged,
         "bucket": ids + staged,
         "train": work.trained * _EDGE_BYTES + warm * _RELEASE_READS * vectors,
+        "preserve": work.indexed * _ID_BYTES,
         "eval": (1 + compared + best) * vectors + buckets + best * 2 * ids,  # all rank the same
         "drift": compared * _DRIFT_FIGURES,
     }
@@ -142,6 +146,7 @@ def modelled(work: Work, *, memory: Mapping[str, int]) -> dict[str, Usage]:
         "partition": ids + work.names * _NAME_BYTES,
         "bucket": buckets,
         "train": max(work.epochs, 1) * vectors,
+        "preserve": work.indexed * _INDEX_BYTES,
     }
     threads = {"train": work.workers, "eval": work.threads, "drift": work.threads}
     return {

@@ -15,7 +15,7 @@ from pbg_tasks.memory.machine import (
     usable_bytes,
     usable_cpus,
 )
-from pbg_tasks.memory.tasks import evaluation_forecast, preparation_forecast, preparation_peaks
+from pbg_tasks.memory.tasks import evaluation_forecast, indexing_peak, preparation_forecast, preparation_peaks
 from pbg_tasks.memory.training import TrainingSize, serving_forecast, training_forecast
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "check_fits",
     "evaluation_forecast",
     "forget_peak",
+    "indexing_peak",
     "peak_bytes",
     "preparation_forecast",
     "preparation_peaks",

@@ -17,6 +17,9 @@ _DUCKDB_BASE = 130_000_000  # Python, DuckDB, Arrow, h5py
 _ROW_GROUPS = 60_000_000  # pieces in Arrow and HDF5 on their way
 # Bytes for any snapshot, and bytes for an edge: measured on 29 k to 3 M edges, 1 to 3 of them for each entity.
 _PREPARATION = {"validate": (175_000_000, 75), "partition": (175_000_000, 50), "bucket": (230_000_000, 200)}
+_INDEXING = 1_000_000_000  # ``prepare.name_index.BUDGET``
+# Of an indexed name: in DuckDB, and in mapped files: 2 M names held 0.53 GB, 25 M held 1.8 GB.
+_SORTED_BYTES, _MAPPED_BYTES = 150, 28
 # As in ``evaluate.tables.Budget``.
 _QUERY_ROWS, _BLOCK_SHARE = 5, 8
 _BLOCK_ROWS, _ROWS_EACH, _TILES = 4096, 4, 13_000_000
@@ -57,6 +60,17 @@ def preparation_peaks(resources: Resources, edges: int) -> dict[str, int]:
     """
     limit = preparation_forecast(resources).peak
     return {task: min(limit, base + each * edges) for task, (base, each) in _PREPARATION.items()}
+
+
+def indexing_peak(resources: Resources, names: int) -> int:
+    """Return the rough peak of ``preserve`` where it indexes names.
+
+    Args:
+        resources: of the graph.
+        names: of the types that get an index.
+    """
+    budget = min(int(resources.memory_gb * 1e9), _INDEXING)
+    return _DUCKDB_BASE + _ROW_GROUPS + min(budget, names * _SORTED_BYTES) + names * _MAPPED_BYTES
 
 
 def evaluation_forecast(

@@ -59,6 +59,11 @@ def test_training_grows_in_proportion(changes, factor):
     assert after / before == pytest.approx(factor, rel=0.25)
 
 
+def test_preserve_takes_time_for_indexed_names():
+    assert worked_out()["preserve"].seconds < 1
+    assert worked_out(indexed=25_000_000)["preserve"].seconds == pytest.approx(44, rel=0.1)
+
+
 def test_workers_share_time_but_not_computing():
     one, four = worked_out()["train"], worked_out(workers=4)["train"]
     assert four.seconds < one.seconds / 3

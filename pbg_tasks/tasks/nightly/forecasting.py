@@ -15,7 +15,8 @@ from pbg_tasks.config.results import SHAPES, PlanResult
 from pbg_tasks.errors import FormatError, QualityGateError
 from pbg_tasks.evaluate.sampling import ROUND_EDGES
 from pbg_tasks.forecast import MeasuredNight, NightForecast, Work, forecast_night, is_of_last_try, modelled
-from pbg_tasks.memory import evaluation_forecast, preparation_forecast, preparation_peaks, usable_cpus
+from pbg_tasks.formats.name_index import INDEXED_FROM
+from pbg_tasks.memory import evaluation_forecast, indexing_peak, preparation_forecast, preparation_peaks, usable_cpus
 from pbg_tasks.progress import human_count, human_seconds, say
 from pbg_tasks.publish import Channel
 from pbg_tasks.storage.parallel import in_parallel
@@ -112,9 +113,12 @@ def outlook(run: RunContext, expected: Expected, written: GraphSpec) -> Outlook:
         engine=engine,
         warm=run.spec.previous is not None and run.spec.previous.warm_start,
         compared=before is not None,
+        indexed=sum(count for count in expected.entities.values() if count >= INDEXED_FROM),
         best=best is not None and (before is None or best.seq != before.seq),
     )
     peaks = dict.fromkeys(PLANNED, _BASE) | preparation_peaks(graph.resources, expected.edges)
+    if work.indexed:
+        peaks["preserve"] = indexing_peak(graph.resources, work.indexed)
     peaks |= {"train": memory["train"].peak, "eval": memory["eval"].peak, "drift": memory["eval"].peak}
     planned = {task: usage for task, usage in modelled(work, memory=peaks).items() if task in PLANNED}
     machines = written.launch.ranks if written.launch.launcher != "local" else 1

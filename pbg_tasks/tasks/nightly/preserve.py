@@ -17,7 +17,7 @@ from pbg_tasks.formats import name_index
 from pbg_tasks.formats.directory import config_bytes
 from pbg_tasks.formats.names import EDGE_HASHES, RETURNED
 from pbg_tasks.prepare import connect, entity_ids_file_name
-from pbg_tasks.prepare.name_index import index_ids
+from pbg_tasks.prepare.name_index import BUDGET, index_ids
 from pbg_tasks.publish.compatibility import space_of
 from pbg_tasks.storage import FinalFile
 from pbg_tasks.storage.staging import Scratch, put_all_new
@@ -85,7 +85,9 @@ def _store_indexes(run: RunContext, entities: VerifiedFiles) -> dict[str, Object
     if not large:
         return {}
     records = {}
-    with Scratch() as scratch, connect(run.spec.graph.resources, scratch.path) as connection:
+    memory = min(run.spec.graph.resources.memory_gb, BUDGET.memory_gb)
+    budget = BUDGET.model_copy(update={"memory_gb": memory})
+    with Scratch() as scratch, connect(budget, scratch.path) as connection:
         for entity, counts in large.items():
             ids = entities.fetch(entity_ids_file_name(entity), scratch.path)
             for path in index_ids(connection, ids, entity, counts, scratch.path):
