@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +14,7 @@ import numpy as np
 import pytest
 
 from pbg_tasks.config.exports import Export, ExportOptions
-from pbg_tasks.errors import ConfigError, FormatError
+from pbg_tasks.errors import ConfigError, FormatError, StorageError
 from pbg_tasks.publish.sinks import open_sink, sink_options
 from pbg_tasks.publish.sinks.lance import LanceTables
 from pbg_tasks.storage import open_store
@@ -210,6 +212,51 @@ def test_delta_in_s3_is_the_model(tmp_path, first, s3_bucket, monkeypatch):
     keys = {"aws_access_key_id": settings.key, "aws_secret_access_key": settings.secret, "allow_http": "true"}
     keys |= {"aws_region": settings.region, "aws_endpoint": settings.endpoint}
     assert_near(read(s3_bucket, **keys), second, exact=["e1", "n"])
+
+
+def test_endpoint_that_copies_do_not_know_is_told(tmp_path, first, s3_bucket, monkeypatch):
+    fill(night(tmp_path / "a", first), s3_bucket, **DELTA)
+    config = tmp_path / "config"
+    config.write_text(f"[default]\nendpoint_url = {os.environ['AWS_ENDPOINT_URL']}\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+    monkeypatch.delenv("AWS_ENDPOINT_URL")
+    measured = fill(night(tmp_path / "b", later(first, moved=["e1"])), s3_bucket, **DELTA)
+    assert (measured["written_rows"], measured["kept_rows"], measured["served"]) == (ROWS, 0, True)
+    assert "the endpoint of AWS_ENDPOINT_URL" in measured["not_copied"]["user"]
+
+
+@pytest.mark.parametrize("when", ["before the copy", "half-way", "before the same night", "before the next night"])
+def test_table_whose_base_is_gone_is_written_whole(tmp_path, first, monkeypatch, when):
+    out, real = tmp_path / "lance", LanceTables.copy
+    fill(night(tmp_path / "a", first), out, **DELTA)
+    (base,) = out.glob("*.lance")
+    second = later(first, moved=["e1"])
+    data = night(tmp_path / "b", second)
+
+    def without_base(self, *found):
+        if when == "before the copy":
+            shutil.rmtree(base)
+        real(self, *found)
+        if when == "half-way":
+            shutil.rmtree(base)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LanceTables, "copy", without_base)
+        if when == "half-way":
+            with pytest.raises(StorageError):
+                fill(data, out, **DELTA)
+        else:
+            measured = fill(data, out, **DELTA)
+    if when != "before the copy":
+        if "night" in when:
+            shutil.rmtree(base)
+        if when == "before the next night":
+            second = later(second, moved=["e2"])
+            data = night(tmp_path / "c", second)
+        measured = fill(data, out, **DELTA)
+    assert list(measured["not_copied"]) == (["user"] if when == "before the copy" else [])
+    assert measured["written_rows"] == ROWS
+    assert_near(read(out), second, exact=second)
 
 
 @pytest.mark.parametrize("sink", ["milvus", "pgvector", "qdrant"])

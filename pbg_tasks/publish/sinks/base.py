@@ -99,6 +99,7 @@ class Tables(Protocol):
         Of a checked table that is its checked version. A missing table has none.
 
         Raises:
+            StorageError: rows cannot be read; a table that shares files with others is then written whole.
             ConflictError: they are others, as after two exports filled the table at once.
         """
         ...
@@ -181,6 +182,9 @@ class CopiedTables(Tables, Protocol):
             table: the new one.
             record: of it; the first of its ``bases`` is copied.
             base: record of that one.
+
+        Raises:
+            StorageError: the store cannot copy it; the table is then written whole.
         """
         ...
 

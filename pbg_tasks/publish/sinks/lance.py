@@ -24,6 +24,7 @@ from pbg_tasks.publish.sinks.base import Rows, Sink, TableRecord
 from pbg_tasks.publish.sinks.checking import first_rows
 from pbg_tasks.publish.sinks.registry import library
 from pbg_tasks.storage import is_remote, open_store
+from pbg_tasks.storage.endpoint import ENDPOINT_VARIABLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -35,6 +36,10 @@ if TYPE_CHECKING:
 CHECKED = "pbg-checked"
 """Tag of the version that was checked."""
 _CACHE_BYTES = 128 << 20  # LanceDB's own are of 6 and 1 GB, which no forecast of a task's memory knows
+_CLONES = (
+    "; in S3, LanceDB's copy has the endpoint of AWS_ENDPOINT_URL, and credentials of AWS_ACCESS_KEY_ID and "
+    "AWS_SECRET_ACCESS_KEY, of AWS_PROFILE or of the machine's role"
+)
 _QUERIES = 256  # queries of one search
 _FETCHED = 1000  # rows of one filter
 
@@ -110,6 +115,20 @@ def _storage_options(url: str) -> dict[str, str] | None:
     return options
 
 
+def _check_endpoint(url: str) -> None:
+    """Refuse a clone that would ask another endpoint than the store's.
+
+    Raises:
+        StorageError: the store's endpoint is not from the environment.
+    """
+    if not url.startswith("s3://") or any(os.environ.get(name) for name in ENDPOINT_VARIABLES):
+        return
+    from pbg_tasks.storage.s3_settings import s3_settings
+
+    if (endpoint := s3_settings().endpoint) is not None:
+        raise StorageError(f"{url}: the endpoint {endpoint} is from a configuration file{_CLONES}")
+
+
 @contextmanager
 def _errors(url: str) -> Iterator[None]:
     """Turn LanceDB's errors into errors of this package.
@@ -164,18 +183,23 @@ class LanceTables:
 
         The record is first: it keeps other exports from dropping the base.
         """
+        uri = f"{self._store.url}/{record.bases[0]}.lance"
+        _check_endpoint(self._store.url)
         self.complete(table, record)
         self._database.drop_table(table, ignore_missing=True)
-        uri = f"{self._store.url}/{record.bases[0]}.lance"
-        self._database.clone_table(table, uri, source_version=base.version, is_shallow=True)
+        try:
+            self._database.clone_table(table, uri, source_version=base.version, is_shallow=True)
+        except (OSError, RuntimeError, ValueError) as error:
+            raise StorageError(f"{uri}: LanceDB cannot copy this table ({error}){_CLONES}") from error
 
     def count(self, table: str, record: TableRecord) -> int:
         """Read the numbers of all rows."""
-        found = self._open(table, record)
-        if found is None:
-            return 0
-        batches = found.search().select(["row"]).limit(found.count_rows() + 1).to_batches()
-        return first_rows((batch["row"].to_numpy() for batch in batches), f"{self._store.url}/{table}.lance")
+        with _errors(f"{self._store.url}/{table}.lance"):
+            found = self._open(table, record)
+            if found is None:
+                return 0
+            batches = found.search().select(["row"]).limit(found.count_rows() + 1).to_batches()
+            return first_rows((batch["row"].to_numpy() for batch in batches), f"{self._store.url}/{table}.lance")
 
     def add(self, table: str, start: int, rows: Rows) -> None:
         """Append rows in one version of the table."""

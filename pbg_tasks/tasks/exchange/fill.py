@@ -108,6 +108,7 @@ def fill(
             "resumed_rows": filling.resumed,
             "written_rows": filling.written,
             "kept_rows": filling.kept,
+            "not_copied": filling.not_copied,
             "served": served,
             "dropped": dropped,
         },

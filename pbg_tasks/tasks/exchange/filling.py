@@ -9,13 +9,13 @@ from __future__ import annotations
 import itertools
 import re
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from pbg_tasks.config.base import digest
-from pbg_tasks.errors import ConflictError, FormatError, QualityGateError
+from pbg_tasks.errors import ConflictError, FormatError, QualityGateError, StorageError
 from pbg_tasks.progress import Progress, say
 from pbg_tasks.publish.sinks import DeltaSinkOptions, Rows, TableRecord
 from pbg_tasks.publish.sinks.checking import check_rows, recall_of, sampled
@@ -62,6 +62,7 @@ class Filling:
         resumed: number of rows that an earlier try had written.
         written: number of rows that this one wrote.
         kept: number of rows that stayed as the table before, or an earlier try, had them.
+        not_copied: why the store did not copy the table before, by type.
     """
 
     sink: str
@@ -74,6 +75,7 @@ class Filling:
     resumed: int = 0
     written: int = 0
     kept: int = 0
+    not_copied: dict[str, str] = field(default_factory=dict)
 
     def fill(self, contents: Contents, source: ModelSource) -> dict[str, TableRecord]:
         """Fill and check a table for each type; return their records."""
@@ -129,12 +131,19 @@ class Filling:
         raise RuntimeError("numbers ended: a bug")
 
     def _count(self, table: str, record: TableRecord) -> int:
-        """Return a table's number of rows; -1 with gaps or repetitions."""
+        """Return a table's number of rows; -1 with gaps or repetitions.
+
+        It is -1, too, where a table that shares files cannot be read: they may be gone for good.
+        """
         try:
             return self.tables.count(table, record)
         except ConflictError as error:
             say(f"export {self.sink}: {error}")
-            return -1
+        except StorageError as error:
+            if not record.bases:
+                raise
+            say(f"warning: export {self.sink}: table {table} is taken for empty: {error}")
+        return -1
 
     @staticmethod
     def _name(record: TableRecord, number: int) -> str:
@@ -180,18 +189,10 @@ class Filling:
         if not isinstance(own, DeltaSinkOptions) or own.moved_above is None or not len(rows):
             return None
         begun = there if there is not None and there.bases else None
-        if begun is None:
-            if there is not None and (there.complete or self._count(table, there) > 0):
-                return None  # a whole table goes on
-            records = self.tables.records(self.collection)
-            base = base_of(records, self.tables.served(self.collection), wanted, own.whole_every)
-            if base is None:
-                return None
-            name, record = base, records[base]
-        else:
-            name, record = table, begun
-        if (before := self._count(name, record)) < 1:
+        found = (table, begun) if begun is not None else self._base(table, wanted, there, own.whole_every)
+        if found is None or (before := self._count(*found)) < 1:
             return None
+        name, record = found
         parts = tables.read(name, record)
         above, skipped = own.moved_above, self.form.skipped
         delta = compare(parts, before, rows, skipped=skipped, above=above, scratch=self.scratch)
@@ -200,7 +201,12 @@ class Filling:
             return None
         if begun is None:
             begun = wanted.model_copy(update={"bases": (name, *record.bases)})
-            tables.copy(table, begun, record)
+            try:
+                tables.copy(table, begun, record)
+            except StorageError as error:
+                self.not_copied[rows.entity] = str(error)
+                say(f"warning: export {self.sink}: {rows.entity}: all rows are written: {error}")
+                return None
         say(
             f"export {self.sink}: {rows.entity}: table {table} shares rows with {begun.bases[0]}; {delta.written} of "
             f"{len(rows)} are written"
@@ -212,6 +218,16 @@ class Filling:
             self.written += delta.written
         self.kept += len(rows) - delta.written
         return begun, delta
+
+    def _base(
+        self, table: str, wanted: TableRecord, there: TableRecord | None, whole_every: int
+    ) -> tuple[str, TableRecord] | None:
+        """Return the table that a new one copies, and its record."""
+        if there is not None and (there.complete or self._count(table, there) > 0):
+            return None  # a whole table goes on
+        records = self.tables.records(self.collection)
+        base = base_of(records, self.tables.served(self.collection), wanted, whole_every)
+        return None if base is None else (base, records[base])
 
     def _begin(self, table: str, record: TableRecord, *, new: bool) -> int:
         """Return the number of rows that need not be written."""
