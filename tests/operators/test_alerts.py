@@ -143,7 +143,7 @@ def test_warnings_of_passed_gate_are_reported(fake_pbg, context, command):
         store_conn_id=None,
         warned=lambda _, text: said.append(text),
     )
-    task.execute({**context, "ti": SimpleNamespace(xcom_push=_ignore)})
+    task.execute({**context, "ti": SimpleNamespace(dag_id="nightly_g", run_id="night-1", xcom_push=_ignore)})
     assert said == ([] if command == "eval" else ["run /s/runs/d1: 40 % of the edges"])
 
 
@@ -187,7 +187,7 @@ def test_divergence_on_cluster_is_reported_after_triggerer(context):
     said = []
     cluster = {"launcher": "kubernetes", "kubernetes": launch()}
     task = REFUSING["train"](task_id="t", store_conn_id=None, refused=lambda _, text: said.append(text), **cluster)
-    context |= {"ti": SimpleNamespace(xcom_push=_ignore)}
+    context |= {"ti": SimpleNamespace(dag_id="nightly_g", run_id="night-1", xcom_push=_ignore)}
     with pytest.raises(Refused, match="the loss is no number"):
         task.execute_complete(context, {"kind": TrainingDivergedError.kind, "message": "the loss is no number"})
     assert len(said) == 1
