@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from pbg_tasks.api.name_cache import cached_index
 from pbg_tasks.api.names import NameIndex
 from pbg_tasks.api.vectors import Vectors
-from pbg_tasks.formats import name_index
 from pbg_tasks.formats.embeddings import map_embeddings
 from pbg_tasks.formats.entities import read_entity_names
+from pbg_tasks.formats.names import has_name_index
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.model_source import load_newest, locate
 
@@ -140,7 +140,7 @@ def _vectors(source: Source, entity: str, scratch: Path) -> Vectors:
 
 def _entity_names(source: Source, entity: str, vectors: Vectors, scratch: Path) -> NameIndex:
     counts, what = [len(part) for part in vectors.partitions], f"entity of type {entity!r}"
-    if name_index.INDEXED_FROM <= sum(counts) < name_index.MOST:
+    if has_name_index(sum(counts)):
         return NameIndex(
             what, source.name_index(entity, counts, scratch) or cached_index(source, entity, counts, scratch)
         )

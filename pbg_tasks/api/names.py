@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pbg_tasks.errors import InputError
-from pbg_tasks.formats import name_index
+from pbg_tasks.formats import names as file_names
 from pbg_tasks.formats.name_index import NameTable
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class NameIndex:
         """
         if len(self) <= _NEAR_POOL:
             pool = self.names()
-        elif len(self) < name_index.INDEXED_FROM:
+        elif len(self) < file_names.INDEXED_FROM:
             everything = self._table.names(np.arange(len(self)))
             pool = [*_sharing(everything, name, 0), *_sharing(everything, name, 1)]
         else:

@@ -30,10 +30,6 @@ if TYPE_CHECKING:
 FORMAT = "1"
 INDEX = "entity_index_"
 """Beginning of the names of all files of indexes."""
-INDEXED_FROM = 1 << 17
-"""Number of entities from which a type's index is stored; fewer names are indexed in memory within a second."""
-MOST = 1 << 32
-"""Numbers of entities are stored in 32 bits."""
 BLOCK = 1 << 16
 _DIGEST = hashlib.sha256().digest_size
 NUMBERS = ("bucket", "by_hash", "by_name")

@@ -6,6 +6,15 @@ EDGE_HASHES = "edge_hashes.parquet"
 """File with the columns ``relation`` (its label) and ``hash``, sorted by both; one row for each distinct edge."""
 RETURNED = "returned.parquet"
 """Pairs of entities that were drawn to be held out, and train."""
+INDEXED_FROM = 1 << 17
+"""Number of entities from which a type's name index is stored; fewer names are indexed in memory within a second."""
+INDEXED_BELOW = 1 << 32
+"""An index has the numbers of entities in 32 bits."""
+
+
+def has_name_index(entities: int) -> bool:
+    """Whether a type with so many entities has a stored index."""
+    return INDEXED_FROM <= entities < INDEXED_BELOW
 
 
 def embeddings_file_name(entity: str, partition: int, version: int) -> str:

@@ -257,7 +257,8 @@ def _upkeep(chain: Chain) -> None:
 def _reading(chain: Chain) -> None:
     with chain.role("owner"):
         runs = sorted(_runs("d"))
-    pages = [f"exports/npy/{runs[0]}/n.npy", "report/production/index.html", f"runs/{runs[0]}/report/index.html"]
+        exported = next(info.key for info in open_store(STORE).list("exports/npy/") if info.key.endswith("/n.npy"))
+    pages = [exported, "report/production/index.html", f"runs/{runs[0]}/report/index.html"]
     for page in pages:
         chain.do("show", lambda page=page: open_store(STORE).get(page))
     for name in runs:

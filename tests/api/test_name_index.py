@@ -18,7 +18,7 @@ from pbg_tasks.api import Model, name_cache
 from pbg_tasks.api.names import NameIndex, UnknownNameError
 from pbg_tasks.config.graph import Resources
 from pbg_tasks.errors import FormatError, InputError
-from pbg_tasks.formats import name_index
+from pbg_tasks.formats import names as file_names
 from pbg_tasks.formats.name_index import MappedNames, NameTable, digests_file_name, index_file_name
 from pbg_tasks.prepare import connect
 from pbg_tasks.prepare.name_index import index_names
@@ -122,7 +122,7 @@ def night(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         root = tmp_path_factory.mktemp("night")
         patch.setenv("PBG_SCRATCH", str(root / "scratch"))
-        patch.setattr(name_index, "INDEXED_FROM", 1)
+        patch.setattr(file_names, "INDEXED_FROM", 1)
         place = Workplace(root)
         place.snapshot("d1", [*ring(40), ("Größe 😀", "next", "e1"), ("e2", "next", "Größe 😀")])
         place.run = run_chain(place.spec, "d1", epochs=1)["run"]
@@ -133,7 +133,7 @@ def night(tmp_path_factory):
 def indexed(monkeypatch, tmp_path):
     monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(name_index, "INDEXED_FROM", 1)
+    monkeypatch.setattr(file_names, "INDEXED_FROM", 1)
     return tmp_path / "cache" / "pbg" / "names"
 
 
@@ -144,7 +144,7 @@ def test_release_is_opened_without_reading_its_names(night, indexed, monkeypatch
         "objects"
     ].keys()
     with monkeypatch.context() as patch:
-        patch.setattr(name_index, "INDEXED_FROM", 1 << 17)
+        patch.setattr(file_names, "INDEXED_FROM", 1 << 17)
         with Model.open(release) as model:
             expected, names = model.top_k("Größe 😀", "next"), model.entities()
     for path in release.glob("entity_names_n_*.json"):

@@ -15,7 +15,7 @@ from pbg_tasks.config.results import SHAPES, PlanResult
 from pbg_tasks.errors import FormatError, QualityGateError
 from pbg_tasks.evaluate.sampling import ROUND_EDGES
 from pbg_tasks.forecast import MeasuredNight, NightForecast, Work, forecast_night, is_of_last_try, modelled
-from pbg_tasks.formats.name_index import INDEXED_FROM
+from pbg_tasks.formats.names import has_name_index
 from pbg_tasks.memory import evaluation_forecast, indexing_peak, preparation_forecast, preparation_peaks, usable_cpus
 from pbg_tasks.progress import human_count, human_seconds, say
 from pbg_tasks.publish import Channel
@@ -113,7 +113,7 @@ def outlook(run: RunContext, expected: Expected, written: GraphSpec) -> Outlook:
         engine=engine,
         warm=run.spec.previous is not None and run.spec.previous.warm_start,
         compared=before is not None,
-        indexed=sum(count for count in expected.entities.values() if count >= INDEXED_FROM),
+        indexed=sum(count for count in expected.entities.values() if has_name_index(count)),
         best=best is not None and (before is None or best.seq != before.seq),
     )
     peaks = dict.fromkeys(PLANNED, _BASE) | preparation_peaks(graph.resources, expected.edges)

@@ -13,11 +13,8 @@ from pbg_tasks.config import RunLayout
 from pbg_tasks.config.contract import Contract
 from pbg_tasks.config.results import PartitionResult, PreserveFindings, PreserveResult, Result, TrainResult, Vectors
 from pbg_tasks.errors import ConfigError
-from pbg_tasks.formats import name_index
 from pbg_tasks.formats.directory import config_bytes
-from pbg_tasks.formats.names import EDGE_HASHES, RETURNED
-from pbg_tasks.prepare import connect, entity_ids_file_name
-from pbg_tasks.prepare.name_index import BUDGET, index_ids
+from pbg_tasks.formats.names import EDGE_HASHES, RETURNED, has_name_index
 from pbg_tasks.publish.compatibility import space_of
 from pbg_tasks.storage import FinalFile
 from pbg_tasks.storage.staging import Scratch, put_all_new
@@ -80,10 +77,14 @@ def _store_indexes(run: RunContext, entities: VerifiedFiles) -> dict[str, Object
     large = {
         entity: counts
         for entity, counts in run.need(PartitionResult).counts.items()
-        if name_index.INDEXED_FROM <= sum(counts) < name_index.MOST
+        if has_name_index(sum(counts))
     }
     if not large:
         return {}
+    # Not above: without large types the task does without DuckDB and NumPy.
+    from pbg_tasks.prepare import connect, entity_ids_file_name
+    from pbg_tasks.prepare.name_index import BUDGET, index_ids
+
     records = {}
     memory = min(run.spec.graph.resources.memory_gb, BUDGET.memory_gb)
     budget = BUDGET.model_copy(update={"memory_gb": memory})

@@ -88,6 +88,18 @@ class Rank:
         train_iterations(left, self.work, EdgeChunkTrainer(self.config, self.engine, SEED))
 
 
+class Watched(TorchEngine):
+    """Reports every bucket before it is trained."""
+
+    def __init__(self, config, tell):
+        super().__init__(config, 1)
+        self._tell = tell
+
+    def train_part(self, *args, **kwargs):
+        self._tell()
+        return super().train_part(*args, **kwargs)
+
+
 def train(
     config,
     buckets,

@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager
 
 import pytest
 
-from pbg_tasks.checkpoint import EdgeChunkRecord, ObjectRecord, StoredObject, claim
+from pbg_tasks.checkpoint import EdgeChunkRecord, ObjectRecord, StoredObject
 from pbg_tasks.errors import ConflictError, RankLostError, StorageError, TrainingDivergedError
-from pbg_tasks.storage.local import LocalStore
-from pbg_tasks.train.data.edge_files import FiledEdges
-from pbg_tasks.train.data.partitions import partition_keys
-from pbg_tasks.train.iteration_plan import IterationPlan
 from pbg_tasks.train.ranks import coordinator as module
 from pbg_tasks.train.ranks import coordinator_client as desk_module
-from pbg_tasks.train.ranks.coordinator import Coordinator
 from pbg_tasks.train.ranks.coordinator_client import CoordinatorClient
 from pbg_tasks.train.ranks.messages import Report
 from pbg_tasks.train.ranks.transport.frames import Message
 from pbg_tasks.train.ranks.transport.handshake import Peer
-from tests.train.buckets import ROWS, SPEC, Buckets, make_config
+from tests.train.ranks.coordinators import PARTITIONS, coordinated, stored
 from tests.train.ranks.links import linked
-
-PARTITIONS = 4
 
 
 class Gone:
@@ -45,30 +37,6 @@ class Gone:
 def shared():
     """The numbers of the records for which the shared parameters were stored."""
     return []
-
-
-@contextmanager
-def coordinated(tmp_path, share, share_every=1000.0):
-    """A coordinator that has begun the first iteration, and its writer."""
-    config = make_config(num_partition_servers=-1, num_epochs=1)
-    iteration_plan = IterationPlan(config, FiledEdges(Buckets(tmp_path / "edges", PARTITIONS)), seed=0)
-    with claim(LocalStore(tmp_path / "store"), "", SPEC, patience=0.1) as writer:
-        found = Coordinator(
-            config,
-            dict.fromkeys(partition_keys(config), ROWS),
-            writer,
-            members=2,
-            share=share,
-            share_every=share_every,
-            cold=False,
-        )
-        found.begin(
-            iteration_plan.plan[0],
-            iteration_plan.edge_chunks(iteration_plan.plan[0], scattered=True),
-            iteration_plan.order,
-        )
-        yield found, writer
-        found.wait_shared(10)
 
 
 @pytest.fixture
@@ -135,12 +103,6 @@ def test_shared_state_is_not_stored_for_version(coordinator, shared):
     coordinator.answer(0, "leave", {})
     coordinator.wait_shared(10)
     assert shared == [1, 2, "drawn", 3]
-
-
-def stored(partition, *, lease):
-    """Return the message of a partition server about a stored partition."""
-    there = {"name": f"partial/{partition}", "record": {"sha256": "0" * 64, "size": 0}, "lease": lease}
-    return {"name": f"embeddings_n_{partition}.v1.h5", "object": there}
 
 
 class Slow:

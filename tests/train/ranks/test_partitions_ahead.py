@@ -21,10 +21,9 @@ from pbg_tasks.train.ranks.messages import Source
 from pbg_tasks.train.ranks.partitions.partition_store import PartitionStore
 from pbg_tasks.train.ranks.partitions_ahead import GenerationError, PartitionsAhead
 from tests.train.buckets import SPEC, Buckets, make_config
+from tests.train.ranks.coordinators import coordinated, stored
 from tests.train.ranks.crashes import ledger
-from tests.train.ranks.gangs import train
-from tests.train.ranks.test_coordinator import coordinated, stored
-from tests.train.ranks.test_rank import Watched
+from tests.train.ranks.gangs import Watched, train
 
 PARTITIONS = 4
 KEYS = [PartitionKey("n", part) for part in range(2)]

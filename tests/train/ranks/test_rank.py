@@ -30,7 +30,7 @@ from pbg_tasks.train.ranks.shared import SharedState
 from tests.train.buckets import SPEC, Buckets, objects
 from tests.train.buckets import make_config as make_single_config
 from tests.train.ranks.crashes import Crash, ledger
-from tests.train.ranks.gangs import Rank, train
+from tests.train.ranks.gangs import Rank, Watched, train
 from tests.train.releases import release
 
 
@@ -56,18 +56,6 @@ class Hurt(TorchEngine):
         if left == 0:
             self.act()
         return None if left is None else left - 1
-
-
-class Watched(TorchEngine):
-    """Reports every bucket before it is trained."""
-
-    def __init__(self, config, tell):
-        super().__init__(config, 1)
-        self._tell = tell
-
-    def train_part(self, *args, **kwargs):
-        self._tell()
-        return super().train_part(*args, **kwargs)
 
 
 PARTITIONS = 3
