@@ -141,12 +141,12 @@ def test_no_held_out_edge_or_inverse_is_trained(place):
 
 def test_doing_everything_twice_changes_nothing(place):
     place.snapshot("d1", ring(50))
+    begun = time.monotonic()
     first = run_chain(place.spec, "d1")
-    before = contents(place.store)
-    started = time.monotonic()
+    before, started = contents(place.store), time.monotonic()
     assert run_chain(place.spec, "d1") == first
+    assert time.monotonic() - started < (started - begun) / 2  # of the same machine at the same load
     assert contents(place.store) == before
-    assert time.monotonic() - started < 2
 
 
 def test_other_bytes_of_earlier_try_name_remedy(place):

@@ -75,9 +75,7 @@ def _preserve(run: RunContext) -> PreserveFindings:
 def _store_indexes(run: RunContext, entities: VerifiedFiles) -> dict[str, ObjectRecord]:
     """Store the name index of each large type; return the records."""
     large = {
-        entity: counts
-        for entity, counts in run.need(PartitionResult).counts.items()
-        if has_name_index(sum(counts))
+        entity: counts for entity, counts in run.need(PartitionResult).counts.items() if has_name_index(sum(counts))
     }
     if not large:
         return {}
