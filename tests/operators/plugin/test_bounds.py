@@ -1,6 +1,7 @@
 """Runs shown by the pages in Airflow's real API server.
 
-With its database; they are those of the DAG's own graph and store.
+With its database; they are those of the DAG's own graph and store. The file is longer than others: all of it asks one
+server, which takes seconds to start.
 """
 
 from __future__ import annotations

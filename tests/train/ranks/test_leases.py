@@ -1,3 +1,8 @@
+"""Leases of buckets, and reservations of the next ones.
+
+The file is longer than others: two state machines drive one book, with the checks that all cases share.
+"""
+
 from __future__ import annotations
 
 import random
