@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pbg_tasks.checkpoint import open_committed
+from pbg_tasks.storage.local import LocalStore
+from tests.train.ranks.gangs import train
 
 
 class Crash(BaseException):
@@ -12,3 +14,10 @@ class Crash(BaseException):
 def ledger(store):
     manifest, _ = open_committed(store, "")
     return manifest.edges, manifest.retrained
+
+
+def ledger_of_whole(config, buckets, tmp_path):
+    """Edges of a training that nothing disturbs."""
+    store = LocalStore(tmp_path / "whole")
+    train(config, buckets, store, tmp_path / "c")
+    return ledger(store)[0]

@@ -22,7 +22,7 @@ from pbg_tasks.train.ranks.partitions.partition_store import PartitionStore
 from pbg_tasks.train.ranks.partitions_ahead import GenerationError, PartitionsAhead
 from tests.train.buckets import SPEC, Buckets, make_config
 from tests.train.ranks.coordinators import coordinated, stored
-from tests.train.ranks.crashes import ledger
+from tests.train.ranks.crashes import ledger, ledger_of_whole
 from tests.train.ranks.gangs import Watched, train
 
 PARTITIONS = 4
@@ -309,13 +309,7 @@ def test_store_that_fails_behind_training_ends_gang(buckets, tmp_path, monkeypat
     with claim(store, "", SPEC, patience=0.1) as writer:
         assert len(writer.progress.done) == 3
     train(config, buckets, store, tmp_path / "b", world=world)
-    assert ledger(store)[0] == ledger_of(config, buckets, tmp_path)
-
-
-def ledger_of(config, buckets, tmp_path):
-    store = LocalStore(tmp_path / "whole")
-    train(config, buckets, store, tmp_path / "c")
-    return ledger(store)[0]
+    assert ledger(store)[0] == ledger_of_whole(config, buckets, tmp_path)
 
 
 @pytest.mark.parametrize("servers", [0, -1])

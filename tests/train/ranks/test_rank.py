@@ -29,7 +29,7 @@ from pbg_tasks.train.ranks.rank import RankWork, withdraw
 from pbg_tasks.train.ranks.shared import SharedState
 from tests.train.buckets import SPEC, Buckets, objects
 from tests.train.buckets import make_config as make_single_config
-from tests.train.ranks.crashes import Crash, ledger
+from tests.train.ranks.crashes import Crash, ledger, ledger_of_whole
 from tests.train.ranks.gangs import Rank, Watched, train
 from tests.train.releases import release
 
@@ -289,12 +289,6 @@ def test_fenced_gang_changes_nothing(buckets, tmp_path):
         train(config, buckets, store, tmp_path / "a", engines=[Hurt(config, bucket=5, act=take_over)])
     train(config, buckets, store, tmp_path / "b")
     assert ledger(store)[0] == ledger_of_whole(config, buckets, tmp_path)
-
-
-def ledger_of_whole(config, buckets, tmp_path):
-    store = LocalStore(tmp_path / "whole")
-    train(config, buckets, store, tmp_path / "c")
-    return ledger(store)[0]
 
 
 @pytest.mark.parametrize("servers", [0, -1])
