@@ -144,7 +144,9 @@ class ReferenceStep:
             self.relation.lhs_weight * self._side_loss("lhs") + self.relation.rhs_weight * self._side_loss("rhs")
         )
         self.reg = self._penalties() if config.regularization_coef else torch.zeros((), dtype=torch.float64)
-        (self.loss + self.reg).backward()
+        self.loss = torch.as_tensor(self.loss, dtype=torch.float64)
+        if (total := self.loss + self.reg).requires_grad:  # a loss of no negatives at all depends on nothing
+            total.backward()
         self.loss, self.reg = self.loss.detach(), self.reg.detach()
         self._adagrad()
 
@@ -154,9 +156,15 @@ class ReferenceStep:
         for side in ("lhs", "rhs"):
             table = self.state.embeddings[self.type[side]]
             drawn = self.draws.get(side)
-            for row in {*self.ends[side], *(drawn.view(-1).tolist() if drawn is not None else [])}:
+            others = drawn.view(-1).tolist() if drawn is not None else []
+            if self.relation.all_negs and not self._disabled(side):
+                others = range(len(table))
+            for row in {*self.ends[side], *others}:
                 if table[row].norm() > self.config.max_norm:
                     table[row] *= self.config.max_norm / (table[row].norm() + 1e-7)
+
+    def _disabled(self, side):
+        return self.config.disable_lhs_negs if side == "lhs" else self.config.disable_rhs_negs
 
     def embedding(self, side, offset):
         row = self.state.embeddings[self.type[side]][offset]
@@ -178,7 +186,7 @@ class ReferenceStep:
     def _side_loss(self, side):
         config = self.config
         other = "rhs" if side == "lhs" else "lhs"
-        disabled = config.disable_lhs_negs if side == "lhs" else config.disable_rhs_negs
+        disabled = self._disabled(side)
         count = len(self.state.embeddings[self.type[side]])
         negatives = list(candidates(config, self.relation, self.ends[side], self.draws.get(side), count))
         total, self.scores[side] = 0.0, []

@@ -1,0 +1,25 @@
+"""The command that compares random configs with autograd, and its alarm."""
+
+from __future__ import annotations
+
+import random
+
+from pbg_tasks.train.engine.on_torch import TorchEngine
+from tests import random_configs
+
+
+def test_random_configs_are_right(capsys):
+    assert random_configs.main(25, seed=1) == 0
+    assert capsys.readouterr().out.startswith("25 random configs, ")
+
+
+def test_wrong_learning_rate_is_found(monkeypatch):
+    drawn = random_configs.draw(random.Random(1))
+    assert random_configs.judge(drawn)[0] == "equal"
+    rates = TorchEngine._learning_rates
+    monkeypatch.setattr(TorchEngine, "_learning_rates", lambda self, rate: rates(self, rate * (1 + 1e-7)))
+    assert random_configs.judge(drawn)[0] == "WRONG"
+
+
+def test_no_config_at_all_is_no_success():
+    assert random_configs.main(0, seed=1) == 1
