@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from pbg_tasks.api.known import KnownEdges
+from pbg_tasks.api.known_edges import KnownEdges
 from pbg_tasks.api.model import Answer, Model
 from pbg_tasks.api.names import UnknownNameError
 from pbg_tasks.api.training import train

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from pbg_tasks.api.edges import edge_table
-from pbg_tasks.api.known import KnownEdges
+from pbg_tasks.api.known_edges import KnownEdges
 from pbg_tasks.api.loading import open_contents
 from pbg_tasks.api.names import UnknownNameError, as_bags, as_names, as_numbers
 from pbg_tasks.api.notebook import EmbeddingMap, html_table
