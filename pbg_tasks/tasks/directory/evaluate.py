@@ -6,7 +6,7 @@ Ranks edges with the checkpoint as it is, written by this package or by PBG.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 import numpy as np
 
@@ -30,14 +30,23 @@ from pbg_tasks.train.schedule import Bucket, bucket_order
 from pbg_tasks.train.starting_point import seeded
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
+
+    from pydantic import JsonValue
 
     from pbg_tasks.config import ConfigSchema
     from pbg_tasks.config.results import Result
 
 Negatives = Literal["all", "config"]
 _NOTHING_DONE = IterationInfo(0, 0, 0, 0, "", 0, 0)
+
+
+class SampledFigures(TypedDict):
+    """Figures against the config's negatives: ``sampled`` has PBG's metrics by name."""
+
+    edges: int
+    sampled: dict[str, float]
 
 
 def evaluate_directory(
@@ -86,7 +95,7 @@ def evaluate_directory(
         if filtered and not known:
             say("eval: --filtered without --known leaves out edges of edge_paths only; published figures know training")
         if negatives == "config":
-            figures = _against_config(run, scratch.path, threads or usable_cpus(), seed)
+            figures: Mapping[str, object] = _against_config(run, scratch.path, threads or usable_cpus(), seed)
         else:
             figures = _against_all(
                 run,
@@ -119,7 +128,7 @@ def _against_all(
     threads: int,
     memory_bytes: int,
     seed: int,
-) -> dict[str, Any]:
+) -> Mapping[str, JsonValue]:
     config = run.config
     for entity, schema in config.entities.items():
         if schema.featurized:
@@ -143,19 +152,21 @@ def _against_all(
             memory_bytes=memory_bytes,
             seed=seed,
         )
-    figures = report.to_json()
+    figures: dict[str, JsonValue] = report.to_json()
     del figures["split"]
     return figures if known else _raw_only(figures)
 
 
-def _raw_only(figures: Any) -> Any:  # noqa: ANN401 - JSON
+def _raw_only(figures: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     """Leave out filtered figures.
 
     Without known edges they would be equal to the raw ones, and were not asked for.
     """
-    if not isinstance(figures, dict):
-        return figures
-    return {name: _raw_only(value) for name, value in figures.items() if name != "filtered"}
+    return {
+        name: _raw_only(value) if isinstance(value, dict) else value
+        for name, value in figures.items()
+        if name != "filtered"
+    }
 
 
 def _joined(first: EdgeList, second: EdgeList) -> EdgeList:
@@ -163,7 +174,7 @@ def _joined(first: EdgeList, second: EdgeList) -> EdgeList:
     return EdgeList(lhs, rhs, rel)
 
 
-def _against_config(run: DirectoryRun, scratch: Path, threads: int, seed: int) -> dict[str, Any]:
+def _against_config(run: DirectoryRun, scratch: Path, threads: int, seed: int) -> SampledFigures:
     """Rank as PBG's own evaluation does, against the config's negatives.
 
     It goes batch by batch.

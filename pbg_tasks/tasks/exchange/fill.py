@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypedDict
 
 from pbg_tasks.config.exports import no_metric
 from pbg_tasks.errors import ConfigError
@@ -34,6 +34,51 @@ BY_HAND = "pbg"
 Serving: TypeAlias = "Callable[[Tables, str, Mapping[str, TableRecord]], bool]"
 
 
+class EntityShape(TypedDict):
+    """Shape of an entity type's vectors."""
+
+    rows: int
+    dimension: int
+
+
+class FilledTable(TypedDict):
+    """Table of an entity type; ``recall``: None where it was not measured."""
+
+    alias: str
+    table: str
+    recall: float | None
+
+
+class FilledTables(TypedDict):
+    """Tables of a release; the attributes of ``Filling``, and what readers see.
+
+    Attributes:
+        served: the aliases point to these tables.
+        dropped: names of tables that went.
+    """
+
+    collection: str
+    tables: dict[str, FilledTable]
+    resumed_rows: int
+    written_rows: int
+    kept_rows: int
+    not_copied: dict[str, str]
+    served: bool
+    dropped: list[str]
+
+
+class Filled(TypedDict):
+    """Figures of an export to a vector store."""
+
+    exchange: str
+    checkpoint: str
+    version: int
+    destination: str
+    types: dict[str, EntityShape]
+    measured: FilledTables
+    seconds: float
+
+
 def serve(tables: Tables, collection: str, filled: Mapping[str, TableRecord]) -> bool:
     """Point the aliases of a collection to complete tables, by one switch.
 
@@ -55,7 +100,7 @@ def fill(
     options: ExportOptions,
     collection: str = BY_HAND,
     serving: Serving = serve,
-) -> dict[str, Any]:
+) -> Filled:
     """Fill tables with a model's embeddings, check them, and serve them.
 
     Args:

@@ -21,6 +21,8 @@ from pbg_tasks.tasks.exchange.fill import fill
 from pbg_tasks.tasks.exchange.serving import collection_of, following
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pbg_tasks.config.exports import Export
     from pbg_tasks.publish import Release
 
@@ -87,7 +89,7 @@ def _fill(run: RunContext, chosen: Export, destination: str) -> ExportFindings:
     return _findings(done)
 
 
-def _findings(done: Result) -> ExportFindings:
+def _findings(done: Mapping[str, object]) -> ExportFindings:
     return ExportFindings.model_validate({key: value for key, value in done.items() if key not in {"task", "seconds"}})
 
 
