@@ -174,13 +174,10 @@ does is the comparison of the quality gate: both nights on the edges and among t
 A chain's vectors stay where they were, so whatever was built on yesterday's still holds. Independent nights share no
 space: cosines between them are what is left after the best rotation ([gates.md](gates.md)).
 
-A chain saves epochs and nothing else: the tasks beside training cost nearly the same in both walks, and a night of
-graphs so small is mostly these. Where they cost *o* times the training of an independent night, and the chain trains at
-*r* times its cost, a whole night costs (*r* + *o*) / (1 + *o*). That is a third at an *o* of 0.26 where *r* is 0.16,
-and of 0.12 where it is 0.25; above, *o* is 0.8 and 1.0. On the graph of 3.0 M edges of
-[performance.md](performance.md#a-night) an epoch costs 21 CPU seconds, and the tasks beside training some 60 in a first
-night and 80 in a chain's, so a chain of 2 epochs costs a third of independent nights of 15 or more. Both grow with the
-edges: beyond some million of them the epochs decide, not the size.
+A chain saves epochs only: the tasks beside training cost nearly the same in both walks. On graphs as small as these
+they are most of a night. On the graph of 3.0 M edges of [performance.md](performance.md#a-night) an epoch costs 21 CPU
+seconds, and the other tasks some 60 in a first night and 80 in a chain's: there a chain of 2 epochs costs a third of
+independent nights of 15 or more. Both grow with the edges.
 
 ## Neighbours by degree
 
