@@ -92,13 +92,13 @@ def featurized_edges(place: Path) -> Path:
     return foreign(place / "edges_0_0.h5")
 
 
-def compressed_edges(place: Path) -> Path:
+def compressed_edges(place: Path, *, fletcher32: bool = False) -> Path:
     with h5py.File(place / "edges_0_0.h5", "w") as file:
         file.attrs["format_version"] = 1
         listed = edges()
         for name in ("lhs", "rhs", "rel", "weight"):
             options = {"chunks": (16,), "maxshape": (None,), "compression": "gzip", "shuffle": True}
-            file.create_dataset(name, data=getattr(listed, name), **options)
+            file.create_dataset(name, data=getattr(listed, name), fletcher32=fletcher32, **options)
     return place / "edges_0_0.h5"
 
 
@@ -332,6 +332,7 @@ def angel_line(place: Path) -> Path:
 KINDS: dict[str, Kind] = {
     "edges-plain": Kind(plain_edges, read_bucket),
     "edges-compressed": Kind(compressed_edges, read_bucket),
+    "edges-checksummed": Kind(partial(compressed_edges, fletcher32=True), read_bucket),
     "edges-featurized": Kind(featurized_edges, read_bucket),
     "embeddings": Kind(embeddings, read_partition),
     "embeddings-compressed": Kind(compressed_embeddings, read_partition),
