@@ -163,6 +163,13 @@ def evaluate(
         float | None, typer.Option(min=0.1, help="Memory for queries and scores (config only).", show_default="4.0")
     ] = None,
     seed: Seed = None,
+    part: Annotated[
+        str | None,
+        typer.Option(help="i/n: only count candidates, of every n-th partition (run only).", show_default=False),
+    ] = None,
+    parts: Annotated[
+        int | None, typer.Option(min=1, help="Add the counts of so many parts (run only).", show_default=False)
+    ] = None,
     *,
     filtered: Annotated[
         bool, typer.Option("--filtered", help="Also give figures without candidates known to be right.")
@@ -187,11 +194,16 @@ def evaluate(
         seed=seed,
     )
     if not is_config(target):
+        from pbg_tasks.tasks.nightly.evaluate import count_part
         from pbg_tasks.tasks.nightly.evaluate import evaluate as task
 
         _check_planned(target, {**_given(param=param), **given})
-        show_result(task(target), as_json=as_json)
+        if part is not None and parts is not None:
+            raise typer.BadParameter("--parts: merges what all parts have counted; leave --part out")
+        show_result(task(target, parts) if part is None else count_part(target, part), as_json=as_json)
         return
+    if part is not None or parts is not None:
+        raise typer.BadParameter("--part and --parts: are for runs; a PBG config is evaluated as a whole")
     from pbg_tasks.tasks.directory.configs import load_config_from
     from pbg_tasks.tasks.directory.evaluate import evaluate_directory
 

@@ -617,6 +617,48 @@ class EvalResult(Evaluation, TaskResult):
     TASK = "eval"
 
 
+class EvalReleases(Stored):
+    """Releases beside which all parts of an evaluation rank.
+
+    Attributes:
+        against: number of the release before; None: there is none.
+        best: number of the best release of the last nights; None: there is none.
+        awaited: snapshot before an independent run's, where its night is unfinished.
+    """
+
+    against: Count | None = None
+    best: Count | None = None
+    awaited: str | None = None
+
+
+class EvalReleasesResult(EvalReleases, TaskResult):
+    """Result of the choice that comes before the parts."""
+
+    TASK = "eval-releases"
+
+
+class EvalPart(Stored):
+    """Counts of a part of an evaluation.
+
+    Attributes:
+        part: ``i/n``.
+        counts: names of the stored counts, in their order.
+        asked: hash of the questions and candidates.
+        edges: number of held-out edges that were asked.
+        sha256: of the file of counts.
+    """
+
+    part: str
+    counts: list[str]
+    asked: str
+    edges: Count
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class EvalPartResult(EvalPart, TaskResult):
+    """Result of a part of an evaluation."""
+
+
 class GateFindings(VerdictDocument):
     """Figures of ``gate``; ``against_release``: number of the compared release."""
 

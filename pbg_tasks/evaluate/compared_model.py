@@ -11,7 +11,7 @@ from pbg_tasks.evaluate.tables import EntityTable
 from pbg_tasks.model.families import Families
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Mapping
     from pathlib import Path
 
     from pbg_tasks.config import ModelConfig
@@ -56,10 +56,15 @@ class ComparedModel:
         families = Families(self.config, self.relation_count).taken(self.relations)
         return replace(ours, config=self.config, families=families, params=self.params)
 
-    def table(self, entity: str, bases: np.ndarray, candidates: np.ndarray) -> EntityTable:
-        """Return the embeddings of a type, with candidates that it knows."""
+    def table(
+        self, entity: str, bases: np.ndarray, candidates: np.ndarray, share: Container[int] | None = None
+    ) -> EntityTable:
+        """Return the embeddings of a type, with candidates that it knows.
+
+        ``share`` has the partitions whose candidates are counted; None: all.
+        """
         paths = [self.paths[entity, partition] for partition in range(len(bases) - 1)]
-        return EntityTable(paths, bases, self.config.entity_dimension(entity), candidates, self.rows[entity])
+        return EntityTable(paths, bases, self.config.entity_dimension(entity), candidates, self.rows[entity], share)
 
     def fair(self, types: Types, edges: Triples) -> np.ndarray:
         """Return which edges between two types it can fairly rank: bool (N,)."""

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, get_args
+import hashlib
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self, get_args
 
 import numpy as np
 import torch
 
 from pbg_tasks.config.relations import relation_labels
-from pbg_tasks.errors import ConfigError
 from pbg_tasks.evaluate.candidates import Candidates, eligible
+from pbg_tasks.evaluate.counts import Counting, PartCounting
 from pbg_tasks.evaluate.ids import Bucket, Numbering, Triples, by_types
-from pbg_tasks.evaluate.one_side import OneSide
+from pbg_tasks.evaluate.one_side import OneSide, exclude_known_ends
 from pbg_tasks.evaluate.paired_comparison import PairedRanks, mean_interval, mean_reciprocal
 from pbg_tasks.evaluate.questions import Side
 from pbg_tasks.evaluate.ranking import Model
 from pbg_tasks.evaluate.report import EvaluationReport
 from pbg_tasks.evaluate.rounds import PairedRounds, RankedRounds
-from pbg_tasks.evaluate.sampling import (
-    Ratios,
-    Sample,
-    current_ratios,
-    floors_have_edges,
-    relation_edges,
-    trend_ratios,
-)
+from pbg_tasks.evaluate.sampling import Sample, floors_have_edges, ratios_beside, relation_edges
 from pbg_tasks.evaluate.tables import Budget, EntityTable
 from pbg_tasks.formats.edges import EdgeList
 from pbg_tasks.model.families import Families
@@ -33,10 +27,11 @@ from pbg_tasks.model.numerics import keep_freed_memory, use_fast_float32
 from pbg_tasks.progress import Progress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
-    from pbg_tasks.config import Evaluation, Gates, ModelConfig
+    from pbg_tasks.config import Evaluation, Gates
     from pbg_tasks.evaluate.compared_model import ComparedModel
+    from pbg_tasks.evaluate.counts import Share
     from pbg_tasks.evaluate.local_model import LocalModel
 
     EdgeStream = Callable[[], Iterator[tuple[Bucket, EdgeList]]]
@@ -62,6 +57,7 @@ def evaluate_edges(
     seed: int = 0,
     interval: bool = False,
     tell_each: Callable[[np.ndarray], object] | None = None,
+    counting: Counting | None = None,
 ) -> tuple[EvaluationReport, Candidates | None]:
     """Rank held-out edges on both sides.
 
@@ -83,6 +79,7 @@ def evaluate_edges(
         interval: give the interval of the MRR also where no edge is left out.
         tell_each: is given the mean filtered reciprocal rank of both sides of each counted edge, float64 (N,); in the
             order of ``held_out`` where no edge is left out.
+        counting: ``MergedCounting`` of parts, instead of reading candidates; None: they are read.
 
     Returns:
         The figures, and the sample of candidates when one was needed.
@@ -91,110 +88,261 @@ def evaluate_edges(
         ConfigError: ``evaluation.exclude_self``, and it is unknown which relations had loops.
         FormatError: an embeddings file is damaged, of another shape, or not finite.
     """
-    torch.set_num_threads(1)
-    use_fast_float32()
-    keep_freed_memory()
-    config, params = ranked.config, ranked.params
-    families = Families(config, len(ranked.relations))
-    numbering = Numbering(config, ranked.counts, families)
-    sample_of_edges = Sample.of(held_out, evaluation.max_edges, relation_edges=relation_edges(gates) if gates else 0)
-    asked = numbering.triples(sample_of_edges.edges.items())
-    sides = {side: OneSide(side, asked, max(map(numbering.total, config.entities))) for side in SIDES}
-    if evaluation.exclude_self:
-        _exclude_known_ends(config, families, asked, ranked.loops, sides)
-    _stream(known, numbering, [side.add_known for side in sides.values()])
-    if train is not None:
-        _stream(train, numbering, [add for side in sides.values() for add in (side.add_known, side.add_training)])
-
-    sample = Candidates.draw(ranked.counts, evaluation.max_candidates, seed, kept=candidates)
-    tables = _tables(ranked, numbering, sample)
-    groups = list(by_types(config, families, asked))
-    models = [config, *(rival.config for rival in (compared, best) if rival is not None)]
-    dimension = max(each.entity_dimension(entity) for each in models for entity in each.entities)
-    budget = Budget.of(memory_bytes, dimension, threads)
-    names = relation_labels(config, ranked.relations)
-    rounds = RankedRounds(tables, groups, sides, len(asked))
-    paired, paired_best = (
-        None if rival is None else PairedRanks(tables, rival, numbering, groups, sides, asked, seed)
-        for rival in (compared, None if best is compared else best)
+    asking = _Asking.of(
+        ranked,
+        held_out,
+        known,
+        train,
+        evaluation=evaluation,
+        candidates=candidates,
+        compared=compared,
+        best=best,
+        gates=gates,
+        seed=seed,
+        counting=counting or Counting(),
     )
-    pairs = [
-        PairedRounds(pair, ratios, gates, sample_of_edges.extra)
-        for pair, ratios in ((paired, _ratios(gates, compared, best)), (paired_best, _ratios(gates, None, best)))
-        if pair is not None
-    ]
-    continued = compared is not None and compared.continued
-    complete = len(sample_of_edges.order) == sample_of_edges.total
-    for rows in sample_of_edges.rounds() if gates else [np.arange(len(asked))]:
-        with Progress("evaluate", total=rounds.scores(rows), unit="scores") as progress:
-            model = Model(config, families, params, budget, progress, threads)
-            rounds.rank(model, rows)
-        for pair in pairs:
-            with Progress("compare", unit="scores") as progress:
-                pair.rank(replace(model, progress=progress), rows, rounds, whole=complete)
-        beside_best = paired if best is compared else paired_best
-        ranked_rows, _ = rounds.counted(sample_of_edges.extra)
-        if gates is None or not floors_have_edges(gates, asked.rel, ranked_rows, names):
-            continue
-        reciprocals = rounds.reciprocals(sample_of_edges.extra, paired, beside_best)
-        if reciprocals.decide(gates, continued=continued):
-            break
-    done, counted = rounds.counted(sample_of_edges.extra)
-    whole = len(counted) == sample_of_edges.total
-    reciprocal = mean_reciprocal([ranks.select(counted) for ranks in rounds.found.values()])
-    if tell_each is not None:
-        tell_each(reciprocal)
-    report = EvaluationReport.of(
-        {name: ranks.select(done) for name, ranks in rounds.found.items()},
-        asked.rel[done],
-        names,
-        split=evaluation.split,
-        candidates={entity: table.candidates for entity, table in tables.items()},
-        sampled=sample is not None,
-        popular=[ranks[done] for ranks in rounds.popular],
-        against=None if paired is None else paired.comparison_(rounds.is_counted(sample_of_edges.extra), names),
-        best=None if paired_best is None else paired_best.comparison_(rounds.is_counted(sample_of_edges.extra), names),
-        counted=np.searchsorted(done, counted),
-        held_out=None if whole else sample_of_edges.total,
-        interval=None if whole and not interval else mean_interval(reciprocal, seed),
-    )
-    return report, sample
+    asking.ask(threads, memory_bytes)
+    return asking.report(evaluation.split, interval=interval, tell_each=tell_each), asking.candidates
 
 
-def _ratios(gates: Gates | None, compared: ComparedModel | None, best: ComparedModel | None) -> Ratios:
-    """Return the limits that the MRR beside another model's has to decide.
+def count_share(
+    ranked: LocalModel,
+    held_out: Mapping[Bucket, EdgeList],
+    known: EdgeStream,
+    *,
+    share: Share,
+    evaluation: Evaluation,
+    candidates: Candidates | None = None,
+    compared: ComparedModel | None = None,
+    best: ComparedModel | None = None,
+    gates: Gates | None = None,
+    threads: int = 1,
+    memory_bytes: int = 1 << 30,
+    seed: int = 0,
+) -> PartCounting:
+    """Count the candidates of a share for every possible question.
+
+    These are the questions of all rounds, because only the merge knows the ranks that end them.
 
     Args:
-        gates: of the graph; None: none.
-        compared: the model of the release before, where that is the other one.
-        best: that of the best release; the same one as ``compared`` where it is both.
+        ranked: as for ``evaluate_edges``, with the arguments below.
+        held_out: same.
+        known: every edge known to be true, training edges included.
+        share: of the candidates.
+        evaluation: same.
+        candidates: same.
+        compared: same.
+        best: same.
+        gates: same.
+        threads: same.
+        memory_bytes: same.
+        seed: same.
+
+    Raises:
+        ConfigError: as ``evaluate_edges`` does.
+        FormatError: same.
     """
-    ratios = Ratios()
-    if gates is not None and best is not None and (compared is None or compared is best):
-        ratios += trend_ratios(gates)
-    if gates is not None and compared is not None:
-        ratios += current_ratios(gates, continued=compared.continued)
-    return ratios
+    counting = PartCounting(share.partitions(ranked.counts))
+    asking = _Asking.of(
+        ranked,
+        held_out,
+        known,
+        None,
+        evaluation=evaluation,
+        candidates=candidates,
+        compared=compared,
+        best=best,
+        gates=gates,
+        seed=seed,
+        counting=counting,
+    )
+    asking.ask(threads, memory_bytes)
+    return counting
 
 
-def _exclude_known_ends(
-    config: ModelConfig, families: Families, asked: Triples, loops: np.ndarray | None, sides: Mapping[Side, OneSide]
-) -> None:
-    """Let the known end of each question count as right.
+@dataclass(frozen=True)
+class _Asking:
+    """Held-out edges, their candidates, and the models that are asked.
 
-    It is then left out of the filtered ranks. It does not count as right for relations with loops, of which it is a
-    possible answer.
+    Attributes:
+        ranked: tonight's model.
+        families: of its relations.
+        seed: of samples.
+        gates: of the graph; None: all edges are asked.
+        counting: of candidates.
+        chosen: edges that may be asked.
+        asked: same, numbered.
+        candidates: sample of the candidates; None: all.
+        tables: embeddings by type.
+        rounds: ranks by tonight's model.
+        paired: comparison with the release before.
+        paired_best: comparison with the best release, where that is another one.
+        pairs: both, as far as they are there, in rounds.
+        dimension: largest one of all models.
+        compared: the release before.
+        best: the best release.
     """
-    if loops is None:
-        raise ConfigError(
-            "exclude_self: the model does not tell which relations had loops in training, because PBG or an earlier "
-            "version wrote it; train it with this version, or leave exclude_self out"
+
+    ranked: LocalModel
+    families: Families
+    seed: int
+    gates: Gates | None
+    counting: Counting
+    chosen: Sample
+    asked: Triples
+    candidates: Candidates | None
+    tables: dict[str, EntityTable]
+    rounds: RankedRounds
+    paired: PairedRanks | None
+    paired_best: PairedRanks | None
+    pairs: list[PairedRounds]
+    dimension: int
+    compared: ComparedModel | None
+    best: ComparedModel | None
+
+    @classmethod
+    def of(
+        cls,
+        ranked: LocalModel,
+        held_out: Mapping[Bucket, EdgeList],
+        known: EdgeStream,
+        train: EdgeStream | None,
+        *,
+        evaluation: Evaluation,
+        candidates: Candidates | None,
+        compared: ComparedModel | None,
+        best: ComparedModel | None,
+        gates: Gates | None,
+        seed: int,
+        counting: Counting,
+    ) -> Self:
+        """Number the edges and collect what is known; arguments as for ``evaluate_edges``."""
+        torch.set_num_threads(1)
+        use_fast_float32()
+        keep_freed_memory()
+        config = ranked.config
+        families = Families(config, len(ranked.relations))
+        numbering = Numbering(config, ranked.counts, families)
+        chosen = Sample.of(held_out, evaluation.max_edges, relation_edges=relation_edges(gates) if gates else 0)
+        asked = numbering.triples(chosen.edges.items())
+        sides = {side: OneSide(side, asked, max(map(numbering.total, config.entities))) for side in SIDES}
+        if evaluation.exclude_self:
+            exclude_known_ends(config, families, asked, ranked.loops, sides)
+        _stream(known, numbering, [side.add_known for side in sides.values()])
+        if train is not None:
+            _stream(train, numbering, [add for side in sides.values() for add in (side.add_known, side.add_training)])
+
+        sample = Candidates.draw(ranked.counts, evaluation.max_candidates, seed, kept=candidates)
+        tables = _tables(ranked, numbering, sample, counting.share)
+        groups = list(by_types(config, families, asked))
+        models = [config, *(rival.config for rival in (compared, best) if rival is not None)]
+        rounds = RankedRounds(tables, groups, sides, len(asked), counting)
+        paired, paired_best = (
+            None
+            if rival is None
+            else PairedRanks(tables, rival, numbering, groups, sides, asked, seed, counting=counting, name=name)
+            for name, rival in (("against", compared), ("best", None if best is compared else best))
         )
-    same = np.array([relation.lhs == relation.rhs for relation in config.relations])[families.first]
-    same[np.isin(np.arange(len(same)), loops)] = False
-    chosen = asked.select(np.flatnonzero(same[asked.rel]))
-    sides["rhs"].add_known(Triples(chosen.lhs, chosen.rel, chosen.lhs))
-    sides["lhs"].add_known(Triples(chosen.rhs, chosen.rel, chosen.rhs))
+        return cls(
+            ranked=ranked,
+            families=families,
+            seed=seed,
+            gates=gates,
+            counting=counting,
+            chosen=chosen,
+            asked=asked,
+            candidates=sample,
+            tables=tables,
+            rounds=rounds,
+            paired=paired,
+            paired_best=paired_best,
+            pairs=[
+                PairedRounds(pair, ratios, gates, chosen.extra, decides=counting.decides)
+                for pair, ratios in (
+                    (paired, ratios_beside(gates, compared, best)),
+                    (paired_best, ratios_beside(gates, None, best)),
+                )
+                if pair is not None
+            ],
+            dimension=max(each.entity_dimension(entity) for each in models for entity in each.entities),
+            compared=compared,
+            best=best,
+        )
+
+    def ask(self, threads: int, memory_bytes: int) -> None:
+        """Rank the edges in rounds, until the gates can decide.
+
+        Raises:
+            FormatError: the counts of parts are of other questions.
+        """
+        self.counting.begin(self._digest())
+        budget = Budget.of(memory_bytes, self.dimension, threads)
+        complete = len(self.chosen.order) == self.chosen.total
+        for rows in self.chosen.rounds() if self.gates else [np.arange(len(self.asked))]:
+            with Progress("evaluate", total=self.rounds.scores(rows), unit="scores") as progress:
+                model = Model(self.ranked.config, self.families, self.ranked.params, budget, progress, threads)
+                self.rounds.rank(model, rows)
+            for pair in self.pairs:
+                with Progress("compare", unit="scores") as progress:
+                    pair.rank(replace(model, progress=progress), rows, self.rounds, whole=complete)
+            if self.counting.decides and self._is_decided():
+                break
+
+    def _is_decided(self) -> bool:
+        ranked_rows, _ = self.rounds.counted(self.chosen.extra)
+        if self.gates is None or not floors_have_edges(self.gates, self.asked.rel, ranked_rows, self._names):
+            return False
+        beside_best = self.paired if self.best is self.compared else self.paired_best
+        reciprocals = self.rounds.reciprocals(self.chosen.extra, self.paired, beside_best)
+        return reciprocals.decide(self.gates, continued=self.compared is not None and self.compared.continued)
+
+    @property
+    def _names(self) -> list[str]:
+        return relation_labels(self.ranked.config, self.ranked.relations)
+
+    def _digest(self) -> str:
+        """Return the hash of the questions and of each model's candidates."""
+        arrays = [self.asked.lhs, self.asked.rel, self.asked.rhs, self.chosen.order, self.chosen.extra]
+        for entity, table in self.tables.items():
+            arrays.append(np.frombuffer(entity.encode(), np.uint8))
+            arrays.append(np.array([table.candidates]) if self.candidates is None else table.candidate_numbers())
+        for rival in (self.compared, self.best):
+            arrays.append(np.array([rival is not None, rival is not None and rival is self.compared]))
+            arrays += [] if rival is None else [np.packbits(known) for known in rival.known.values()]
+        found = hashlib.sha256()
+        for array in arrays:
+            found.update(len(array).to_bytes(8, "little"))
+            found.update(array.tobytes())
+        return found.hexdigest()
+
+    def report(
+        self, split: str, *, interval: bool, tell_each: Callable[[np.ndarray], object] | None
+    ) -> EvaluationReport:
+        """Summarise the ranks; arguments as for ``evaluate_edges``."""
+        rounds, extra, names = self.rounds, self.chosen.extra, self._names
+        done, counted = rounds.counted(extra)
+        whole = len(counted) == self.chosen.total
+        reciprocal = mean_reciprocal([ranks.select(counted) for ranks in rounds.found.values()])
+        if tell_each is not None:
+            tell_each(reciprocal)
+        against, best = (
+            None if pair is None else pair.comparison_(rounds.is_counted(extra), names)
+            for pair in (self.paired, self.paired_best)
+        )
+        return EvaluationReport.of(
+            {name: ranks.select(done) for name, ranks in rounds.found.items()},
+            self.asked.rel[done],
+            names,
+            split=split,
+            candidates={entity: table.candidates for entity, table in self.tables.items()},
+            sampled=self.candidates is not None,
+            popular=[ranks[done] for ranks in rounds.popular],
+            against=against,
+            best=best,
+            counted=np.searchsorted(done, counted),
+            held_out=None if whole else self.chosen.total,
+            interval=None if whole and not interval else mean_interval(reciprocal, self.seed),
+        )
 
 
 def _stream(edges: EdgeStream, numbering: Numbering, consumers: list[Callable[[Triples], None]]) -> None:
@@ -214,7 +362,9 @@ def _part(edges: EdgeList, start: int, stop: int) -> EdgeList:
     return EdgeList(edges.lhs[start:stop], edges.rhs[start:stop], edges.rel[start:stop])
 
 
-def _tables(ranked: LocalModel, numbering: Numbering, sample: Candidates | None) -> dict[str, EntityTable]:
+def _tables(
+    ranked: LocalModel, numbering: Numbering, sample: Candidates | None, share: Mapping[str, Collection[int]]
+) -> dict[str, EntityTable]:
     """Return the table of every entity type."""
     return {
         entity: EntityTable(
@@ -226,6 +376,7 @@ def _tables(ranked: LocalModel, numbering: Numbering, sample: Candidates | None)
                 sample.numbers(entity, bases) if sample else None,
                 ranked.hidden.numbers(entity, bases) if ranked.hidden else None,
             ),
+            share=share.get(entity),
         )
         for entity, bases in numbering.bases.items()
     }

@@ -7,19 +7,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pbg_tasks.errors import ConfigError
 from pbg_tasks.evaluate.filters import AnswerCollector
+from pbg_tasks.evaluate.ids import Triples
 from pbg_tasks.evaluate.popularity import Popularity
 from pbg_tasks.evaluate.questions import Questions
 from pbg_tasks.evaluate.ranking import Ranker, Ranks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
+    from pbg_tasks.config import ModelConfig
     from pbg_tasks.evaluate.filters import Answers
-    from pbg_tasks.evaluate.ids import Triples
     from pbg_tasks.evaluate.questions import Side
     from pbg_tasks.evaluate.ranking import Model
     from pbg_tasks.evaluate.tables import EntityTable
+    from pbg_tasks.model.families import Families
 
     OfTypes = tuple[EntityTable, EntityTable, np.ndarray]
 
@@ -52,20 +55,26 @@ class OneSide:
     def _answers(self) -> Answers:
         return self._collector.answers()
 
-    def rank(self, model: Model, of_types: Iterable[OfTypes]) -> Ranks:
+    @property
+    def edges(self) -> int:
+        """Number of held-out edges."""
+        return len(self._questions.true)
+
+    def rank(self, model: Model, of_types: Iterable[OfTypes], counted: np.ndarray | None = None) -> Ranks:
         """Rank held-out edges.
 
         Args:
             model: that scores.
             of_types: (table of the left ends, of the right ends, rows of the held-out edges); an edge once at most.
+            counted: int64 (2, N), see ``Ranker``; None: candidates are read.
 
         Returns:
             The ranks of all held-out edges; zeros for those that are not in ``of_types``.
         """
-        ranks = Ranks.empty(len(self._questions.true))
+        ranks = Ranks.empty(self.edges)
         for known, asked, rows in self._ordered(of_types):
             answers = asked.only_candidates(self._answers)
-            Ranker(model, self._questions, answers, known, asked).rank(rows, ranks)
+            Ranker(model, self._questions, answers, known, asked, counted).rank(rows, ranks)
         return ranks
 
     def popular(self, of_types: Iterable[OfTypes]) -> np.ndarray | None:
@@ -75,7 +84,7 @@ class OneSide:
         """
         if self._popularity is None:
             return None
-        ranks = np.zeros(len(self._questions.true), np.int64)
+        ranks = np.zeros(self.edges, np.int64)
         for _, asked, rows in self._ordered(of_types):
             answers = asked.only_candidates(self._answers)
             ranks[rows] = self._popularity.ranks(rows, self._questions, answers, asked)
@@ -85,3 +94,23 @@ class OneSide:
         """Yield the table of the known ends first."""
         for lhs, rhs, rows in of_types:
             yield (rhs, lhs, rows) if self._questions.predict == "lhs" else (lhs, rhs, rows)
+
+
+def exclude_known_ends(
+    config: ModelConfig, families: Families, asked: Triples, loops: np.ndarray | None, sides: Mapping[Side, OneSide]
+) -> None:
+    """Let the known end of each question count as right.
+
+    It is then left out of the filtered ranks. It does not count as right for relations with loops, of which it is a
+    possible answer.
+    """
+    if loops is None:
+        raise ConfigError(
+            "exclude_self: the model does not tell which relations had loops in training, because PBG or an earlier "
+            "version wrote it; train it with this version, or leave exclude_self out"
+        )
+    same = np.array([relation.lhs == relation.rhs for relation in config.relations])[families.first]
+    same[np.isin(np.arange(len(same)), loops)] = False
+    chosen = asked.select(np.flatnonzero(same[asked.rel]))
+    sides["rhs"].add_known(Triples(chosen.lhs, chosen.rel, chosen.lhs))
+    sides["lhs"].add_known(Triples(chosen.rhs, chosen.rel, chosen.rhs))

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pbg_tasks.evaluate.compared_model import ComparedModel, Types
+    from pbg_tasks.evaluate.counts import Counting
     from pbg_tasks.evaluate.ids import Numbering, Triples
     from pbg_tasks.evaluate.one_side import OneSide
     from pbg_tasks.evaluate.questions import Side
@@ -126,6 +127,8 @@ class PairedRanks:
         sides: questions of the held-out edges, with the known answers.
         asked: all held-out edges.
         seed: of samples.
+        counting: of candidates.
+        name: of the other model among the counts.
     """
 
     def __init__(
@@ -137,7 +140,10 @@ class PairedRanks:
         sides: Mapping[Side, OneSide],
         asked: Triples,
         seed: int,
+        counting: Counting,
+        name: str,
     ) -> None:
+        self._counting, self._name = counting, name
         self._tables, self._compared, self._sides, self._asked, self._seed = tables, compared, sides, asked, seed
         self._chosen = _drawn([(types, rows[compared.fair(types, asked.select(rows))]) for types, rows in groups], seed)
         self._candidates = {
@@ -145,7 +151,7 @@ class PairedRanks:
             for entity, table in tables.items()
         }
         self._theirs = {
-            entity: compared.table(entity, numbering.bases[entity], numbers)
+            entity: compared.table(entity, numbering.bases[entity], numbers, counting.share.get(entity))
             for entity, numbers in self._candidates.items()
             if entity in compared.config.entities
         }
@@ -163,11 +169,14 @@ class PairedRanks:
         chosen = [(types, own[np.isin(own, rows)]) for types, own in self._chosen]
         rows = np.concatenate([np.empty(0, np.int64), *(own for _, own in chosen)])
 
-        def ranks_of(one: Model, its: Mapping[str, EntityTable]) -> list[Ranks]:
+        def ranks_of(one: Model, its: Mapping[str, EntityTable], name: str = "candidate") -> list[Ranks]:
             of_types = [(its[lhs], its[rhs], own) for (lhs, rhs), own in chosen if len(own)]
-            return [side.rank(one, of_types).select(rows) for side in self._sides.values()]
+            return [
+                self._counting.rank(f"{self._name}.{name}", predict, side, one, of_types).select(rows)
+                for predict, side in self._sides.items()
+            ]
 
-        theirs = ranks_of(self._compared.model(model), self._theirs)
+        theirs = ranks_of(self._compared.model(model), self._theirs, "current")
         found = {"candidate": self._ours(model, rows, ranked, ranks_of), "current": theirs}
         for name, sides in found.items():
             for ranks, part in zip(self._ranks[name], sides, strict=True):

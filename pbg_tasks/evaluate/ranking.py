@@ -117,6 +117,8 @@ class Ranker:
         answers: known answers of these edges; only candidates.
         known: table of the known ends.
         asked: table of the candidates.
+        counted: int64 (2, N), of all held-out edges: number of candidates that are no worse, and of those that are no
+            known answers among them, as parts of the evaluation counted them; None: candidates are read and counted.
     """
 
     model: Model
@@ -124,6 +126,7 @@ class Ranker:
     answers: Answers
     known: EntityTable
     asked: EntityTable
+    counted: np.ndarray | None = None
 
     def rank(self, edges: np.ndarray, ranks: Ranks) -> None:
         """Rank some held-out edges.
@@ -137,6 +140,10 @@ class Ranker:
         ranks.raw[edges] = ranks.filtered[edges] = 1
         ranks.raw_candidates[edges] = among = self.asked.candidates + ~self.asked.eligible(true)
         ranks.filtered_candidates[edges] = among - self.answers.others(question, true)
+        if self.counted is not None:
+            ranks.raw[edges] += self.counted[0][edges]
+            ranks.filtered[edges] += self.counted[1][edges]
+            return
         for start in range(0, len(edges), self.model.budget.edges):
             self._rank_batch(edges[start : start + self.model.budget.edges], ranks)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pbg_tasks.evaluate import sampling
+from pbg_tasks.evaluate.counts import TONIGHT
 from pbg_tasks.evaluate.paired_comparison import mean_reciprocal
 from pbg_tasks.evaluate.ranking import Model, Ranks
 from pbg_tasks.evaluate.sampling import Reciprocals, pair_decides
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from pbg_tasks.config import Gates
     from pbg_tasks.evaluate.compared_model import Types
+    from pbg_tasks.evaluate.counts import Counting
     from pbg_tasks.evaluate.one_side import OfTypes, OneSide
     from pbg_tasks.evaluate.paired_comparison import PairedRanks
     from pbg_tasks.evaluate.questions import Side
@@ -35,6 +37,7 @@ class RankedRounds:
         groups: types of the two ends, rows of the held-out edges that have them.
         sides: questions of the held-out edges.
         edges: number of held-out edges.
+        counting: of candidates.
     """
 
     def __init__(
@@ -43,8 +46,9 @@ class RankedRounds:
         groups: Sequence[tuple[Types, np.ndarray]],
         sides: Mapping[Side, OneSide],
         edges: int,
+        counting: Counting,
     ) -> None:
-        self._sides = sides
+        self._sides, self._counting = sides, counting
         self._of_types = [(tables[lhs], tables[rhs], rows) for (lhs, rhs), rows in groups]
         self.found = {name: Ranks.empty(edges) for name in sides}
         self.popular = [ranks for side in sides.values() if (ranks := side.popular(self._of_types)) is not None]
@@ -65,7 +69,8 @@ class RankedRounds:
             rows: int64, of the edges.
         """
         for name, side in self._sides.items():
-            self.found[name].take(rows, side.rank(model, self._only(rows)).select(rows))
+            found = self._counting.rank(TONIGHT, name, side, model, self._only(rows))
+            self.found[name].take(rows, found.select(rows))
         self._done[rows] = True
 
     def is_counted(self, extra: np.ndarray) -> np.ndarray:
@@ -101,10 +106,13 @@ class PairedRounds:
         ratios: limits of the MRR of tonight's model, as shares of the other's.
         gates: of the graph; None: all edges are asked.
         extra: int64, rows that count in the figures of their relation only; they are asked at once.
+        decides: whether asking ends once the gate can decide; a part of an evaluation goes on, as it has no ranks.
     """
 
-    def __init__(self, paired: PairedRanks, ratios: Ratios, gates: Gates | None, extra: np.ndarray) -> None:
-        self.paired, self._ratios, self._gates, self._extra = paired, ratios, gates, extra
+    def __init__(
+        self, paired: PairedRanks, ratios: Ratios, gates: Gates | None, extra: np.ndarray, *, decides: bool = True
+    ) -> None:
+        self.paired, self._ratios, self._gates, self._extra, self._decides = paired, ratios, gates, extra, decides
         self._waiting = np.empty(0, np.int64)
         self._asked = np.empty(0, np.int64)
 
@@ -128,6 +136,8 @@ class PairedRounds:
             self._asked = np.concatenate((self._asked, part))
 
     def _enough(self) -> bool:
-        return self._gates is not None and pair_decides(
-            *self.paired.reciprocals(self._asked), self._ratios, self._gates
+        return (
+            self._decides
+            and self._gates is not None
+            and pair_decides(*self.paired.reciprocals(self._asked), self._ratios, self._gates)
         )

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from pbg_tasks.config import Gates
     from pbg_tasks.config.limits import AtLeast, AtMost
+    from pbg_tasks.evaluate.compared_model import ComparedModel
     from pbg_tasks.evaluate.ids import Bucket
 
 ROUND_EDGES = 1024
@@ -224,6 +225,22 @@ class Reciprocals:
         if self.best is not None:
             pairs.append((*self.best, trend_ratios(gates)))
         return all(pair_decides(*pair, gates) for pair in pairs)
+
+
+def ratios_beside(gates: Gates | None, compared: ComparedModel | None, best: ComparedModel | None) -> Ratios:
+    """Return the limits that the MRR beside another model's has to decide.
+
+    Args:
+        gates: of the graph; None: none.
+        compared: the model of the release before, where that is the other one.
+        best: that of the best release; the same one as ``compared`` where it is both.
+    """
+    ratios = Ratios()
+    if gates is not None and best is not None and (compared is None or compared is best):
+        ratios += trend_ratios(gates)
+    if gates is not None and compared is not None:
+        ratios += current_ratios(gates, continued=compared.continued)
+    return ratios
 
 
 def current_ratios(gates: Gates, *, continued: bool) -> Ratios:

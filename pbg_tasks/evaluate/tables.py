@@ -14,7 +14,7 @@ import torch
 from pbg_tasks.formats.embeddings import iter_blocks, iter_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Container, Iterator, Sequence
     from pathlib import Path
 
     from pbg_tasks.evaluate.filters import Answers
@@ -112,6 +112,7 @@ class EntityTable:
         sample: ascending numbers of the candidates; None means all entities.
         rows: number of rows of each file, where they are fewer than in ``bases``: entities after them are no candidates
             and are never looked up.
+        share: partitions whose candidates ``blocks`` yields; None: all. All other figures stay those of the whole.
     """
 
     def __init__(
@@ -121,8 +122,9 @@ class EntityTable:
         dimension: int,
         sample: np.ndarray | None,
         rows: Sequence[int] | None = None,
+        share: Container[int] | None = None,
     ) -> None:
-        self._paths, self._bases, self._dimension, self._sample = paths, bases, dimension, sample
+        self._paths, self._bases, self._dimension, self._sample, self._share = paths, bases, dimension, sample, share
         self._rows = np.diff(bases).tolist() if rows is None else rows
 
     @property
@@ -139,7 +141,7 @@ class EntityTable:
 
         ``sample`` has their numbers, ascending.
         """
-        return EntityTable(self._paths, self._bases, self._dimension, sample, self._rows)
+        return EntityTable(self._paths, self._bases, self._dimension, sample, self._rows, self._share)
 
     def eligible(self, numbers: np.ndarray) -> np.ndarray:
         """Return whether entities are candidates: bool (N,)."""
@@ -150,8 +152,13 @@ class EntityTable:
         return answers if self._sample is None else answers.among(self._sample)
 
     def blocks(self, rows: int) -> Iterator[Block]:
-        """Yield the candidates, at most ``rows`` at a time, over all partitions."""
-        for path, first, count in self._files():
+        """Yield the candidates of the share, at most ``rows`` at a time.
+
+        No block has candidates of two partitions, so that a share's blocks are those of the whole.
+        """
+        for partition, (path, first, count) in enumerate(self._files()):
+            if self._share is not None and partition not in self._share:
+                continue
             if self._sample is None:
                 numbers = np.arange(first, first + count)
             else:

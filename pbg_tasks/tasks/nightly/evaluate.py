@@ -1,15 +1,25 @@
 """``eval``: rank held-out edges against every entity.
 
-It reads the files that will be released.
+It reads the files that will be released. Parts may count the candidates before it, each in a process of its own.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
 
-from pbg_tasks.config.results import BucketResult, EvalResult, Evaluation, PartitionResult, Result
+from pbg_tasks.config.results import (
+    BucketResult,
+    EvalPart,
+    EvalPartResult,
+    EvalResult,
+    Evaluation,
+    PartitionResult,
+    Result,
+)
 from pbg_tasks.errors import FormatError, NotFoundError
-from pbg_tasks.evaluate.evaluation import PIECE_EDGES, evaluate_edges
+from pbg_tasks.evaluate.counts import Share
+from pbg_tasks.evaluate.evaluation import PIECE_EDGES, count_share, evaluate_edges
 from pbg_tasks.evaluate.health import Health
 from pbg_tasks.formats.embeddings import iter_blocks
 from pbg_tasks.memory import usable_cpus
@@ -21,6 +31,14 @@ from pbg_tasks.tasks.nightly.bucket import require_held_out
 from pbg_tasks.tasks.nightly.candidates import store_candidates, stored_candidates
 from pbg_tasks.tasks.nightly.comparison_target import awaited, incomparable, release_before
 from pbg_tasks.tasks.nightly.coverage import open_coverage
+from pbg_tasks.tasks.nightly.evaluation_parts import (
+    Releases,
+    choose_releases,
+    chosen_releases,
+    merged_counts,
+    part_task,
+    store_counts,
+)
 from pbg_tasks.tasks.nightly.moved_vectors import Comparison
 from pbg_tasks.tasks.nightly.yardstick import best_release, changes_of
 from pbg_tasks.tasks.runs.base import bring_model
@@ -32,75 +50,167 @@ if TYPE_CHECKING:
 
     from pbg_tasks.config import ConfigSchema
     from pbg_tasks.evaluate.compared_model import ComparedModel
+    from pbg_tasks.evaluate.counts import Counting
     from pbg_tasks.evaluate.coverage import Coverage
     from pbg_tasks.evaluate.local_model import LocalModel
     from pbg_tasks.formats.edges import EdgeList
     from pbg_tasks.publish import Release
+    from pbg_tasks.tasks.nightly.baseline import Baseline
 
 HEALTH_ROWS = 1 << 14
 
 
-def evaluate(url: str) -> Result:
+def evaluate(url: str, parts: int | None = None) -> Result:
     """Evaluate a run and the release before on the run's held-out edges.
 
     The figures of ``drift`` are part of the result, because both models are on the local disk here.
 
+    Args:
+        url: of the run.
+        parts: number of parts that counted the candidates, whose counts are added; None: candidates are read here.
+
     Raises:
+        ConfigError: a part is missing.
+        FormatError: a part is damaged, or had other edges, candidates or releases.
         QualityGateError: there is nothing held out to evaluate on.
     """
-    return perform(EvalResult, url, _evaluate).document()
+
+    def body(run: RunContext) -> Evaluation:
+        if parts is None:
+            missing = awaited(run)
+            current = release_before(run)
+            return _evaluate(run, Releases(current, best_release(run, current), missing), None)
+        counting = merged_counts(run, parts)  # first, because it takes no model to find that a part is missing
+        return _evaluate(run, chosen_releases(run), counting)
+
+    return perform(EvalResult, url, body).document()
 
 
-def _evaluate(run: RunContext) -> Evaluation:
-    bucketed = run.need(BucketResult)
-    require_held_out(run, bucketed.edges, bucketed.returned_pairs)  # an earlier version's ``bucket`` did not ask
-    graph, config, counts = run.spec.graph, run.config, run.need(PartitionResult).counts
+def count_part(url: str, part: str) -> Result:
+    """Count the candidates of one part of a run's evaluation.
+
+    Args:
+        url: of the run.
+        part: ``i/n``.
+
+    Raises:
+        ConfigError: there is no such part.
+        QualityGateError: there is nothing held out to evaluate on.
+    """
+    share = Share.parse(part)
+    choose_releases(url)
+    return perform(EvalPartResult, url, lambda run: _count(run, share), task=part_task(share)).document()
+
+
+def _count(run: RunContext, share: Share) -> EvalPart:
+    graph = run.spec.graph
     with Scratch() as scratch:
-        directory, before, start, third = (scratch.path / name for name in ("now", "before", "start", "best"))
-        for path in (directory, before, start, third):
-            path.mkdir()
-        night = NightRun.preserved(run, directory)
-        tonight = bring_model(night, directory)
-        held_out = dict(night.edges(graph.eval.split))
-        missing = awaited(run)
-        current = release_before(run)
-        baseline = bring_baseline(run, current, counts, before) if current is not None else None
-        reason = incomparable(run, current) if current is not None else None
-        rival = baseline.compared(config, tonight.relations) if baseline is not None and reason is None else None
-        best = best_release(run, current)
-        best_rival, best_reason = (rival, reason) if best is not None else (None, None)
-        if best is not None and (current is None or best.seq != current.seq):
-            best_rival, best_reason = _bring_best(run, best, counts, third, tonight)
-        coverage = (
-            open_coverage(run, baseline, tonight.paths, len(tonight.relations), start) if baseline is not None else None
-        )
-        report, candidates = evaluate_edges(
-            tonight,
-            held_out,
-            lambda: night.edges("valid", "test", size=PIECE_EDGES),
-            train=lambda: _noted(night.edges("train", size=PIECE_EDGES), coverage),
+        brought = _Brought.of(run, scratch.path, chosen_releases(run))
+        counting = count_share(
+            brought.tonight,
+            dict(brought.night.edges(graph.eval.split)),
+            lambda: brought.night.edges("valid", "test", "train", size=PIECE_EDGES),
+            share=share,
             evaluation=graph.eval,
             candidates=stored_candidates(run),
-            compared=rival,
-            best=best_rival,
+            compared=brought.rival,
+            best=brought.best_rival,
             gates=graph.gates,
             threads=graph.resources.threads or usable_cpus(),
             memory_bytes=int(graph.resources.memory_gb * 1e9),
             seed=graph.train.seed,
         )
+    return store_counts(run, share, counting)
+
+
+@dataclass(frozen=True)
+class _Brought:
+    """Models of an evaluation on the local disk.
+
+    Attributes:
+        night: tonight's run.
+        tonight: its model.
+        baseline: the release before; None: there is none.
+        rival: its model, where it can be ranked.
+        reason: it cannot be ranked for.
+        best_rival: model of the best release, where there is one that can be ranked.
+        best_reason: it cannot be ranked for.
+    """
+
+    night: NightRun
+    tonight: LocalModel
+    baseline: Baseline | None
+    rival: ComparedModel | None
+    reason: str | None
+    best_rival: ComparedModel | None
+    best_reason: str | None
+
+    @classmethod
+    def of(cls, run: RunContext, scratch: Path, releases: Releases) -> Self:
+        """Download the models into new folders of ``scratch``.
+
+        Raises:
+            QualityGateError: there is nothing held out to evaluate on.
+        """
+        bucketed = run.need(BucketResult)
+        # An earlier version's ``bucket`` did not ask.
+        require_held_out(run, bucketed.edges, bucketed.returned_pairs)
+        counts, current, best = run.need(PartitionResult).counts, releases.current, releases.best
+        directory, before, third = (scratch / name for name in ("now", "before", "best"))
+        for path in (directory, before, third):
+            path.mkdir()
+        night = NightRun.preserved(run, directory)
+        tonight = bring_model(night, directory)
+        baseline = bring_baseline(run, current, counts, before) if current is not None else None
+        reason = incomparable(run, current) if current is not None else None
+        rival = baseline.compared(run.config, tonight.relations) if baseline is not None and reason is None else None
+        best_rival, best_reason = (rival, reason) if best is not None else (None, None)
+        if best is not None and (current is None or best.seq != current.seq):
+            best_rival, best_reason = _bring_best(run, best, counts, third, tonight)
+        return cls(night, tonight, baseline, rival, reason, best_rival, best_reason)
+
+
+def _evaluate(run: RunContext, releases: Releases, counting: Counting | None) -> Evaluation:
+    graph, config = run.spec.graph, run.config
+    current, best = releases.current, releases.best
+    with Scratch() as scratch:
+        brought = _Brought.of(run, scratch.path, releases)
+        night, tonight, baseline = brought.night, brought.tonight, brought.baseline
+        start = scratch.path / "start"
+        start.mkdir()
+        coverage = (
+            open_coverage(run, baseline, tonight.paths, len(tonight.relations), start) if baseline is not None else None
+        )
+        report, candidates = evaluate_edges(
+            tonight,
+            dict(night.edges(graph.eval.split)),
+            lambda: night.edges("valid", "test", size=PIECE_EDGES),
+            train=lambda: _noted(night.edges("train", size=PIECE_EDGES), coverage),
+            evaluation=graph.eval,
+            candidates=stored_candidates(run),
+            compared=brought.rival,
+            best=brought.best_rival,
+            gates=graph.gates,
+            threads=graph.resources.threads or usable_cpus(),
+            memory_bytes=int(graph.resources.memory_gb * 1e9),
+            seed=graph.train.seed,
+            counting=counting,
+        )
         health = {entity: _health(config, entity, tonight.paths).to_json() for entity in config.entities}
         if candidates is not None:
             store_candidates(run, candidates)
         # Here, where both models are on the local disk: `drift` would have to fetch and verify them again.
+        directory = scratch.path / "now"
         drift = Comparison(run, baseline, tonight, directory, candidates).findings() if baseline is not None else None
     found = report.to_json() | {"health": health}
     if current is not None:
-        compared = {"release": current.seq, "snapshot": current.snapshot, "reason": reason}
-        compared |= {"awaited": missing} if missing is not None else {}
+        compared = {"release": current.seq, "snapshot": current.snapshot, "reason": brought.reason}
+        compared |= {"awaited": releases.awaited} if releases.awaited is not None else {}
         compared |= {"continued": True} if baseline is not None and baseline.continued else {}
         found["against"] = compared | found.get("against", {})
     if best is not None:
-        found["best"] = {"release": best.seq, "snapshot": best.snapshot, "reason": best_reason} | found.get("best", {})
+        about = {"release": best.seq, "snapshot": best.snapshot, "reason": brought.best_reason}
+        found["best"] = about | found.get("best", {})
     found |= {"coverage": coverage.to_json()} if coverage is not None else {}
     found |= {"drift": drift} if drift is not None else {}
     evaluated = Evaluation.model_validate(found)

@@ -1,0 +1,133 @@
+"""Parts of a run's evaluation in the store.
+
+Each part stores its counts first and then its result, which names them, so that a part that was interrupted is missing
+and is counted again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pbg_tasks.checkpoint.manifest import sha256
+from pbg_tasks.config.results import EvalPart, EvalPartResult, EvalReleases, EvalReleasesResult
+from pbg_tasks.errors import ConfigError, FormatError, InputError
+from pbg_tasks.evaluate.counts import MergedCounting, Share, from_bytes, to_bytes
+from pbg_tasks.publish import Channel
+from pbg_tasks.tasks.context import perform
+from pbg_tasks.tasks.nightly.comparison_target import awaited, release_before
+from pbg_tasks.tasks.nightly.yardstick import best_release
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from pbg_tasks.evaluate.counts import PartCounting
+    from pbg_tasks.publish import Release
+    from pbg_tasks.tasks.context import RunContext
+
+
+@dataclass(frozen=True, slots=True)
+class Releases:
+    """Releases that are ranked beside a run.
+
+    Attributes:
+        current: the release before; None: there is none.
+        best: the best one of the last nights, which may be the same; None: there is none.
+        awaited: snapshot before an independent run's, where its night is unfinished.
+    """
+
+    current: Release | None
+    best: Release | None
+    awaited: str | None
+
+
+def choose_releases(url: str) -> None:
+    """Store which releases all parts of a run's evaluation rank.
+
+    The first part decides, because the channel may move before the others begin.
+    """
+    perform(EvalReleasesResult, url, _choose)
+
+
+def _choose(run: RunContext) -> EvalReleases:
+    missing = awaited(run)
+    current = release_before(run)
+    best = best_release(run, current)
+    return EvalReleases(
+        against=None if current is None else current.seq, best=None if best is None else best.seq, awaited=missing
+    )
+
+
+def chosen_releases(run: RunContext) -> Releases:
+    """Return the releases that the parts rank.
+
+    Raises:
+        FormatError: one of them was removed.
+    """
+    chosen, channel = run.need(EvalReleasesResult), Channel(run.store, run.spec.graph.channel)
+
+    def release(seq: int | None) -> Release | None:
+        try:
+            return None if seq is None else channel.release(seq)
+        except InputError as error:
+            raise FormatError(
+                f"{run.url}: the parts of the evaluation rank beside release {seq}, which was removed ({error}); "
+                "evaluate the run as a whole, with `pbg eval RUN`"
+            ) from None
+
+    return Releases(release(chosen.against), release(chosen.best), chosen.awaited)
+
+
+def part_task(share: Share) -> str:
+    """Return the name of a part's result."""
+    return f"eval-{share.number}-of-{share.parts}"
+
+
+def store_counts(run: RunContext, share: Share, counting: PartCounting) -> EvalPart:
+    """Store the counts of a part, and return its findings."""
+    names = sorted(counting.found)
+    data = to_bytes(counting.found, names)
+    run.store.put(_counts_key(run, share), data)
+    edges = next(iter(counting.found.values())).shape[-1]
+    return EvalPart(part=str(share), counts=names, asked=counting.asked, edges=edges, sha256=sha256(data))
+
+
+def merged_counts(run: RunContext, parts: int) -> MergedCounting:
+    """Add the counts of all parts.
+
+    Args:
+        run: of the night.
+        parts: number of parts.
+
+    Raises:
+        ConfigError: a part is missing.
+        FormatError: a part is damaged, or was asked other edges than the first one.
+    """
+    asked, total = "", dict[str, "np.ndarray"]()
+    for number in range(1, parts + 1):
+        share = Share(number, parts)
+        found = run.find(EvalPartResult, part_task(share))
+        if found is None:
+            raise ConfigError(
+                f"{run.url}: part {share} of the evaluation is missing; run `pbg eval RUN --part {share}`, then merge"
+            )
+        source = f"{run.store.url}/{_counts_key(run, share)}"
+        data = run.store.get(_counts_key(run, share)).data
+        if sha256(data) != found.sha256:
+            raise FormatError(f"{source}: was changed after the part was counted; {_again(share)}")
+        if number > 1 and (found.asked != asked or set(found.counts) != set(total)):
+            raise FormatError(
+                f"{run.url}: part {share} of the evaluation was asked other edges or releases than part 1/{parts}; "
+                f"{_again(share)}"
+            )
+        counts, asked = from_bytes(data, found.counts, source=source), found.asked
+        total = {name: counts[name] + total.get(name, 0) for name in counts}
+    return MergedCounting(total, asked)
+
+
+def _counts_key(run: RunContext, share: Share) -> str:
+    return run.key(f"eval/{share.number}-of-{share.parts}.npy")
+
+
+def _again(share: Share) -> str:
+    return f"remove results/{part_task(share)}.json of the run and run `pbg eval RUN --part {share}`"

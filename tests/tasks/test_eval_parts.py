@@ -1,0 +1,110 @@
+"""A night's evaluation in parts."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from pbg_tasks.errors import ConfigError, FormatError
+from pbg_tasks.storage import open_store
+from pbg_tasks.tasks.context import RunContext
+from pbg_tasks.tasks.nightly.chain import run_chain, run_task
+from pbg_tasks.tasks.nightly.comparison_target import release_before
+from pbg_tasks.tasks.nightly.evaluate import Releases, _evaluate, count_part, evaluate
+from pbg_tasks.tasks.nightly.plan import plan
+from pbg_tasks.tasks.nightly.yardstick import best_release
+from tests.tasks.conftest import ring
+
+HEADER = ("format", "task", "run", "seconds", "usage")
+
+
+@pytest.fixture
+def night(place):
+    """The second night of a graph of three partitions, preserved."""
+    place.write_spec({"entities": {"n": {"num_partitions": 3}}, "num_epochs": 1}, eval={"max_candidates": 50})
+    place.snapshot("d1", ring(60))
+    run_chain(place.spec, "d1")
+    place.snapshot("d2", ring(64))
+    url = plan(place.spec, "d2")["run"]
+    for task in ("validate", "partition", "bucket", "train", "preserve"):
+        run_task(task, url)
+    return url
+
+
+def whole(url):
+    run = RunContext.open(url)
+    current = release_before(run)
+    return _evaluate(run, Releases(current, best_release(run, current), None), None).document()
+
+
+def key(url, name):
+    store, _, run = url.rpartition("/runs/")
+    return open_store(store), f"runs/{run}/{name}"
+
+
+def figures(result):
+    return {name: value for name, value in result.items() if name not in HEADER}
+
+
+def test_parts_merge_to_the_digits_of_the_whole(night):
+    expected = whole(night)
+    assert expected["against"]["edges"] > 0
+    with pytest.raises(ConfigError, match=r"part 1/3 of the evaluation is missing; run `pbg eval RUN --part 1/3`"):
+        evaluate(night, 3)
+    for part in ("3/3", "1/3", "1/3", "2/2"):
+        count_part(night, part)
+    with pytest.raises(ConfigError, match=r"part 2/3 of the evaluation is missing"):
+        evaluate(night, 3)
+    count_part(night, "2/3")
+    merged = evaluate(night, 3)
+    assert figures(merged) == figures(json.loads(json.dumps(expected)))
+    assert evaluate(night, 3) == merged
+    run_task("drift", night)
+    assert run_task("gate", night)["against_release"] == 1
+    assert run_task("publish", night)["published"]
+
+
+def test_killed_part_is_counted_again(night):
+    expected = whole(night)
+    count_part(night, "1/2")
+    command = [sys.executable, "-m", "pbg_tasks", "eval", night, "--part", "2/2", "--json"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as part:
+        for line in part.stderr:
+            if "eval-2-of-2: " in line:
+                part.send_signal(signal.SIGKILL)
+                break
+    assert part.returncode == -signal.SIGKILL
+    with pytest.raises(ConfigError, match=r"part 2/2 of the evaluation is missing"):
+        evaluate(night, 2)
+    assert count_part(night, "2/2")["part"] == "2/2"
+    merged = subprocess.run(
+        [*command[:5], "--parts", "2", "--json"], check=True, capture_output=True, text=True, env=environment
+    )
+    assert figures(json.loads(merged.stdout)) == figures(json.loads(json.dumps(expected)))
+
+
+def test_damaged_or_foreign_counts_are_refused(night):
+    for part in ("1/2", "2/2"):
+        count_part(night, part)
+    store, counts = key(night, "eval/1-of-2.npy")
+    kept = store.get(counts).data
+    store.put(counts, kept[:-1] + bytes([kept[-1] ^ 1]))
+    with pytest.raises(FormatError, match=r"1-of-2\.npy: was changed after the part was counted; remove results"):
+        evaluate(night, 2)
+    store.put(counts, kept)
+    _, result = key(night, "results/eval-2-of-2.json")
+    document = json.loads(store.get(result).data)
+    store.put(result, json.dumps(document | {"asked": "0" * 64}).encode())
+    with pytest.raises(FormatError, match=r"part 2/2 .* was asked other edges or releases than part 1/2"):
+        evaluate(night, 2)
+    for name in ("1-of-2", "2-of-2"):
+        _, result = key(night, f"results/eval-{name}.json")
+        store.put(result, json.dumps(document | json.loads(store.get(result).data) | {"asked": "0" * 64}).encode())
+    with pytest.raises(FormatError, match="other edges, candidates or releases than there are now"):
+        evaluate(night, 2)
