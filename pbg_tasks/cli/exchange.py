@@ -53,6 +53,10 @@ def export(
     types: Annotated[list[str] | None, typer.Option("--type", help="Export this entity type; may be repeated.")] = None,
     entities_output: Annotated[str | None, typer.Option(help="tsv without DEST: text of embeddings.")] = None,
     relation_types_output: Annotated[str | None, typer.Option(help="tsv without DEST: text of operators.")] = None,
+    feast: Annotated[
+        str | None,
+        typer.Option(metavar="PREFIX", help="parquet: define Feast feature views of names with this prefix."),
+    ] = None,
     layout: Annotated[
         Literal["TextColumn", "BinaryColumn"] | None, typer.Option(help="angel: matrix format of the embeddings.")
     ] = None,
@@ -83,6 +87,7 @@ def export(
     options = {
         "types": types or None,
         "escape": escape,
+        "feast": feast,
         "layout": layout,
         "key_separator": key_separator,
         "feature_separator": feature_separator,

@@ -80,6 +80,19 @@ class TextOptions(OptionsOfAll):
     escape: bool = False
 
 
+class ParquetOptions(OptionsOfAll):
+    """Options of ``parquet``.
+
+    Attributes:
+        feast: prefix of the names of Feast feature views, whose definition is written beside the tables; none when
+            empty.
+    """
+
+    later_keys: ClassVar[tuple[str, ...]] = ("feast",)
+
+    feast: Annotated[str, Field(pattern=r"^([a-z][a-z0-9_]{0,39})?$")] = ""
+
+
 class ProjectorOptions(TextOptions):
     """Options of ``projector``.
 
@@ -155,6 +168,7 @@ class SinkExportOptions(RecallOptions, PackageOptions):
 
 
 _OPTIONS: dict[str, type[OptionsOfAll]] = {
+    "parquet": ParquetOptions,
     "word2vec": TextOptions,
     "word2vec-bin": TextOptions,
     "projector": ProjectorOptions,
@@ -166,11 +180,13 @@ _OPTIONS: dict[str, type[OptionsOfAll]] = {
 """Formats whose writer takes more than the options of all; each writer takes its own class."""
 
 
-class ExportOptions(ProjectorOptions, AngelOptions, AngelLineOptions, FaissOptions, SinkExportOptions):
+class ExportOptions(ParquetOptions, ProjectorOptions, AngelOptions, AngelLineOptions, FaissOptions, SinkExportOptions):
     """Options of an export of any format, as specs give them.
 
     A format refuses those that it does not have.
     """
+
+    later_keys: ClassVar[tuple[str, ...]] = (*PackageOptions.later_keys, *ParquetOptions.later_keys)
 
     def foreign_to(self, format_name: str) -> list[str]:
         """Return the changed options that a format does not have."""

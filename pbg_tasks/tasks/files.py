@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -202,6 +203,11 @@ class Directory:
         if name in self.records and sha256(data) != self.records[name].sha256:
             raise FormatError(f"{self.url}/{name}: {_CHANGED if self.whole else _CHANGED_SINCE_IMPORT}")
         return data
+
+    def stored(self, name: str) -> datetime | None:
+        """Return the time of a file's write, UTC, if known."""
+        found = self.store.head(join(self.prefix, name))
+        return None if found is None or found.modified is None else datetime.fromtimestamp(found.modified, UTC)
 
     def bring(self, names: Iterable[str], scratch: Path) -> list[Path]:
         """Return local paths of several files, verified where they are recorded.

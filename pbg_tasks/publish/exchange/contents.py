@@ -18,6 +18,7 @@ from pbg_tasks.publish.exchange.names import check_unicode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from datetime import datetime
     from pathlib import Path
 
     from pbg_tasks.config import ConfigSchema
@@ -137,12 +138,14 @@ class Contents:
         entities: by type.
         relations: names by id.
         params: shared parameters by PBG's path below ``model/``; with dynamic relations the first axis is the relation.
+        stored: time at which the model's file was stored, UTC; None where its store does not know it.
     """
 
     config: ConfigSchema
     entities: Mapping[str, EntityRows]
     relations: tuple[str, ...]
     params: Mapping[str, np.ndarray]
+    stored: datetime | None = None
 
     @property
     def rows(self) -> int:

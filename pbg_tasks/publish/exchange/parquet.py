@@ -3,6 +3,7 @@
 The columns are ``id`` (string), ``embedding`` (list of D floats) and ``type``. Lists are stored in Parquet's own three
 levels, so DuckDB, Spark and pandas read them; Arrow gets its fixed-size list back. The relations' parameters are a
 table of their own, ``_relations/parameters.parquet``, which is left out by a glob or a folder reader of the embeddings.
+With ``feast`` a column ``event_timestamp`` has the time of the model, by which Feast joins.
 """
 
 from __future__ import annotations
@@ -23,13 +24,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from pbg_tasks.config.exports import OptionsOfAll
+    from pbg_tasks.config.exports import ParquetOptions
     from pbg_tasks.publish.exchange.contents import Contents, EntityRows
     from pbg_tasks.publish.exchange.inbox import Inbox
     from pbg_tasks.publish.exchange.outbox import Outbox
     from pbg_tasks.publish.exchange.vectors import ReadOptions, Vectors
 
 PARAMETERS = f"{FOLDER}/parameters.parquet"
+TIME = "event_timestamp"
 _ID_COLUMNS = ("id", "name")
 _GROUP_VALUES = 1 << 24  # numbers of a row group: 64 MiB of float32
 _READ_VALUES = 1 << 20
@@ -49,24 +51,32 @@ _PARAMETERS = pa.schema(
 )
 
 
-def write(contents: Contents, outbox: Outbox, options: OptionsOfAll) -> dict[str, Any]:  # noqa: ARG001 - no option
+def write(contents: Contents, outbox: Outbox, options: ParquetOptions) -> dict[str, Any]:
     """Write a table for each type, and one of the relations' parameters.
 
     Raises:
-        FormatError: an embedding or a name is damaged.
+        FormatError: an embedding or a name is damaged, or the store does not know the time of the model.
     """
+    time = _time(contents) if options.feast else None
     for rows in contents.entities.values():
         name = f"{rows.entity}.parquet"
-        _write_rows(rows, outbox.path(name))
+        _write_rows(rows, outbox.path(name), time)
         outbox.record(rows, name)
     _write_parameters(contents, outbox.path(PARAMETERS))
     write_relations(contents, outbox)
     return {}
 
 
-def _write_rows(rows: EntityRows, path: Path) -> None:
+def _time(contents: Contents) -> pa.Scalar:
+    if contents.stored is None:
+        raise FormatError("the store does not know when the model was stored, which Feast needs; export without feast")
+    return pa.scalar(contents.stored, pa.timestamp("us", "UTC"))
+
+
+def _write_rows(rows: EntityRows, path: Path, time: pa.Scalar | None) -> None:
     vectors = pa.list_(pa.float32(), rows.dimension)
-    schema = pa.schema([("id", pa.string()), ("embedding", vectors), ("type", pa.dictionary(pa.int8(), pa.string()))])
+    fields = [("id", pa.string()), ("embedding", vectors), ("type", pa.dictionary(pa.int8(), pa.string()))]
+    schema = pa.schema(fields if time is None else [*fields, (TIME, time.type)])
     group: list[pa.RecordBatch] = []
     with _table(path, schema) as table:
         for block in rows.blocks():
@@ -76,6 +86,8 @@ def _write_rows(rows: EntityRows, path: Path) -> None:
                 pa.FixedSizeListArray.from_arrays(pa.array(block.vectors.ravel()), rows.dimension),
                 pa.DictionaryArray.from_arrays(np.zeros(count, np.int8), [rows.entity]),
             ]
+            if time is not None:
+                columns.append(pa.repeat(time, count))
             group.append(pa.RecordBatch.from_arrays(columns, schema=schema))
             if sum(map(len, group)) * rows.dimension >= _GROUP_VALUES:
                 table.write_table(pa.Table.from_batches(group))

@@ -17,14 +17,16 @@ from pbg_tasks.storage import open_store
 from pbg_tasks.storage.files import disk_errors
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.exchange.delivery import check_free, deliver
+from pbg_tasks.tasks.exchange.feature_view import write_feature_views
 from pbg_tasks.tasks.exchange.opened import describe, finder, load_contents, told
 from pbg_tasks.tasks.model_source import load_newest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from pbg_tasks.config import ConfigSchema
     from pbg_tasks.config.results import Result
+    from pbg_tasks.tasks.model_source import Source
 
 DEFAULTS = ExportOptions()
 
@@ -38,6 +40,7 @@ def export(
     entity_path: str | None = None,
     options: ExportOptions = DEFAULTS,
     overwrite: bool = False,
+    tags: Mapping[str, str] | None = None,
     check: Callable[[], None] = lambda: None,
 ) -> Result:
     """Write embeddings in another format, or fill a vector store.
@@ -52,6 +55,7 @@ def export(
         entity_path: directory of the names, if it is another than the config's.
         options: of the format.
         overwrite: whether an export that is there is replaced.
+        tags: further facts of the model, for the tags of a feature view.
         check: raises an error when this may not be written any more; as in ``deliver``.
 
     Raises:
@@ -83,6 +87,9 @@ def export(
         progress.total = contents.rows
         with progress, told(found, scratch.path), disk_errors(scratch.path):
             measured = write(contents, outbox)
+            if options.feast:
+                facts = _tags(found) | dict(tags or {})
+                write_feature_views(contents, outbox, prefix=options.feast, destination=store.url, tags=facts)
         manifest = deliver(
             store,
             outbox,
@@ -111,3 +118,15 @@ def export(
         **({"measured": measured} if measured else {}),
         "seconds": round(seconds, 3),
     }
+
+
+def _tags(found: Source) -> dict[str, str]:
+    """Return the known facts of a version, for a feature view."""
+    facts = {
+        "source": found.checkpoint.url,
+        "version": found.version,
+        "channel": found.channel,
+        "release": found.release,
+        "space": found.space,
+    }
+    return {key: str(value) for key, value in facts.items() if value is not None}

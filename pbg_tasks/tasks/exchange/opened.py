@@ -14,6 +14,7 @@ from pbg_tasks.checkpoint.reader import manifest_name
 from pbg_tasks.config.names import unsafe_name
 from pbg_tasks.errors import ConfigError
 from pbg_tasks.formats.embeddings import embeddings_shape
+from pbg_tasks.formats.model import model_file_name
 from pbg_tasks.progress import say
 from pbg_tasks.publish.exchange import Contents, EntityRows
 from pbg_tasks.publish.exchange.contents import Partition
@@ -67,7 +68,8 @@ def load_contents(
         for name in config.entities
         if not types or name in types
     }
-    return source, Contents(config, entities, relations, params)
+    stored = source.checkpoint.stored(model_file_name(source.version))
+    return source, Contents(config, entities, relations, params, stored)
 
 
 def _rows(

@@ -69,6 +69,7 @@ def _export(run: RunContext, *, chosen: Export) -> ExportFindings:
         destination,
         options=chosen,
         overwrite=True,
+        tags={"channel": run.spec.graph.channel, "release": str(published.release)},
         check=check,
     )
     return _findings(done)
