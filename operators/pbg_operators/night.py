@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import TaskGroup, chain
 
 from pbg_operators.alerts import Alert
 from pbg_operators.assets import channel_asset, edges_asset, export_asset, readers_asset
+from pbg_operators.eval_part import EVAL_PART, EvalPartOperator
 from pbg_operators.export import ExportOperator
 from pbg_operators.gate import ApprovalGateOperator
 from pbg_operators.plan import PlanOperator
 from pbg_operators.promote import PromoteOperator
 from pbg_operators.publish import FinishOperator, PublishOperator
 from pbg_operators.report import ReportOperator
+from pbg_operators.settings import settings_of
 from pbg_operators.task import PbgOperator
 from pbg_operators.train_job import PBGTrainJobOperator
 from pbg_operators.xcom import pulled, pulled_if_any, template
@@ -22,8 +25,6 @@ from pbg_tasks.config.airflow import TOGETHER
 from pbg_tasks.config.results import BucketResult, EvalResult, PlanResult, PublishResult
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pbg_tasks.config import GraphSpec
 
 JUDGED = ("eval", "drift")
@@ -67,8 +68,7 @@ class Night:
         with TaskGroup("train", tooltip="From edge buckets to a kept version"):
             train = [self._training(), *([] if few else [self._task("preserve", refused=self._refused)])]
         with TaskGroup("release", tooltip="From a kept version to what readers see"):
-            judge = [] if few else [self._task(name, refused=self._refused, **self._pod(name)) for name in JUDGED]
-            judge += [] if few else [self._gate("gate")]
+            judge = [] if few else [*self._evaluation(), self._gate("gate")]
             self.publish = self._publication()
         exports = self._exports()
         # A run that is not to be published skips `publish` and exports, and it has succeeded all the same.
@@ -113,6 +113,27 @@ class Night:
         """
         launch = self._spec.launch.tasks.get(name)
         return {} if launch is None else {"kubernetes": launch}
+
+    def _evaluation(self) -> list[Any]:
+        """Make the tasks between training and the gate.
+
+        With ``eval.parts``, mapped tasks count the candidates, and ``eval`` adds their counts.
+        """
+        spec, parts = self._spec, self._spec.eval.parts
+        evaluate, drift = (self._task(name, refused=self._refused, **self._pod(name)) for name in JUDGED)
+        if parts == 1:
+            return [evaluate, drift]
+        evaluate.arguments.append(f"--parts={parts}")
+        part = EvalPartOperator.partial(
+            task_id=EVAL_PART,
+            command="eval",
+            refused=self._refused,
+            map_index_template="{{ task.arguments[1].partition('=')[2] }}",
+            store_conn_id=spec.airflow.connection,  # a mapped task takes no argument of its class by default
+            **self._pod(EVAL_PART),
+            **settings_of(spec, EVAL_PART, Path(self._path)),
+        ).expand(arguments=EvalPartOperator.arguments_of(self._run, parts))
+        return [part, evaluate, drift]
 
     def _publication(self) -> PublishOperator:
         """Make the task that publishes.

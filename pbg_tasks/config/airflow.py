@@ -21,7 +21,8 @@ TOGETHER = {
 }
 """Commands that do several tasks in one process, and these tasks."""
 HEAVY = (
-    *("plan", "validate", "partition", "bucket", "train", "preserve", "eval", *TOGETHER, "redo_from_a_day", EXPORTS),
+    *("plan", "validate", "partition", "bucket", "train", "preserve", "eval", "eval_part", *TOGETHER),
+    *("redo_from_a_day", EXPORTS),
     *("tune_start", "tune_prepare", "tune_trial"),
 )
 """Tasks whose time and memory grow with the graph."""

@@ -230,14 +230,16 @@ class Evaluation(Growing):
             the decisions of the gates, with some of every relation that has enough; null means all.
         exclude_self: leave the known end of an edge out of the candidates of the filtered figures, unless its relation
             had loops in training. PBG leaves it in.
+        parts: number of mapped tasks of the DAGs that count the candidates, by partitions; 1: ``eval`` counts them.
     """
 
-    later_keys: ClassVar[tuple[str, ...]] = ("exclude_self",)
+    later_keys: ClassVar[tuple[str, ...]] = ("exclude_self", "parts")
 
     split: Literal["valid", "test"] = "test"
     max_candidates: PositiveInt = 1_000_000
     max_edges: PositiveInt | None = 20_000
     exclude_self: bool = False
+    parts: Annotated[int, Field(ge=1, le=1000)] = 1
 
 
 class Resources(Growing):
@@ -370,7 +372,12 @@ class GraphSpec(Frozen):
         exports = {f"destination of export {each.name}": each.place(self.store) for each in self.exports}
         snapshots = {"snapshots.location": self.snapshots.location} if self.snapshots.format in SOURCES.built_in else {}
         self.launch.check_places(self.store, snapshots=snapshots, exports=exports)
-        self.launch.check_tasks(few_tasks=self.airflow.few_tasks)
+        self.launch.check_tasks(few_tasks=self.airflow.few_tasks, eval_parts=self.eval.parts)
+        if self.airflow.few_tasks and self.eval.parts > 1:
+            raise ValueError(
+                f"eval.parts is {self.eval.parts}, yet with airflow.few_tasks the task 'finish' evaluates as a whole; "
+                "leave one of them out"
+            )
         return self
 
     @model_validator(mode="after")

@@ -658,6 +658,11 @@ class EvalPart(Stored):
 class EvalPartResult(EvalPart, TaskResult):
     """Result of a part of an evaluation."""
 
+    @staticmethod
+    def task_of(part: str) -> str:
+        """Return the task's name in the run, of part ``i/n``."""
+        return f"eval-{part.replace('/', '-of-')}"
+
 
 class GateFindings(VerdictDocument):
     """Figures of ``gate``; ``against_release``: number of the compared release."""

@@ -36,7 +36,6 @@ from pbg_tasks.tasks.nightly.evaluation_parts import (
     choose_releases,
     chosen_releases,
     merged_counts,
-    part_task,
     store_counts,
 )
 from pbg_tasks.tasks.nightly.moved_vectors import Comparison
@@ -99,7 +98,8 @@ def count_part(url: str, part: str) -> Result:
     """
     share = Share.parse(part)
     choose_releases(url)
-    return perform(EvalPartResult, url, lambda run: _count(run, share), task=part_task(share)).document()
+    task = EvalPartResult.task_of(part)
+    return perform(EvalPartResult, url, lambda run: _count(run, share), task=task).document()
 
 
 def _count(run: RunContext, share: Share) -> EvalPart:

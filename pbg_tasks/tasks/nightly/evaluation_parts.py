@@ -78,11 +78,6 @@ def chosen_releases(run: RunContext) -> Releases:
     return Releases(release(chosen.against), release(chosen.best), chosen.awaited)
 
 
-def part_task(share: Share) -> str:
-    """Return the name of a part's result."""
-    return f"eval-{share.number}-of-{share.parts}"
-
-
 def store_counts(run: RunContext, share: Share, counting: PartCounting) -> EvalPart:
     """Store the counts of a part, and return its findings."""
     names = sorted(counting.found)
@@ -106,7 +101,7 @@ def merged_counts(run: RunContext, parts: int) -> MergedCounting:
     asked, total = "", dict[str, "np.ndarray"]()
     for number in range(1, parts + 1):
         share = Share(number, parts)
-        found = run.find(EvalPartResult, part_task(share))
+        found = run.find(EvalPartResult, EvalPartResult.task_of(str(share)))
         if found is None:
             raise ConfigError(
                 f"{run.url}: part {share} of the evaluation is missing; run `pbg eval RUN --part {share}`, then merge"
@@ -130,4 +125,4 @@ def _counts_key(run: RunContext, share: Share) -> str:
 
 
 def _again(share: Share) -> str:
-    return f"remove results/{part_task(share)}.json of the run and run `pbg eval RUN --part {share}`"
+    return f"remove results/{EvalPartResult.task_of(str(share))}.json of the run and run `pbg eval RUN --part {share}`"

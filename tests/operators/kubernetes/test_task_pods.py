@@ -15,6 +15,7 @@ from airflow.sdk import Asset
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
 from structlog.testing import capture_logs
 
+from pbg_operators.eval_part import EvalPartOperator
 from pbg_operators.export import ExportOperator
 from pbg_operators.gate import ApprovalGateOperator
 from pbg_operators.reembed import build_dags_of
@@ -70,6 +71,19 @@ def test_each_dag_run_makes_its_own_job(double, fake_pbg, context):
     context["task_state_store"].kept.clear()
     bucket("eval").execute(context)
     assert len({job["metadata"]["name"] for job in double.jobs()}) == 3
+
+
+def test_part_of_evaluation_is_its_own_pod(double, fake_pbg, context):
+    fake_pbg(COMMAND)
+    for number, arguments in enumerate(EvalPartOperator.arguments_of(RUN, 2), start=1):
+        given = {"kubernetes": launch(deferrable=False), "store_conn_id": None, "interval": 0.05}
+        context["ti"].map_index = number - 1
+        context["task_state_store"].kept.clear()
+        part = EvalPartOperator(task_id="eval_part", command="eval", arguments=arguments, **given)
+        assert part.execute(context) == {"shown": [RUN, f"--task=eval-{number}-of-2", "--json"]}
+    commands = {tuple(pod["spec"]["containers"][0]["command"][4:]) for pod in double.pods()}
+    assert commands == {("eval", RUN, f"--part={number}/2", "--json") for number in (1, 2)}
+    assert all(job["metadata"]["name"].startswith("pbg-eval-part-2026-11-20-") for job in double.jobs())
 
 
 @pytest.mark.parametrize(
