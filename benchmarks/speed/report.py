@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
+from collections import Counter
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from benchmarks.quality.plot import Line, Panel, draw
 from benchmarks.speed.bars import Bar, bars
 from benchmarks.speed.catalogue import BENCHMARKS, PBG
-from benchmarks.speed.table import HEADINGS, cells, markdown
+from benchmarks.speed.table import HEADINGS, cells, markdown, number
 from pbg_tasks.progress import human_count
 
 if TYPE_CHECKING:
@@ -19,25 +22,51 @@ if TYPE_CHECKING:
     from benchmarks.speed.results import Entry, Results
 
 _LONG = 10_000  # figures from here on are shortened
+_COLUMN_SHARE = 0.25  # a detail of more entries than this share is a column of their table
 _INTRODUCTION = """\
 # Performance
 
-Made by `make bench` from `benchmarks/results/latest.json`; every number below is from a run that stands there.
-`make bench-quick` measures steps, import, evaluation and export in a few minutes and ends with a table.
+| | ours | torchbiggraph | unit | times better |
+|---|---|---|---|---|
+"""
+_SUMMARY = {
+    "FB step, native": "[training step](#training-steps), native engine, FB15k",
+    "FB step, native bf16": "the same in bf16",
+    "FB step, torch": "the same on the torch engine",
+    "LJ step, native": "training step, native engine, LiveJournal",
+    "epoch of 500 k edges in 16 partitions, with I/O": "[epoch in 16 partitions](#partitions-and-their-io)",
+    "import of 10 M edges": "[import](#import) of 10 M edges",
+    "filtered evaluation of FB15k, all test edges": "[filtered evaluation](#evaluation) of FB15k",
+    "export to TSV": "[export](#export) to TSV",
+    "peak memory, 2 M entities: 16 partitions, 4 of ours in memory, the default": (
+        "[peak memory](#peak-memory-of-both), 2 M entities, 16 partitions"
+    ),
+    "FB15k from TSV to filtered MRR 0.79": "[FB15k from TSV to MRR 0.79](#the-race-to-a-filtered-mrr-of-079-on-fb15k)",
+}
+"""Measurements at the top of the page, with their words there."""
+_NIGHTS = """\
+What [a night](#a-night) costs: a graph of 3 M edges and 1 M entities, dimension 100, five epochs, one worker. The warm
+night continues the cold one, with 2 % of the edges changed.
 
-Ours is compared with torchbiggraph 1.0.0 from PyPI, unpatched, unless a line names another, on the same machine in the
-same run: each side is a process of its own, and rounds are taken in turns (A B A B ...), at least five of each, or one
-in the race and where a line notes it; where a round is short, one before does not count. A measurement without a rival
-has three rounds or one. Figures are medians of rounds. A ratio is how many times better ours is in one pair of rounds;
-its median, least and largest are given. Unless a line notes another measure, time is CPU time, of a process and all it
-started, with one worker or thread on either side; only our importer takes all cores, and the time on each counts.
-Start-up and loading libraries do not count. The harness is the project's own, since pytest-benchmark and asv take no
-turns between programs that need environments of their own.
+| | CPU seconds | seconds | peak memory, bytes | bytes read | bytes written |
+|---|---|---|---|---|---|
+"""
+_TOTALS = ("CPU seconds", "seconds", "largest peak memory, bytes", "bytes read", "bytes written")
+_METHOD = """\
+`make bench` measures all this and writes this page from `benchmarks/results/latest.json`. `make bench-quick` takes ten
+minutes and covers steps, import, evaluation and export.
+
+* The rival is torchbiggraph 1.0.0 from PyPI, unpatched, unless a line names another.
+* Both run on one machine, in processes of their own, in turns: at least five rounds of each, or one where noted. A
+  figure without a rival has three rounds or one.
+* Figures are medians. A ratio above 1 is in our favour; its median, least and largest over the rounds are given.
+* Time is CPU time with one worker or thread, unless noted. Our importer takes all cores; all of them count.
+* Start-up and the loading of libraries do not count.
 """
 _GROWTH = """\
-Measured points, and the line that fits them best on logarithmic axes; its slope is the exponent: 1 means that cost is
-proportional to size, 0 that it does not depend on it. An epoch is a whole `pbg train`: reading, training, checkpoint.
+Cost by size on logarithmic axes. A slope of 1 is proportional, 0 independent of size. An epoch is a whole `pbg train`.
 """
+_VERSIONS = ("python", "torch", "numpy", "duckdb", "torchbiggraph")
 
 
 def write(results: Results, document: Path, ratios: Path, growth: Path) -> None:
@@ -49,9 +78,31 @@ def write(results: Results, document: Path, ratios: Path, growth: Path) -> None:
         ratios: SVG in the same directory, of the ratios to torchbiggraph.
         growth: SVG in the same directory, of how cost grows.
     """
-    sections = ("\n".join(_section(each, results.of(each.name))) for each in BENCHMARKS)
-    parts = [_INTRODUCTION, *_plots(results, ratios, growth), *sections]
+    versions = {_versions(entry) for entry in results.entries}
+    shared = versions.pop() if len(versions) == 1 else ""
+    sections = ("\n".join(_section(each, results.of(each.name), shared)) for each in BENCHMARKS)
+    parts = ["\n".join(_summary(results)), _METHOD, *([f"{shared}.\n"] if shared else [])]
+    parts += [*_plots(results, ratios, growth), *sections]
     document.write_text("\n".join(parts), encoding="utf-8")
+
+
+def _summary(results: Results) -> Iterator[str]:
+    """Yield the headline figures: ours beside torchbiggraph's, and what a night costs."""
+    found = {entry["name"]: entry for entry in results.entries}
+    yield _INTRODUCTION.rstrip()
+    for name, words in _SUMMARY.items():
+        if name in found:
+            entry, unit = found[name], found[name]["unit"]
+            figures = (number(entry["ours"], unit), number(entry["theirs"], unit), unit)
+            yield f"| {words} | {' | '.join(figures)} | {entry['ratio_median']:.3g} |"
+    yield ""
+    nights = [entry for entry in results.of("night") if _TOTALS[0] in entry.get("details", {})]
+    if nights:
+        yield _NIGHTS.rstrip()
+        for entry in nights:
+            words = entry["name"].replace(" of its training", "")
+            yield f"| {words} | {' | '.join(_shown(entry['details'][name]) for name in _TOTALS)} |"
+        yield ""
 
 
 def _plots(results: Results, ratios: Path, growth: Path) -> Iterator[str]:
@@ -85,39 +136,69 @@ def _panel(entry: Entry) -> Panel:
     return Panel(f"{entry['name']}, CPU seconds", entry["name"].rpartition(" ")[2], lines, logarithmic=True)
 
 
-def _section(benchmark: Benchmark, entries: Sequence[Entry]) -> Iterator[str]:
+def _section(benchmark: Benchmark, entries: Sequence[Entry], shared: str) -> Iterator[str]:
     yield f"## {benchmark.title}\n"
     yield f"Rerun: `{benchmark.rerun()}`\n"
     if not entries:
         yield "Not measured yet.\n"
         return
-    yield markdown([HEADINGS, *(cells(entry) for entry in entries)])
-    yield ""
-    yield from _remarks(entries)
-    yield _circumstances(entries[0])
-
-
-def _remarks(entries: Sequence[Entry]) -> Iterator[str]:
-    """Yield the remarks on entries; equal remarks share one line."""
-    names: dict[str, list[str]] = {}
+    columns, remarks = _details(entries), _remarks(entries)
+    start = _shared_start([entry["name"] for entry in entries])
+    rows = [[start.rstrip(",: "), *HEADINGS[1:], *columns]]
     for entry in entries:
-        details = ", ".join(f"{name} {_shown(value)}" for name, value in entry.get("details", {}).items())
-        remark = "; ".join(part for part in (entry.get("note", ""), details) if part)
-        if remark:
-            names.setdefault(remark, []).append(entry["name"])
-    for remark, of in names.items():
-        yield f"- {'; '.join(of)}: {remark}."
+        name, *figures = cells(entry)
+        marks = [str(at) for at, of in enumerate(remarks.values(), 1) if entry["name"] in of and len(of) < len(entries)]
+        mark = f" <sup>{', '.join(marks)}</sup>" if marks else ""
+        details = entry.get("details", {})
+        added = [_shown(details[key]) if key in details else "" for key in columns]
+        rows.append([name.removeprefix(start) + mark, *figures, *added])
+    used = [at for at in range(len(rows[0])) if at == 0 or any(row[at] for row in rows[1:])]
+    yield markdown([[row[at] for at in used] for row in rows])
     yield ""
+    for at, (remark, of) in enumerate(remarks.items(), 1):
+        yield f"{at}. {remark}{' (all)' if len(of) == len(entries) > 1 else ''}."
+    if remarks:
+        yield ""
+    yield _circumstances(entries[0], shared)
+
+
+def _shared_start(names: Sequence[str]) -> str:
+    """Return what several names begin with, up to a comma or colon."""
+    parts = [re.split(r"(?<=[,:] )", name)[:-1] for name in names]
+    same = takewhile(lambda places: len(set(places)) == 1, zip(*parts, strict=False))
+    return "".join(first for first, *_ in same) if len(names) > 1 else ""
+
+
+def _details(entries: Sequence[Entry]) -> list[str]:
+    """Return the details that are columns."""
+    counts = Counter(name for entry in entries for name in entry.get("details", {}))
+    return [name for name, count in counts.items() if count > _COLUMN_SHARE * len(entries)]
+
+
+def _remarks(entries: Sequence[Entry]) -> dict[str, list[str]]:
+    """Return each remark with the names of its entries."""
+    columns, names = _details(entries), dict[str, list[str]]()
+    for entry in entries:
+        rest = {name: value for name, value in entry.get("details", {}).items() if name not in columns}
+        details = ", ".join(f"{name} {_shown(value)}" for name, value in rest.items())
+        for remark in (entry.get("note", ""), details):
+            if remark:
+                names.setdefault(remark, []).append(entry["name"])
+    return names
 
 
 def _shown(value: float) -> str:
     return human_count(value) if abs(value) >= _LONG else f"{value:.4g}"
 
 
-def _circumstances(entry: Entry) -> str:
+def _versions(entry: Entry) -> str:
+    return ", ".join(f"{name} {entry['environment'][name]}" for name in _VERSIONS)
+
+
+def _circumstances(entry: Entry, shared: str) -> str:
     found = entry["environment"]
-    versions = ", ".join(f"{name} {found[name]}" for name in ("python", "torch", "numpy", "duckdb", "torchbiggraph"))
+    versions = "" if shared else f"{_versions(entry)}; "
     return (
-        f"{found['cpu']} ({found['features']}), {found['cores']} cores, load {found['load']} at the start, huge pages "
-        f"{found['huge_pages']}; {versions}; code {entry['revision']}, {found['date']} UTC.\n"
+        f"{found['cpu']} ({found['features']}), {found['cores']} cores, load {found['load']}, huge pages "
+        f"{found['huge_pages']}; {versions}code {entry['revision']}, {found['date']} UTC.\n"
     )

@@ -103,7 +103,7 @@ def test_document_lists_measured_and_missing_benchmarks(tmp_path):
     report.write(results, *paths)
     text = paths[0].read_text()
     assert "| FB <step> | 30 | 10 | edges/cpu-s | 3 (3 - 3) | 2: met |" in text
-    assert "- FB <step>; LJ step: a note." in text
+    assert "\n1. a note (all).\n" in text
     assert text.count("Not measured yet.") == len(BENCHMARKS) - 2
     assert '`make bench ARGS="steps --again"`' in text
     drawn = [{part.text for part in ET.parse(path).iter() if part.text} for path in paths[1:]]  # noqa: S314 - ours
