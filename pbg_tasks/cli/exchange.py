@@ -63,6 +63,9 @@ def export(
     limit: Annotated[int | None, typer.Option(min=1, help="projector: largest number of points of a type.")] = None,
     index: Annotated[str | None, typer.Option(help="faiss: the index, in the notation of index_factory.")] = None,
     parameters: Annotated[str | None, typer.Option(help="faiss: search parameters, such as efSearch=128.")] = None,
+    shard_rows: Annotated[
+        int | None, typer.Option(min=0, help="faiss: rows held in memory; lists of an IVF index are merged on disk.")
+    ] = None,
     neighbors: Annotated[int | None, typer.Option(min=1, help="faiss and sinks: the k of recall@k.")] = None,
     queries: Annotated[
         int | None, typer.Option(min=1, help="faiss and sinks: number of rows whose neighbours are searched.")
@@ -94,6 +97,7 @@ def export(
         "limit": limit,
         "index": index,
         "parameters": parameters,
+        "shard_rows": shard_rows,
         "neighbors": neighbors,
         "queries": queries,
         "min_recall": min_recall,

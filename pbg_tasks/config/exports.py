@@ -145,10 +145,15 @@ class FaissOptions(RecallOptions):
     Attributes:
         index: the index, in the notation of FAISS's ``index_factory``.
         parameters: search parameters stored with the index, such as ``efSearch=128``.
+        shard_rows: rows that are held in memory; the lists of an IVF index are then merged on disk, in a file of their
+            own. 0: the whole index is held in memory, in one file.
     """
+
+    later_keys: ClassVar[tuple[str, ...]] = ("shard_rows",)
 
     index: Annotated[str, Field(min_length=1, max_length=200)] = "HNSW32"
     parameters: Annotated[str, Field(max_length=200)] = "efSearch=128"
+    shard_rows: Annotated[int, Field(ge=0)] = 0
 
 
 class PackageOptions(OptionsOfAll):
@@ -186,7 +191,11 @@ class ExportOptions(ParquetOptions, ProjectorOptions, AngelOptions, AngelLineOpt
     A format refuses those that it does not have.
     """
 
-    later_keys: ClassVar[tuple[str, ...]] = (*PackageOptions.later_keys, *ParquetOptions.later_keys)
+    later_keys: ClassVar[tuple[str, ...]] = (
+        *PackageOptions.later_keys,
+        *ParquetOptions.later_keys,
+        *FaissOptions.later_keys,
+    )
 
     def foreign_to(self, format_name: str) -> list[str]:
         """Return the changed options that a format does not have."""

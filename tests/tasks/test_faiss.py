@@ -12,9 +12,10 @@ from pbg_tasks.config import GraphSpec
 from pbg_tasks.config.base import parse
 from pbg_tasks.config.exports import ExportOptions
 from pbg_tasks.errors import ConfigError
+from pbg_tasks.publish.exchange import contents
 from pbg_tasks.tasks.exchange.export import export
 from tests.model.plugins import package_folder
-from tests.tasks.exchanges import model
+from tests.tasks.exchanges import files, model
 
 NEIGHBORS = 5
 MANHATTAN = """
@@ -81,3 +82,39 @@ def test_spec_with_other_comparator_is_refused_early(manhattan):
     with pytest.raises(ConfigError, match="export 'faiss': format faiss compares by dot, cos, l2, squared_l2"):
         parse(GraphSpec, spec, source="graph.yaml")
     parse(GraphSpec, spec | {"exports": [{"format": "npy"}]}, source="graph.yaml")
+
+
+@pytest.mark.parametrize("index", ["IVF4,Flat", "PCA4,IVF4,Flat"])
+def test_shards_merge_into_the_whole_index(tmp_path, index, monkeypatch, capfd):
+    faiss = pytest.importorskip("faiss", reason="faiss-cpu is not installed")
+    monkeypatch.setattr(contents, "_BLOCK_VALUES", 8 * 7)  # 7 rows a block
+    data, found = model(tmp_path / "data"), []
+    for name, shard_rows in (("whole", 0), ("shards", 10), ("again", 10)):
+        options = ExportOptions(
+            types=("user",),
+            index=index,
+            parameters="nprobe=4",
+            neighbors=NEIGHBORS,
+            min_recall=0,
+            shard_rows=shard_rows,
+        )
+        export("faiss", str(data.checkpoint), str(tmp_path / name), options=options)
+        read = faiss.read_index(str(tmp_path / name / "user.faiss"), faiss.IO_FLAG_ONDISK_SAME_DIR if shard_rows else 0)
+        found.append(read.search(data.vectors["user"], NEIGHBORS))
+    assert read.ntotal == 61
+    assert "resizing" not in capfd.readouterr().out  # results are there
+    for scores, ids in found[1:]:
+        assert np.array_equal(ids, found[0][1])
+        assert np.array_equal(scores, found[0][0])
+    names = ["_manifest.json", "user.faiss", "user.ivfdata", "user.json"]
+    assert files(tmp_path / "shards") == names
+    for name in names[1:]:
+        assert (tmp_path / "shards" / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
+
+
+def test_index_without_lists_is_refused_in_shards(tmp_path):
+    pytest.importorskip("faiss", reason="faiss-cpu is not installed")
+    data = model(tmp_path / "data")
+    with pytest.raises(ConfigError, match="--index"):
+        export("faiss", str(data.checkpoint), str(tmp_path / "out"), options=ExportOptions(shard_rows=10))
+    assert not (tmp_path / "out" / "_manifest.json").exists()
