@@ -38,26 +38,26 @@ _COLUMNS: Mapping[Kind, Mapping[str, str]] = {
 }
 _INTRODUCTION = """\
 # Quality on public data
-
-Made by `make quality` from `benchmarks/quality/results.json`; every number of ours below is from a run that stands
-there. Data come from `--data DIR`, or are fetched; the lines of every file are checked by their SHA-256.
-
-Each experiment is a config of `examples/configs`, run by the commands a user has: `pbg import tsv`, `pbg train` on the
-train split, `pbg eval --filtered` on the test split. Edges are ranked on both sides among all entities. *Filtered*
-figures leave out candidates that make another edge of train, valid or test. A candidate that ties with the true entity
-counts as better; some published rows use the mean rank of ties. Curves are of the valid split.
-
-![Quality and loss by epoch](quality.svg)
 """
+_METHOD = """\
+`make quality` runs each config of `examples/configs` with a user's commands (`pbg import tsv`, `pbg train`, `pbg eval
+--filtered`) and writes this page from `benchmarks/quality/results.json`. One experiment: `make quality ARGS="--only
+fb15k --seeds 0,1"`. Data come from `--data DIR` or are fetched, and are checked by SHA-256.
+
+* Test edges are ranked on both sides among all entities. *Filtered*: other edges of train, valid or test do not count.
+* A tie counts against us; some published rows use the mean rank of ties.
+* Settings were chosen by the valid MRR where a note gives it. Curves are of the valid split.
+"""
+_CURVES = "![Quality and loss by epoch](quality.svg)\n"
 _INIT = """\
 ## What `pbg init` writes
 
-The config that `pbg init` writes for a graph it knows nothing of, run as it is, beside the one tuned for the data set.
+The config that `pbg init` writes, unchanged, beside the one tuned for the data set.
 """
 _LABELS = """\
-By DeepWalk's protocol: one-vs-rest logistic regression (L2, C = 1) on the embeddings scaled to length 1, fitted to 10,
-50 or 90 % of the labelled nodes; for the others the `k` best labels are predicted, `k` being how many a node has. Means
-of 10 random splits, in percent.
+DeepWalk's protocol: one-vs-rest logistic regression (L2, C = 1) on the embeddings scaled to length 1, fitted to 10, 50
+or 90 % of the labelled nodes. Each other node gets as many labels as it has, the best ones. Means of 10 random splits,
+in percent.
 """
 
 
@@ -74,7 +74,14 @@ def write(results: Results, document: Path, plot: Path) -> None:
 
 
 def _document(results: Results) -> str:
-    parts = [_INTRODUCTION, "\n".join(_targets(results)), _INIT, "\n".join(_initial(results))]
+    parts = [
+        _INTRODUCTION,
+        "\n".join(_targets(results)),
+        _METHOD + _machines(results),
+        _CURVES,
+        _INIT,
+        "\n".join(_initial(results)),
+    ]
     for experiment in EXPERIMENTS:
         if experiment.kind != "init":
             parts += ["\n".join(_section(experiment, results.of(experiment.name)))]
@@ -114,7 +121,8 @@ def _section(experiment: Experiment, runs: Sequence[Run]) -> Iterator[str]:
     names = _COLUMNS[experiment.kind]
     yield f"## {experiment.title}\n"
     yield f"`{experiment.config}`, data set `{experiment.data.name}`.\n"
-    yield f"{experiment.notes}\n"
+    if experiment.notes:
+        yield f"{experiment.notes}\n"
     if experiment.kind == "labels":
         yield _LABELS
     yield _row(["", *names.values()])
@@ -131,14 +139,20 @@ def _costs(runs: Sequence[Run]) -> Iterator[str]:
     if not runs:
         yield "Not run yet.\n"
         return
-    yield "| seed | epochs | workers | edges/s | import | train | curve | eval | machine | date (UTC) |"
+    yield "| seed | epochs | workers | edges/s | import | train | curve | eval | cores | date (UTC) |"
     yield "|---|---|---|---|---|---|---|---|---|---|"
     for run in runs:
-        machine = f"{run.environment['cpu']}, {run.environment['cores']} cores, torch {run.environment['torch']}"
         training = [str(run.training[name]) for name in ("epochs", "workers", "edges_per_second")]
         seconds = [_seconds(run.seconds.get(what)) for what in ("import", "train", "curve", "eval")]
-        yield _row([str(run.seed), *training, *seconds, machine, run.date])
-    yield "\nSeconds are wall / CPU; wall seconds and edges/s depend on what else the machine did.\n"
+        yield _row([str(run.seed), *training, *seconds, str(run.environment["cores"]), run.date])
+    yield ""
+
+
+def _machines(results: Results) -> str:
+    """Return the machines of all runs as a line of a list."""
+    runs = results.runs.values()
+    found = sorted({f"{run.environment['cpu']}, torch {run.environment['torch']}" for run in runs})
+    return f"* Seconds are wall / CPU; wall seconds and edges/s depend on the load. Machines: {'; '.join(found)}.\n"
 
 
 def _seconds(spent: Mapping[str, float] | None) -> str:
