@@ -45,58 +45,46 @@ def _wrapped(block: str) -> str:
 
     Headings, tables, plots and code stay unchanged.
     """
-    if block.lstrip().startswith(("#", "|", "!", "```")):
+    if block.lstrip().startswith(("#", "|", "!", "*", "```")):
         return block
     return fill(block, WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
 def _document(stories: dict[str, Story], tuning: dict[str, Any], newcomers: dict[str, Any]) -> Iterator[str]:
-    yield f"""\
+    yield """\
 # Nights
 
-Measured by these commands, which keep the figures in `benchmarks/results/nights.json` and write this page from them;
-each night is a `pbg run`, a process of its own:
+A chain, which continues last night's release, beside independent nights, on the days of two real graphs. Mean of all
+nights after the first:
+
+| | test MRR of the chain | against independent nights | neighbours kept | CPU of training | CPU of the night |
+|---|---|---|---|---|---|"""
+    for name, story in stories.items():
+        yield _verdict(TITLES[name], story["compared"])
+    yield f"""
+The CPU is given as a share of an independent night's, the difference with its 95 % interval.
+
+{(NEWLINE * 2).join(_of_data(name, story) for name, story in stories.items())}
+
+The model: `{MODEL["comparator"]}`, `{MODEL["loss_fn"]}`, dimension {MODEL["dimension"]}, `{_operator(MODEL)}` unless a
+setting names another operator. {SPLIT["test"]:.0%} of the pairs of entities are held out as test edges,
+{SPLIT["valid"]:.0%} as valid edges, on every night. They are hard: no other edge of such a pair is in training. Every
+MRR is filtered, of both sides, against every entity.
+
+These commands measure it, into `benchmarks/results/nights.json`, and write this page; each night is a `pbg run`:
 
 ```
 {NEWLINE.join(_command(name, story) for name, story in stories.items())}
 ```
 
-A shorter walk through days of your own (lines of TSV: head, relation, tail, day; or day, + or -, head, tail) ends with
-a table:
+Your own days (lines of TSV: head, relation, tail, day; or day, + or -, head, tail) end with a table:
 
 ```
 make nights DATA=icews14 DAYS=10
 make nights DATA=path/to/folder DAYS=30 ARGS="--window 60"
-```
-
-{" ".join(_of_data(name, story) for name, story in stories.items())}
-
-The model: `{MODEL["comparator"]}`, `{MODEL["loss_fn"]}`, dimension {MODEL["dimension"]}, `{_operator(MODEL)}` unless a
-setting names another operator. {SPLIT["test"]:.0%} of the pairs of entities are drawn to be held out as test edges and
-{SPLIT["valid"]:.0%} as valid edges, and no night ever trains them. They are hard to answer, for no other edge of the
-two is in training. Every MRR here is filtered, of both sides, against every entity.
-
-## Settings
-
-The commands tune both walks on valid edges alone, and test edges decide nothing. Independent nights come first, on a
-first, a middle and a last day; the chain keeps their model, and the first night of a chain is an independent night. A
-chain is chosen by its valid MRR over all nights, among those that keep nine of ten neighbours. Training: CPU of a
-night.
-
-| data | independent night | MRR of valid edges | training | |
-|---|---|---|---|---|"""
-    for name in stories:
-        found = tuning[name]
-        for row in found["rows"]:
-            mark = "chosen" if row["name"] == found["chosen"] else ""
-            cells = f"{row['name']} | {row['valid']:.4f} | {row['train_cpu_seconds']:.2f} s | {mark}"
-            yield f"| {TITLES[name]}, {', '.join(found['days'])} | {cells} |"
-    yield """
-Of the chains below, those with an [anchor](warm-start.md#an-anchor) take every vector a part of the way back to last
-night's, [shrinking](warm-start.md#shrinking) multiplies vectors / optimizer sums, [delta
-epochs](warm-start.md#delta-epochs) train what is new and a sample of the rest; "1 epoch" is a whole one over all
-training edges."""
+```"""
     yield from _compared(stories)
+    yield from _settings(stories, tuning)
     yield from _bad_days_of_data(stories)
     if newcomers:
         yield from _newcomers(newcomers)
@@ -104,9 +92,8 @@ training edges."""
     yield """
 ## Every night
 
-New: entities that the night before did not know. MRR of the night's own held-out edges. Before and now: MRR of the
-chain's night before and of this one on the same edges. Cosine and kept of 10: of the chain, against the night
-before."""
+New: entities that the night before lacks. MRR: of the night's own held-out edges. Before and now: the chain's last
+night and this one on the same edges. Cosine and kept of 10: of the chain, against the night before."""
     for name, story in stories.items():
         yield f"""
 {TITLES[name]}:
@@ -115,6 +102,27 @@ before."""
 |---|---|---|---|---|---|---|---|---|"""
         for night, alone in zip(story["chain"], story["independent"], strict=True):
             yield _night_row(night, alone)
+
+
+def _settings(stories: dict[str, Story], tuning: dict[str, Any]) -> Iterator[str]:
+    yield """
+## Settings
+
+Test edges decide nothing. Independent nights are tuned by the MRR of valid edges on a first, a middle and a last day.
+The chain has their model and begins with such a night; its setting is the one with the best valid MRR among those that
+keep nine of ten neighbours. Training: CPU of a night.
+
+| data | independent night | MRR of valid edges | training | |
+|---|---|---|---|---|"""
+    for name in stories:
+        found = tuning[name]
+        for row in found["rows"]:
+            mark = "chosen" if row["name"] == found["chosen"] else ""
+            cells = f"{row['name']} | {row['valid']:.4f} | {row['train_cpu_seconds']:.2f} s | {mark}"
+            yield f"| {TITLES[name]} | {cells} |"
+    days = "; ".join(f"{TITLES[name]} {', '.join(tuning[name]['days'])}" for name in stories)
+    yield f"""
+The days: {days}."""
 
 
 def _command(name: str, story: Story) -> str:
@@ -129,15 +137,15 @@ def _of_data(name: str, story: Story) -> str:
     released = [night for night in story["chain"] if night["outcome"] == RELEASED]
     first, last = released[0], released[-1]
     kind = (
-        "gains and loses edges, and its nights have the default gates"
+        "gains and loses edges; default gates"
         if name != STORY
-        else f"holds every triple that was true on some day so far, once, with {PAST} days before the first night"
+        else f"holds every triple of its days so far and of the {PAST} days before the first night, once"
     )
     return (
-        f"{TITLES[name]}: {len(story['chain'])} nights, {story['chain'][0]['day']} to {story['chain'][-1]['day']}; a "
-        f"snapshot {kind}: {first['edges']:,} edges of {first['entities']['total']:,} entities on the first night, "
-        f"{last['edges']:,} of {last['entities']['total']:,} on the last. Ranking by popularity reaches "
-        f"{last['popularity']:.3f} on the last."
+        f"{TITLES[name]}: {len(story['chain'])} nights, {story['chain'][0]['day']} to {story['chain'][-1]['day']}. A "
+        f"snapshot {kind}. First night: {first['edges']:,} edges, {first['entities']['total']:,} entities; last: "
+        f"{last['edges']:,} and {last['entities']['total']:,}, where ranking by popularity reaches an MRR of "
+        f"{last['popularity']:.3f}."
     )
 
 
@@ -145,9 +153,13 @@ def _compared(stories: dict[str, Story]) -> Iterator[str]:
     yield """
 ## Chain against independent
 
-All walks of a data set are asked the same held-out edges: those that every one of them holds out on a day. CPU is that
-of a night's tasks without the start of Python, and of its training alone. Means over the nights after the first. The
-difference is of the test MRR, with the 95 % interval of resampled edges, each with its ranks of all nights.
+All walks are asked the same held-out edges: those that each of them holds out on a day. Means over the nights after the
+first. CPU is that of a night's tasks without the start of Python. The difference is of the test MRR, with the 95 %
+interval of resampled edges. Bold: the chosen setting.
+
+* [anchor](warm-start.md#an-anchor): every vector goes a part of the way back to last night's.
+* [shrink](warm-start.md#shrinking): vectors / optimizer sums are multiplied by this.
+* [delta epoch](warm-start.md#delta-epochs): trains what is new and a sample of the rest; an epoch trains all edges.
 
 ![MRR and drift by night](nights.svg)
 
@@ -163,21 +175,17 @@ difference is of the test MRR, with the 95 % interval of resampled edges, each w
     yield ""
     for name, story in stories.items():
         for title, count in story["compared"].get("refused", {}).items():
-            yield f"{TITLES[name]}: the quality gate refused {count} nights of the chain '{title}', which is left out."
+            yield f"{TITLES[name]}: left out is the chain '{title}', of which the quality gate refused {count} nights."
             yield ""
-        yield _verdict(TITLES[name], story["compared"])
+        days, edges = story["compared"]["days"], story["compared"]["edges"]
+        yield f"{TITLES[name]}: {edges['all']:,} test edges of {len(days)} nights, {edges['test']:,} on the last."
         yield ""
     yield """\
-Each night holds out a few more edges and has a few more candidates, so MRR of two nights do not measure the same. What
-does is the comparison of the quality gate: both nights on the edges and among the candidates that both know.
-
-A chain's vectors stay where they were, so whatever was built on yesterday's still holds. Independent nights share no
-space: cosines between them are what is left after the best rotation ([gates.md](gates.md)).
-
-A chain saves epochs only: the tasks beside training cost nearly the same in both walks. On graphs as small as these
-they are most of a night. On the graph of 3.0 M edges of [performance.md](performance.md#a-night) an epoch costs 21 CPU
-seconds, and the other tasks some 60 in a first night and 80 in a chain's: there a chain of 2 epochs costs a third of
-independent nights of 15 or more. Both grow with the edges.
+* MRR of two nights cannot be compared: edges and candidates differ. The quality gate compares both on what both know.
+* A chain's vectors stay where they were. Independent nights share no space ([gates.md](gates.md)).
+* A chain saves epochs only; the other tasks cost nearly the same.
+* On the 3.0 M edges of [performance.md](performance.md#a-night) an epoch costs 21 CPU seconds, the other tasks some 60
+  in a first night and 80 in a chain's. There a chain of 2 epochs costs a third of independent nights of 15 or more.
 
 ## Neighbours by degree
 
@@ -193,9 +201,8 @@ Of the ten nearest neighbours of the night before, those that an entity keeps, b
                 cells = " | ".join(f"{group['overlap']:.3f}" for group in row["by_degree"])
                 yield f"| {TITLES[name]} | {walk}, {row['name']} | {cells} |"
     yield """
-Independent nights share nothing but the graph; what they agree on is what the graph alone determines. The rest is
-chance, most of it at entities with one edge or two, which are most entities. There a small movement exchanges
-neighbours, so a chain keeps them by moving less: by an anchor, or by a lower learning rate (that of ICEWS14)."""
+Most entities have one edge or two; there a small movement exchanges neighbours. A chain keeps them by moving less: with
+an anchor, or a lower learning rate (ICEWS14)."""
 
 
 def _compared_row(data: str, title: str, walk: str, row: dict[str, Any]) -> str:
@@ -210,38 +217,36 @@ def _difference(row: dict[str, Any]) -> str:
 
 
 def _verdict(data: str, found: dict[str, Any]) -> str:
-    """Return the chosen chain beside independent nights, as a sentence."""
+    """Return the chosen chain beside independent nights, as a row."""
     (alone,), chain = found["independent"], next(row for row in found["chain"] if row["name"] == found["chosen"])
     gain, low, high = (chain["against_independent"][name] / alone["test"] for name in ("mrr", "low", "high"))
+    shares = (chain[name] / alone[name] for name in ("train_cpu_seconds", "cpu_seconds"))
+    cells = " | ".join(f"{share:.2f}" for share in shares)
     return (
-        f"{data}: on the same test edges of {len(found['days'])} nights ({found['edges']['all']:,} edges, "
-        f"{found['edges']['test']:,} of them on the last night) the chain's MRR is {gain:+.1%} against independent "
-        f"nights (95 % interval {low:+.1%} to {high:+.1%}), with {chain['overlap']:.1%} of the nearest neighbours "
-        f"kept, at {chain['train_cpu_seconds'] / alone['train_cpu_seconds']:.2f} of the CPU of training and "
-        f"{chain['cpu_seconds'] / alone['cpu_seconds']:.2f} of that of the whole night."
+        f"| {data} | {chain['test']:.4f} | {gain:+.1%} ({low:+.1%} to {high:+.1%}) | {chain['overlap']:.1%} | {cells} |"
     )
 
 
 def _bad_days_of_data(stories: dict[str, Story]) -> Iterator[str]:
-    refused = [
-        (TITLES[name], walk, night)
-        for name, story in stories.items()
-        for walk in WALKS
-        for night in story[walk]
-        if night["outcome"] != RELEASED
-    ]
+    refused: dict[tuple[str, str, str, str], list[str]] = {}
+    for name, story in stories.items():
+        for walk in WALKS:
+            for night in story[walk]:
+                if night["outcome"] != RELEASED:
+                    found = (TITLES[name], night["day"], night["outcome"], _cell(night))
+                    refused.setdefault(found, []).append(walk)
     if refused:
         yield """
 ## Bad days of the data
 
-AS-733 has days on which a part of the edges is missing, and comes back. By the default gates:
+AS-733 has days that lack a part of the edges. The default gates stopped them:
 
 | data | walk | day | ended as | |
 |---|---|---|---|---|"""
-        for data, walk, night in refused:
-            yield f"| {data} | {walk} | {night['day']} | {night['outcome']} | {_cell(night)} |"
+        for (data, day, outcome, reason), walks in refused.items():
+            yield f"| {data} | {' and '.join(walks)} | {day} | {outcome} | {reason} |"
         yield """
-The channel served the release of the day before, and the night after continued it."""
+The channel kept the release of the day before, and the next night continued it."""
 
 
 def _operations(story: Story) -> Iterator[str]:
@@ -252,10 +257,9 @@ def _operations(story: Story) -> Iterator[str]:
 ## A backfill in parallel
 
 The last {backfill["nights"]} independent nights of {TITLES[STORY]} again, {backfill["at_once"]} at once and in random
-order, into an empty store; tonight's, the newest, begins after {backfill["before_the_newest"]} of them.
-{backfill["equal"]} of the {backfill["nights"]} releases have manifests of the same hash as those made one after the
-other; a manifest holds the SHA-256 of every file. The channel serves {backfill["serves"]}, the newest: it never went
-back.
+order, into an empty store; the newest began after {backfill["before_the_newest"]} of them. {backfill["equal"]} of the
+{backfill["nights"]} releases are the same, by the SHA-256 of every file, as those made one after the other. The channel
+serves {backfill["serves"]}, the newest; it never went back.
 
 ## A bad day, a bad training
 
@@ -278,10 +282,9 @@ def _newcomers(newcomers: dict[str, Any]) -> Iterator[str]:
     yield """
 ## New entities
 
-The story trains its first night's snapshot with the model of the independent nights and continues it with the last
-night's, in both ways; `python -m benchmarks.nights.newcomers SPEC --before KEY --after KEY` does so for a graph with a
-spec. MRR of the second's held-out edges with a new end / of all others; mean of
-the seeds, and how far a seed deviates:
+A model of the first night is continued with the last night's snapshot, new entities starting from neighbours or at
+random. Each cell: MRR of held-out edges with a new end / of all others, mean of the seeds and their deviation. For
+your graph: `python -m benchmarks.nights.newcomers SPEC --before KEY --after KEY`.
 
 ![MRR of new entities by epoch](nights-newcomers.svg)
 
@@ -299,9 +302,8 @@ the seeds, and how far a seed deviates:
             title = f"{graph}, {found['before']} to {found['after']}"
             yield f"| {title} | {len(seeds)} | {ends:,} | {way} | {' | '.join(cells)} |"
     yield """
-An entity that starts from neighbours is an answer at once and competes with all others. Their MRR falls until training
-has put all in their places; the more entities are new, the longer it takes. [warm-start.md](warm-start.md) has more
-graphs."""
+From neighbours, a new entity ranks well at once, and competes with the others: their MRR falls until training has put
+all in place. [warm-start.md](warm-start.md) has more graphs."""
 
 
 def _spread(values: Sequence[float]) -> str:
