@@ -78,8 +78,8 @@ def write(results: Results, document: Path, ratios: Path, growth: Path) -> None:
         ratios: SVG in the same directory, of the ratios to torchbiggraph.
         growth: SVG in the same directory, of how cost grows.
     """
-    versions = {_versions(entry) for entry in results.entries}
-    shared = versions.pop() if len(versions) == 1 else ""
+    machines = {_machine(entry) for entry in results.entries}
+    shared = machines.pop() if len(machines) == 1 else ""
     sections = ("\n".join(_section(each, results.of(each.name), shared)) for each in BENCHMARKS)
     parts = ["\n".join(_summary(results)), _METHOD, *([f"{shared}.\n"] if shared else [])]
     parts += [*_plots(results, ratios, growth), *sections]
@@ -179,7 +179,7 @@ def _remarks(entries: Sequence[Entry]) -> dict[str, list[str]]:
     """Return each remark with the names of its entries."""
     columns, names = _details(entries), dict[str, list[str]]()
     for entry in entries:
-        rest = {name: value for name, value in entry.get("details", {}).items() if name not in columns}
+        rest = {name: value for name, value in entry.get("details", {}).items() if name not in {*columns, *_TOTALS}}
         details = ", ".join(f"{name} {_shown(value)}" for name, value in rest.items())
         for remark in (entry.get("note", ""), details):
             if remark:
@@ -191,14 +191,13 @@ def _shown(value: float) -> str:
     return human_count(value) if abs(value) >= _LONG else f"{value:.4g}"
 
 
-def _versions(entry: Entry) -> str:
-    return ", ".join(f"{name} {entry['environment'][name]}" for name in _VERSIONS)
+def _machine(entry: Entry) -> str:
+    found = entry["environment"]
+    versions = ", ".join(f"{name} {found[name]}" for name in _VERSIONS)
+    return f"{found['cpu']}, {found['cores']} cores, huge pages {found['huge_pages']}; {versions}"
 
 
 def _circumstances(entry: Entry, shared: str) -> str:
     found = entry["environment"]
-    versions = "" if shared else f"{_versions(entry)}; "
-    return (
-        f"{found['cpu']} ({found['features']}), {found['cores']} cores, load {found['load']}, huge pages "
-        f"{found['huge_pages']}; {versions}code {entry['revision']}, {found['date']} UTC.\n"
-    )
+    machine = "" if shared else f"{_machine(entry)}; "
+    return f"{machine}{found['features']}; load {found['load']}; code {entry['revision']}, {found['date']} UTC.\n"
