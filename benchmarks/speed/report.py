@@ -33,7 +33,7 @@ _SUMMARY = {
     "FB step, native": "[training step](#training-steps), native engine, FB15k",
     "FB step, native bf16": "the same in bf16",
     "FB step, torch": "the same on the torch engine",
-    "LJ step, native": "training step, native engine, LiveJournal",
+    "LJ step, native": "training step, native engine, random graph with LiveJournal's model",
     "epoch of 500 k edges in 16 partitions, with I/O": "[epoch in 16 partitions](#partitions-and-their-io)",
     "import of 10 M edges": "[import](#import) of 10 M edges",
     "filtered evaluation of FB15k, all test edges": "[filtered evaluation](#evaluation) of FB15k",
