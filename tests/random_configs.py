@@ -17,6 +17,7 @@ import random
 import sys
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from pbg_tasks.errors import PbgError
@@ -96,7 +97,12 @@ def apart(case, expected, dtype):
     pairs = [(figures.loss, reference.loss), (figures.reg, reference.reg)]
     for part in ("embeddings", "row_sums", "params", "param_sums"):
         pairs += [(getattr(ours, part)[name], value) for name, value in getattr(theirs, part).items()]
-    return max(float((a.double() - b).abs().max()) / max(float(b.abs().max()), 1e-3) for a, b in pairs)
+    return largest(float((a.double() - b).abs().max()) / max(float(b.abs().max()), 1e-3) for a, b in pairs)
+
+
+def largest(values):
+    """Return the largest value, or NaN if there is one."""
+    return float(np.max(list(values)))
 
 
 def judge(drawn):
@@ -111,7 +117,7 @@ def judge(drawn):
         for name in INSTRUCTIONS:
             with instructions(name):
                 found[name] = apart(native, expected, torch.float32)
-        worst = max(found[name] for name in INSTRUCTIONS)
+        worst = largest(found[name] for name in INSTRUCTIONS)
         if not worst <= BOUND:
             found["torch in float32"] = apart(case, expected, torch.float32)
             rounding = worst <= 10 * found["torch in float32"]

@@ -645,7 +645,9 @@ class EvalPart(Stored):
         counts: names of the stored counts, in their order.
         asked: hash of the questions and candidates.
         edges: number of held-out edges that were asked.
-        sha256: of the file of counts.
+        sha256: of the file of counts, whose name it is.
+        against: number of the release before that was ranked; None: there is none.
+        best: that of the best release.
     """
 
     part: str
@@ -653,6 +655,8 @@ class EvalPart(Stored):
     asked: str
     edges: Count
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    against: Count | None = None
+    best: Count | None = None
 
 
 class EvalPartResult(EvalPart, TaskResult):

@@ -59,7 +59,7 @@ class RankedRounds:
 
     def scores(self, rows: np.ndarray) -> int:
         """Return the number of scores that ranking some held-out edges takes."""
-        return sum(len(own) * (lhs.candidates + rhs.candidates) for lhs, rhs, own in self._only(rows))
+        return sum(len(own) * (lhs.shared + rhs.shared) for lhs, rhs, own in self._only(rows))
 
     def rank(self, model: Model, rows: np.ndarray) -> None:
         """Rank some more held-out edges.

@@ -132,6 +132,14 @@ class EntityTable:
         """Number of candidates."""
         return int(self._bases[-1]) if self._sample is None else len(self._sample)
 
+    @property
+    def shared(self) -> int:
+        """Number of candidates of the share."""
+        if self._share is None:
+            return self.candidates
+        ends = self._bases if self._sample is None else np.searchsorted(self._sample, self._bases)
+        return int(sum(count for partition, count in enumerate(np.diff(ends)) if partition in self._share))
+
     def candidate_numbers(self) -> np.ndarray:
         """Return the numbers of the candidates, ascending."""
         return np.arange(self._bases[-1]) if self._sample is None else self._sample

@@ -76,7 +76,7 @@ def upload_directory(
         stored = put_all_new(run.store, {f"{prefix}/{file}": FinalFile(path) for file, path in paths.items()})
         records = {file: ObjectRecord.model_validate(stored[f"{prefix}/{file}"]) for file in paths}
         records = dict(sorted((records | dict(further or {})).items()))
-        _put_equal(run.store, f"{prefix}/{MANIFEST}", encode(FileSet(objects=records)))
+        put_equal(run.store, f"{prefix}/{MANIFEST}", encode(FileSet(objects=records)))
     return records
 
 
@@ -86,10 +86,15 @@ def write_manifest(run: RunContext, name: str, records: Mapping[str, ObjectRecor
     Raises:
         ConflictError: an earlier try of this task stored another one.
     """
-    _put_equal(run.store, f"{run.key(name)}/{MANIFEST}", encode(FileSet(objects=dict(sorted(records.items())))))
+    put_equal(run.store, f"{run.key(name)}/{MANIFEST}", encode(FileSet(objects=dict(sorted(records.items())))))
 
 
-def _put_equal(store: Store, key: str, data: bytes) -> None:
+def put_equal(store: Store, key: str, data: bytes) -> None:
+    """Create an object, unless an earlier try stored the same bytes.
+
+    Raises:
+        ConflictError: there is another one.
+    """
     try:
         store.put_new(key, data)
     except ConflictError:

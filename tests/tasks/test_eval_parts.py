@@ -90,12 +90,11 @@ def test_killed_part_is_counted_again(night):
 
 
 def test_damaged_or_foreign_counts_are_refused(night):
-    for part in ("1/2", "2/2"):
-        count_part(night, part)
-    store, counts = key(night, "eval/1-of-2.npy")
+    first, _ = (count_part(night, part) for part in ("1/2", "2/2"))
+    store, counts = key(night, f"eval/{first['sha256']}.npy")
     kept = store.get(counts).data
     store.put(counts, kept[:-1] + bytes([kept[-1] ^ 1]))
-    with pytest.raises(FormatError, match=r"1-of-2\.npy: was changed after the part was counted; remove results"):
+    with pytest.raises(FormatError, match=r"\.npy: was changed after part 1/2 was counted; remove it and results"):
         evaluate(night, 2)
     store.put(counts, kept)
     _, result = key(night, "results/eval-2-of-2.json")
@@ -107,4 +106,17 @@ def test_damaged_or_foreign_counts_are_refused(night):
         _, result = key(night, f"results/eval-{name}.json")
         store.put(result, json.dumps(document | json.loads(store.get(result).data) | {"asked": "0" * 64}).encode())
     with pytest.raises(FormatError, match="other edges, candidates or releases than there are now"):
+        evaluate(night, 2)
+
+
+def test_parts_beside_other_releases_are_refused(night):
+    for part in ("1/2", "2/2"):
+        count_part(night, part)
+    store, releases = key(night, "results/eval-releases.json")
+    chosen = store.get(releases).data
+    store.put(releases, json.dumps(json.loads(chosen) | {"against": None}).encode())
+    with pytest.raises(FormatError, match=r"part 1/2 .* ranked beside other releases than results/eval-releases\.json"):
+        evaluate(night, 2)
+    store.delete(releases)
+    with pytest.raises(ConfigError, match=r"eval-releases\.json is missing.* count them again"):
         evaluate(night, 2)

@@ -91,6 +91,21 @@ def test_option_adds_nothing_but_time_and_definition(place):
     assert imported(place / "back", "user")[0] == plain["id"].to_pylist()
 
 
+def test_type_named_as_another_view_keeps_both(place):
+    sizes = {"user": 5, "user_embeddings": 5}
+    data = model(
+        place / "data",
+        entities={name: {"num_partitions": 1} for name in sizes},
+        relations=[{"name": "r", "lhs": "user", "rhs": "user_embeddings", "operator": "none"}],
+        sizes=sizes,
+    )
+    export("parquet", str(data.checkpoint), str(place / "out"), options=FEAST)
+    assigned = [
+        node for node in ast.walk(ast.parse((place / "out" / DEFINITION).read_text())) if isinstance(node, ast.Assign)
+    ]
+    assert len({node.targets[0].id for node in assigned}) == len(assigned) == 4
+
+
 def test_export_twice_writes_equal_bytes(place):
     data = model(place / "data")
     export("parquet", str(data.checkpoint), str(place / "out"), options=FEAST)

@@ -32,10 +32,10 @@ from feast.types import Array, Float32, String
 '''
 _VIEW = Template("""
 
-$variable = Entity(name=$name, join_keys=["id"])
-${variable}_embeddings = FeatureView(
+entity_$slug = Entity(name=$name, join_keys=["id"])
+view_$slug = FeatureView(
     name=$view,
-    entities=[$variable],
+    entities=[entity_$slug],
     ttl=timedelta(0),  # embeddings are valid until the next ones
     schema=[
         Field(name="id", dtype=String),
@@ -72,7 +72,7 @@ def _view(contents: Contents, rows: EntityRows, *, prefix: str, path: str, tags:
     name, comparator = f"{prefix}_{slug(rows.entity)}", contents.config.comparator
     facts = {"entity_type": rows.entity, "dimension": str(rows.dimension), "comparator": comparator, **tags}
     return _VIEW.substitute(
-        variable=f"view_{name}",  # no keyword of Python, and none of the names that are imported
+        slug=name,
         name=ascii(name),
         view=ascii(f"{name}_embeddings"),
         embedding=_embedding(contents, rows.dimension),

@@ -105,7 +105,8 @@ def count_part(url: str, part: str) -> Result:
 def _count(run: RunContext, share: Share) -> EvalPart:
     graph = run.spec.graph
     with Scratch() as scratch:
-        brought = _Brought.of(run, scratch.path, chosen_releases(run))
+        releases = chosen_releases(run)
+        brought = _Brought.of(run, scratch.path, releases)
         counting = count_share(
             brought.tonight,
             dict(brought.night.edges(graph.eval.split)),
@@ -120,7 +121,7 @@ def _count(run: RunContext, share: Share) -> EvalPart:
             memory_bytes=int(graph.resources.memory_gb * 1e9),
             seed=graph.train.seed,
         )
-    return store_counts(run, share, counting)
+    return store_counts(run, share, counting, releases)
 
 
 @dataclass(frozen=True)

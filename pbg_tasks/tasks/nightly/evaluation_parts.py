@@ -15,6 +15,7 @@ from pbg_tasks.errors import ConfigError, FormatError, InputError
 from pbg_tasks.evaluate.counts import MergedCounting, Share, from_bytes, to_bytes
 from pbg_tasks.publish import Channel
 from pbg_tasks.tasks.context import perform
+from pbg_tasks.tasks.files import put_equal
 from pbg_tasks.tasks.nightly.comparison_target import awaited, release_before
 from pbg_tasks.tasks.nightly.yardstick import best_release
 
@@ -62,9 +63,15 @@ def chosen_releases(run: RunContext) -> Releases:
     """Return the releases that the parts rank.
 
     Raises:
+        ConfigError: nothing was chosen.
         FormatError: one of them was removed.
     """
-    chosen, channel = run.need(EvalReleasesResult), Channel(run.store, run.spec.graph.channel)
+    chosen, channel = run.find(EvalReleasesResult), Channel(run.store, run.spec.graph.channel)
+    if chosen is None:
+        raise ConfigError(
+            f"{run.url}: results/{EvalReleasesResult.TASK}.json is missing, so the parts of the evaluation may have "
+            "had other releases; remove the results of all parts and count them again"
+        )
 
     def release(seq: int | None) -> Release | None:
         try:
@@ -78,13 +85,25 @@ def chosen_releases(run: RunContext) -> Releases:
     return Releases(release(chosen.against), release(chosen.best), chosen.awaited)
 
 
-def store_counts(run: RunContext, share: Share, counting: PartCounting) -> EvalPart:
-    """Store the counts of a part, and return its findings."""
+def store_counts(run: RunContext, share: Share, counting: PartCounting, releases: Releases) -> EvalPart:
+    """Store the counts of a part, and return its findings.
+
+    The file is named after its contents: two attempts of a part may differ where machines round differently, and the
+    result names the counts of its own.
+    """
     names = sorted(counting.found)
     data = to_bytes(counting.found, names)
-    run.store.put(_counts_key(run, share), data)
-    edges = next(iter(counting.found.values())).shape[-1]
-    return EvalPart(part=str(share), counts=names, asked=counting.asked, edges=edges, sha256=sha256(data))
+    digest = sha256(data)
+    put_equal(run.store, _counts_key(run, digest), data)
+    return EvalPart(
+        part=str(share),
+        counts=names,
+        asked=counting.asked,
+        edges=next(iter(counting.found.values())).shape[-1],
+        sha256=digest,
+        against=None if releases.current is None else releases.current.seq,
+        best=None if releases.best is None else releases.best.seq,
+    )
 
 
 def merged_counts(run: RunContext, parts: int) -> MergedCounting:
@@ -96,9 +115,9 @@ def merged_counts(run: RunContext, parts: int) -> MergedCounting:
 
     Raises:
         ConfigError: a part is missing.
-        FormatError: a part is damaged, or was asked other edges than the first one.
+        FormatError: a part is damaged, was asked other edges than the first one, or ranked beside other releases.
     """
-    asked, total = "", dict[str, "np.ndarray"]()
+    asked, total, releases = "", dict[str, "np.ndarray"](), run.find(EvalReleasesResult)
     for number in range(1, parts + 1):
         share = Share(number, parts)
         found = run.find(EvalPartResult, EvalPartResult.task_of(str(share)))
@@ -106,23 +125,28 @@ def merged_counts(run: RunContext, parts: int) -> MergedCounting:
             raise ConfigError(
                 f"{run.url}: part {share} of the evaluation is missing; run `pbg eval RUN --part {share}`, then merge"
             )
-        source = f"{run.store.url}/{_counts_key(run, share)}"
-        data = run.store.get(_counts_key(run, share)).data
+        key = _counts_key(run, found.sha256)
+        source, data = f"{run.store.url}/{key}", run.store.get(key).data
         if sha256(data) != found.sha256:
-            raise FormatError(f"{source}: was changed after the part was counted; {_again(share)}")
+            raise FormatError(f"{source}: was changed after part {share} was counted; remove it and {_again(share)}")
+        if releases is not None and (found.against, found.best) != (releases.against, releases.best):
+            raise FormatError(
+                f"{run.url}: part {share} of the evaluation ranked beside other releases than results/"
+                f"{EvalReleasesResult.TASK}.json has; remove {_again(share)}"
+            )
         if number > 1 and (found.asked != asked or set(found.counts) != set(total)):
             raise FormatError(
                 f"{run.url}: part {share} of the evaluation was asked other edges or releases than part 1/{parts}; "
-                f"{_again(share)}"
+                f"remove {_again(share)}"
             )
         counts, asked = from_bytes(data, found.counts, source=source), found.asked
         total = {name: counts[name] + total.get(name, 0) for name in counts}
     return MergedCounting(total, asked)
 
 
-def _counts_key(run: RunContext, share: Share) -> str:
-    return run.key(f"eval/{share.number}-of-{share.parts}.npy")
+def _counts_key(run: RunContext, digest: str) -> str:
+    return run.key(f"eval/{digest}.npy")
 
 
 def _again(share: Share) -> str:
-    return f"remove results/{EvalPartResult.task_of(str(share))}.json of the run and run `pbg eval RUN --part {share}`"
+    return f"results/{EvalPartResult.task_of(str(share))}.json of the run, then run `pbg eval RUN --part {share}`"
