@@ -146,6 +146,6 @@ def _entity_names(source: Source, entity: str, vectors: Vectors, scratch: Path) 
         )
     partitions = (
         read_entity_names(path.parent, entity, part, count=counts[part])
-        for part, path in enumerate(source.entity_names(entity, scratch))
+        for part, path in enumerate(source.distinct_names(entity, scratch))
     )
     return NameIndex.of(what, partitions)

@@ -21,6 +21,7 @@ from pbg_tasks.config.results import EvalResult
 from pbg_tasks.datasets.fetch import cache_directory
 from pbg_tasks.errors import ConfigError, FormatError, InputError, NotFoundError
 from pbg_tasks.formats.directory import read_config
+from pbg_tasks.formats.distinct_names import check_distinct
 from pbg_tasks.formats.embeddings import embeddings_file_name
 from pbg_tasks.formats.entities import (
     RELATION_COUNT,
@@ -129,6 +130,19 @@ class Source:
     def entity_names(self, entity: str, scratch: Path) -> list[Path]:
         """Return the local files of a type's names, by partition."""
         return self.entities.bring([entity_names_file_name(entity, part) for part in self._partitions(entity)], scratch)
+
+    def distinct_names(self, entity: str, scratch: Path) -> list[Path]:
+        """Return the files of ``entity_names`` whose names are distinct.
+
+        Where the directory of the names has a manifest, that vouches for them.
+
+        Raises:
+            FormatError: a name occurs twice.
+        """
+        paths = self.entity_names(entity, scratch)
+        if not self.entities.whole:
+            check_distinct(paths)
+        return paths
 
     def names_digests(self, entity: str, scratch: Path) -> list[str]:
         """Return the SHA-256 of the files of a type's names, by partition."""

@@ -18,6 +18,7 @@ from pbg_tasks.tasks.exchange.export import export
 from pbg_tasks.tasks.exchange.export_tsv import export_directory
 from pbg_tasks.tasks.files import UNFINISHED
 from pbg_tasks.tasks.training.train import train_directory
+from pbg_tasks.tasks.view.verify import verify
 from tests.defects.imports import TSV
 
 EDGES = [(f"u{number}", "likes" if number % 2 else "sees", f"i{number * 7 % 30}") for number in range(40)]
@@ -107,6 +108,27 @@ def test_disagreeing_names_are_refused_by_every_reader(trained, file, read):
     both = [re.sub("names|count", what, path.stem) for what in ("names", "count")]
     assert any(f"{path.parent}/{name}" in str(caught.value) for name in both)
     assert "\n" not in str(caught.value)
+
+
+def repeat(path, name):
+    path.write_text(json.dumps([*json.loads(path.read_text())[:-1], name]))
+
+
+@pytest.mark.parametrize("other", ["entity_names_item_2.json", "entity_names_item_0.json"])
+@pytest.mark.parametrize("read", READERS[:5], ids=["train", "eval", "export", "exchange", "open"])
+def test_name_of_two_entities_is_refused(tmp_path, other, read):
+    config = make(tmp_path)
+    entities = Path(config.entity_path)
+    (entities / "import.manifest.json").unlink()
+    assert verify(str(entities))["counts_compared"] == 5
+    name = json.loads((entities / other).read_text())[0]
+    repeat(entities / "entity_names_item_2.json", name)
+    with pytest.raises(
+        FormatError, match=rf"{entities}/entity_names_item_2\.json: has the name '{name}' a second time"
+    ):
+        read(config, tmp_path)
+    with pytest.raises(FormatError, match=r"entity_names_item_2\.json has a name that another entity of type 'item'"):
+        verify(str(entities))
 
 
 @pytest.mark.s3

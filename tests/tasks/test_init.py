@@ -47,6 +47,7 @@ def test_config_describes_the_lists(lists):
     }
     with open("ring.yaml", encoding="utf-8") as file:  # noqa: PTH123
         assert file.readline() == "# For 40 entities, 3 relations, 112 edges: a start, not tuned.\n"
+        assert file.readline().startswith("# Train on the first list only: pbg train ")
 
 
 def test_config_trains_and_ranks_unchanged(lists):

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, BinaryIO
 import numpy as np
 
 from pbg_tasks.errors import FormatError
+from pbg_tasks.formats.distinct_names import hashes_of, repeated_name
 from pbg_tasks.formats.files import replacing
 from pbg_tasks.publish.exchange.names import check_unicode, listed_names, names_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from pbg_tasks.publish.exchange.contents import Block
@@ -95,9 +96,10 @@ def write_vectors(vectors: Vectors, array: Path, names: Path, *, on_rows: Callab
             check_unicode(block.names, source=vectors.source)
             _check_finite(block, vectors.source)
             result.append(block)
-            hashes.append(np.fromiter(map(hash, block.names), np.int64, len(block.names)))
+            hashes.append(hashes_of(block.names))
             on_rows(len(block.names))
-    _check_distinct(hashes, names, vectors.source)
+    if (repeated := repeated_name(hashes, lambda: listed_names(names))) is not None:
+        raise FormatError(f"{vectors.source}: the name {repeated!r:.60} comes twice; one row a name is needed")
     return result.rows
 
 
@@ -106,18 +108,3 @@ def _check_finite(block: Block, source: str) -> None:
     if not finite.all():
         name = block.names[int(np.argmin(finite))]
         raise FormatError(f"{source}: the vector of {name!r:.60} is not finite in float32")
-
-
-def _check_distinct(hashes: Sequence[np.ndarray], names: Path, source: str) -> None:
-    """Refuse a name that occurs twice.
-
-    Eight bytes a name are held in memory, and names are compared only where hashes are equal.
-    """
-    ordered = np.sort(np.concatenate(hashes)) if hashes else np.empty(0, np.int64)
-    suspects = set(ordered[1:][ordered[1:] == ordered[:-1]].tolist())
-    seen: set[str] = set()
-    for name in listed_names(names) if suspects else ():
-        if hash(name) in suspects:
-            if name in seen:
-                raise FormatError(f"{source}: the name {name!r:.60} comes twice; one row a name is needed")
-            seen.add(name)

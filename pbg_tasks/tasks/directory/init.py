@@ -55,12 +55,18 @@ def write_config(url: str, lists: Sequence[str], how: EdgeLists, *, memory_gb: f
     keys["entities"] = {_ENTITY: {"num_partitions": "auto"}}
     figures = {"entities": counts.entities[_ENTITY], "relations": counts.relations, "edges": counts.edges}
     told = ", ".join(f"{count:,} {what}" for what, count in figures.items())
-    text = f"# For {told}: a start, not tuned.\n{yaml.safe_dump(paths | keys, sort_keys=False)}"
+    head = f"# For {told}: a start, not tuned.\n{_first_only(name, paths['edge_paths'])}"
+    text = head + yaml.safe_dump(paths | keys, sort_keys=False)
     try:
         store.put_new(name, text.encode())
     except ConflictError:
         raise ConfigError(f"{url}: there is a config already; remove it or name another file") from None
     return {"task": "init", "config": url, **figures}
+
+
+def _first_only(name: str, edges: Sequence[str]) -> str:
+    """Return a comment on the lists that are not for training."""
+    return f"# Train on the first list only: pbg train {name} -p edge_paths={edges[0]}\n" if len(edges) > 1 else ""
 
 
 def _paths(name: str, lists: Sequence[str]) -> dict[str, Any]:

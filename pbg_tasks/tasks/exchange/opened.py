@@ -75,7 +75,7 @@ def load_contents(
 def _rows(
     source: Source, name: str, scratch: Path, added: np.ndarray | None, on_rows: Callable[[int], None]
 ) -> EntityRows:
-    files = zip(source.embeddings(name, scratch), source.entity_names(name, _names(scratch)), strict=True)
+    files = zip(source.embeddings(name, scratch), source.distinct_names(name, _names(scratch)), strict=True)
     partitions = [Partition(*pair) for pair in files]
     sizes = [embeddings_shape(partition.embeddings)[0] for partition in partitions]
     source.check_counts(name, sizes)

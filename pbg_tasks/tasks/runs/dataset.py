@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pbg_tasks.errors import AccessError, ConfigError, FormatError, NotFoundError, StorageError
+from pbg_tasks.formats.distinct_names import check_distinct
 from pbg_tasks.formats.edges import edge_facts, edge_file_name
 from pbg_tasks.formats.entities import (
     RELATION_COUNT,
@@ -101,9 +103,12 @@ class EntityPath:
         Types without files of names are left out.
 
         Raises:
-            FormatError: naming the file that has more or fewer.
+            FormatError: naming the file that has more or fewer, or a name that an entity of its type has already.
         """
         in_parallel(self._check_names, self.counts.items(), _LOOKS_AT_ONCE)
+        if not self._files.whole:  # a manifest vouches for the names
+            for entity, counts in self.listed.items():
+                self._check_distinct(entity, len(counts))
         self.relation_names()
 
     def _check_names(self, item: tuple[PartitionKey, int]) -> None:
@@ -121,6 +126,18 @@ class EntityPath:
             )
         if path.is_relative_to(self._scratch):
             path.unlink()
+
+    def _check_distinct(self, entity: str, partitions: int) -> None:
+        names = [entity_names_file_name(entity, partition) for partition in range(partitions)]
+        present = [name for name in names if self._store.head(name) is not None]
+        paths = self._files.bring(present, self._scratch)
+        with ExitStack() as stack:
+            for path, name in zip(paths, present, strict=True):
+                stack.enter_context(named(path, f"{self._store.url}/{name}"))
+            check_distinct(paths)
+        for path in paths:
+            if path.is_relative_to(self._scratch):
+                path.unlink()
 
     def check_edges(self, edges: EdgeList, bucket: Bucket, source: str) -> None:
         """Refuse edges that name relations or entities there are not.

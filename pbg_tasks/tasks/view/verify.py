@@ -6,6 +6,7 @@ Files that no manifest lists are reported.
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, TypedDict
@@ -214,12 +215,12 @@ def _fault(place: _Directory, key: str, record: ObjectRecord, scratch: Path) -> 
 
 
 def _check_counts(place: _Directory) -> int:
-    """Compare entity counts with the names beside them.
+    """Compare counts with names, and names with each other.
 
     Returns:
         How many counts were compared.
     """
-    compared = 0
+    compared, folder, seen = 0, "", defaultdict[str, set[str]](set)
     for key in sorted(place.files):
         name = PurePosixPath(key).name
         entity, _, partition = name.removeprefix(_COUNT).removesuffix(".txt").rpartition("_")
@@ -238,4 +239,13 @@ def _check_counts(place: _Directory) -> int:
         if not isinstance(listed, list) or len(listed) != count:
             held = len(listed) if isinstance(listed, list) else "no list of"
             place.wrong.append(f"{names} holds {held} names, {key} says {count}")
+            continue
+        if folder != _folder(key):
+            folder = _folder(key)
+            seen.clear()  # each folder has its own entities
+        own = seen[entity]
+        before = len(own)
+        own.update(map(str, listed))
+        if len(own) != before + len(listed):
+            place.wrong.append(f"{names} has a name that another entity of type {entity!r} has as well")
     return compared
