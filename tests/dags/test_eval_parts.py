@@ -15,8 +15,8 @@ from pbg_operators.task import PbgOperator
 from pbg_tasks.config import load_graph_spec
 from pbg_tasks.errors import ConfigError
 from pbg_tasks.storage import open_store
+from tests.dags.in_process import run_here
 from tests.dags.parsed import CHAIN, DAGS
-from tests.dags.test_tune import here
 from tests.operators.specs import small_spec
 from tests.tasks.conftest import SMALL_GRAPH, ring
 
@@ -80,7 +80,7 @@ def test_night_in_parts_runs_in_airflow(tmp_path, monkeypatch):
 
     (tmp_path / "graphs").mkdir()
     monkeypatch.setenv("PBG_GRAPHS", str(tmp_path / "graphs"))
-    monkeypatch.setattr(PbgOperator, "_run", here)
+    monkeypatch.setattr(PbgOperator, "_run", run_here)
     rows = ["lhs\trel\trhs", *(f"{lhs}\tlikes\t{rhs}" for lhs, _, rhs in ring(60))]
     (tmp_path / "d1.tsv").write_text("\n".join(rows) + "\n")
     spec = small_spec(tmp_path, "parted") | {"eval": {"parts": 2}, "split": {"valid": 0.1, "test": 0.1}}

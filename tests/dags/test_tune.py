@@ -9,11 +9,10 @@ import pytest
 import yaml
 from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
 from airflow.serialization.serialized_objects import DagSerialization
-from typer.testing import CliRunner
 
 from pbg_operators.reembed import build_dags_of
-from pbg_operators.task import PbgOperator, parse_result
-from pbg_tasks.cli import app
+from pbg_operators.task import PbgOperator
+from tests.dags.in_process import run_here
 from tests.dags.parsed import DAGS
 from tests.operators.specs import small_spec
 from tests.tasks.conftest import ring
@@ -78,18 +77,10 @@ def searching(tmp_path, monkeypatch):
     return bag.dags["tune_searching"]
 
 
-def here(self, environment, command, arguments):
-    """Run a command in this process, which saves most of the time."""
-    done = CliRunner().invoke(app, [command, *arguments, "--json"], env=environment)
-    if done.exception is not None:
-        raise done.exception
-    return parse_result(command, done.stdout)
-
-
 @pytest.mark.rotated(3)
 def test_search_runs_in_airflow(searching, tmp_path, monkeypatch):
     """A diverged candidate loses, and the other one goes on."""
-    monkeypatch.setattr(PbgOperator, "_run", here)
+    monkeypatch.setattr(PbgOperator, "_run", run_here)
     run = searching.test(run_conf={"snapshot": "d1"})
     states = {(each.task_id, each.map_index): each.state for each in run.get_task_instances()}
     assert {*states.values(), run.state} == {"success"}
