@@ -26,21 +26,21 @@ from pbg_tasks.native.coverage import left_to_torch
 from pbg_tasks.train.engine.native import NativeEngine
 from pbg_tasks.train.engine.on_torch import TorchEngine
 from tests.train.native_steps import BOUND, INSTRUCTIONS, instructions
-from tests.train.steps import RELATIONS, Case, make_config, regularized
+from tests.train.steps import FEATURES, RELATIONS, Case, make_config, regularized
 
 EXACT = 1e-9
 MODES = ("standard", "dynamic", "reciprocal")
 OPERATORS = ("none", "translation", "diagonal", "complex_diagonal", "linear", "affine")
-ONCE_IN_FOUR = {
-    "bias": {"bias": True},
-    "max_norm": {"max_norm": 0.8},
-    "batch negatives only": {"num_uniform_negs": 0},
-    "uniform negatives only": {"num_batch_negs": 0},
-    "one side": {"disable_lhs_negs": True},
-    "the other side": {"disable_rhs_negs": True},
-    "relation_lr": {"relation_lr": 0.02},
-    "self_negatives": {"self_negatives": True},
-}
+ONCE_IN_FOUR = (
+    "bias",
+    "max_norm",
+    "batch_only",
+    "uniform_only",
+    "no_lhs_negs",
+    "no_rhs_negs",
+    "relation_lr",
+    "self_negatives",
+)
 SHAPES = ("side_weights", "all_negs", "one_type", None, None, None)
 
 
@@ -72,7 +72,7 @@ def draw(dice):
             "global_emb": mode != "dynamic" and dice.random() < 0.5,
         }
         for name in features:
-            keys |= ONCE_IN_FOUR[name]
+            keys |= FEATURES[name]
         how = {
             "weighted": dice.random() < 0.25,
             "edges": dice.randint(2, 30),
