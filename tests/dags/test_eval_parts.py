@@ -7,7 +7,6 @@ from datetime import timedelta
 
 import pytest
 import yaml
-from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
 from airflow.serialization.serialized_objects import DagSerialization
 
 from pbg_operators.reembed import build_dags_of
@@ -15,8 +14,8 @@ from pbg_operators.task import PbgOperator
 from pbg_tasks.config import load_graph_spec
 from pbg_tasks.errors import ConfigError
 from pbg_tasks.storage import open_store
-from tests.dags.in_process import run_here
-from tests.dags.parsed import CHAIN, DAGS
+from tests.dags.in_process import run_here, stored_dag
+from tests.dags.parsed import CHAIN
 from tests.operators.specs import small_spec
 from tests.tasks.conftest import SMALL_GRAPH, ring
 
@@ -74,9 +73,6 @@ def test_contradictions_of_parts_are_refused(tmp_path, keys, words):
 
 @pytest.mark.rotated(3)
 def test_night_in_parts_runs_in_airflow(tmp_path, monkeypatch):
-    from airflow.models.dagbundle import DagBundleModel
-    from airflow.utils.db import initdb
-    from airflow.utils.session import create_session
 
     (tmp_path / "graphs").mkdir()
     monkeypatch.setenv("PBG_GRAPHS", str(tmp_path / "graphs"))
@@ -86,12 +82,7 @@ def test_night_in_parts_runs_in_airflow(tmp_path, monkeypatch):
     spec = small_spec(tmp_path, "parted") | {"eval": {"parts": 2}, "split": {"valid": 0.1, "test": 0.1}}
     spec |= {"snapshots": {"location": f"{tmp_path}/{{snapshot}}.tsv", "format": "tsv"}, "gates": SMALL_GRAPH}
     (tmp_path / "graphs" / "parted.yaml").write_text(yaml.safe_dump(spec))
-    bag = DagBag(DAGS)
-    initdb()
-    with create_session() as session:
-        session.merge(DagBundleModel(name="tests"))
-    sync_bag_to_db(bag, bundle_name="tests", bundle_version="1")
-    run = bag.dags["reembed_parted"].test(run_conf={"snapshot": "d1"})
+    run = stored_dag("reembed_parted").test(run_conf={"snapshot": "d1"})
     states = {(each.task_id, each.map_index): str(each.state) for each in run.get_task_instances()}
     assert states["release.eval_part", 0] == states["release.eval_part", 1] == states["release.eval", -1] == "success"
     assert states["release.publish", -1] == "success"

@@ -7,13 +7,11 @@ from datetime import timedelta
 
 import pytest
 import yaml
-from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
 from airflow.serialization.serialized_objects import DagSerialization
 
 from pbg_operators.reembed import build_dags_of
 from pbg_operators.task import PbgOperator
-from tests.dags.in_process import run_here
-from tests.dags.parsed import DAGS
+from tests.dags.in_process import run_here, stored_dag
 from tests.operators.specs import small_spec
 from tests.tasks.conftest import ring
 
@@ -57,9 +55,6 @@ def test_wrong_space_breaks_search_only(tmp_path):
 @pytest.fixture
 def searching(tmp_path, monkeypatch):
     """The DAG in Airflow's database, of a graph with a snapshot."""
-    from airflow.models.dagbundle import DagBundleModel
-    from airflow.utils.db import initdb
-    from airflow.utils.session import create_session
 
     (tmp_path / "graphs").mkdir()
     monkeypatch.setenv("PBG_GRAPHS", str(tmp_path / "graphs"))
@@ -69,12 +64,7 @@ def searching(tmp_path, monkeypatch):
     spec = small_spec(tmp_path, "searching") | {"tune": TUNE, "split": {"valid": 0.2, "test": 0.1}}
     spec["snapshots"] = {"location": f"{tmp_path}/{{snapshot}}.tsv", "format": "tsv"}
     (tmp_path / "graphs" / "searching.yaml").write_text(yaml.safe_dump(spec))
-    bag = DagBag(DAGS)
-    initdb()
-    with create_session() as session:
-        session.merge(DagBundleModel(name="tests"))
-    sync_bag_to_db(bag, bundle_name="tests", bundle_version="1")
-    return bag.dags["tune_searching"]
+    return stored_dag("tune_searching")
 
 
 @pytest.mark.rotated(3)
