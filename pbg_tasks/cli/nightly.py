@@ -112,12 +112,14 @@ _planning("plan", _plan)
 
 
 def _task(name: str, text: str) -> None:
-    """Register a command that takes a run's URL."""
+    """Register a command that does a task of a run, or several."""
 
     def command(run: Run, *, as_json: Json = False) -> None:
-        from pbg_tasks.tasks.nightly.chain import run_task
+        from pbg_tasks.config.airflow import TOGETHER
+        from pbg_tasks.tasks.nightly.chain import run_task, run_together
 
-        show_result(run_task(name, run), as_json=as_json)
+        act = run_together if name in TOGETHER else run_task
+        show_result(act(name, run), as_json=as_json)
 
     command.__doc__ = text
     app.command(name=name)(command)
@@ -130,22 +132,8 @@ _task("preserve", "Keep the trained version with its names.")
 _task("drift", "Measure how far the vectors moved since the release before.")
 _task("gate", "Compare with the release before.")
 _task("publish", "Point the channel to the run.")
-
-
-def _together(name: str, text: str) -> None:
-    """Register a command that does several tasks."""
-
-    def command(run: Run, *, as_json: Json = False) -> None:
-        from pbg_tasks.tasks.nightly.chain import run_together
-
-        show_result(run_together(name, run), as_json=as_json)
-
-    command.__doc__ = text
-    app.command(name=name)(command)
-
-
-_together("prepare", "Do validate, partition and bucket in one process.")
-_together("finish", "Do preserve, eval, drift, gate and publish in one process.")
+_task("prepare", "Do validate, partition and bucket in one process.")
+_task("finish", "Do preserve, eval, drift, gate and publish in one process.")
 
 
 @app.command(name="export-release")

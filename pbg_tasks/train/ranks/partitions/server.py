@@ -88,12 +88,6 @@ class PartitionServer:
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._work, name="write-behind", daemon=True)
 
-    @property
-    def unsaved_age(self) -> float:
-        """Age in seconds of the oldest change not stored; 0 for none."""
-        with self._changed:
-            return self._backlog.age(time.monotonic())
-
     def get(self, key: PartitionKey) -> Held | None:
         """Return a copy of a partition; None before the first ``put``."""
         with self._changed:
