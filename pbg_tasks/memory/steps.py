@@ -36,7 +36,11 @@ _OPERATOR_ROWS = {
 _PLUGIN_ROWS = 6.0
 _MATRIX_COPIES = 5  # copies of the matrices of a batch's relations: gradients, stacked, for both sides
 _MATRICES = {"linear", "affine"}
-_TOUCHED, _USE = 24, 4  # bytes kept for each distinct row that is looked up, and for each look-up
+_TOUCHED, _USE, _SLOT = (
+    24,
+    4,
+    4,
+)  # bytes kept for each distinct row that is looked up, look-up, and slot of a hash table
 _CANDIDATE = 60  # bytes of the pointers, norms and sums of each negative drawn for a chunk
 _BLOCK = 50  # negatives whose gradients are made at once: ``kBlock`` of native/chunk.inc
 
@@ -164,7 +168,8 @@ def _native_gradients(size: TrainingSize, relation: RelationSchema, rows: _Rows)
         # held.
         held = min(uses, table, table * math.expm1(-uses / (2 * max(table, 1))) ** 2 + at_once)
         distinct = min(uses, table)  # with all_negs, each row is looked up once a chunk
-        found += table * FLOAT + distinct * _TOUCHED + uses * _USE + int(held) * row
+        slots = min(table, 1 << (2 * uses - 1).bit_length())  # ``Places`` of native/step.hpp
+        found += slots * _SLOT + distinct * _TOUCHED + uses * _USE + int(held) * row
     return found
 
 

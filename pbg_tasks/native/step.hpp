@@ -113,14 +113,45 @@ inline void prefetch(const float* row, int64_t size) {
   for (int64_t d = 0; d < size; d += 16) __builtin_prefetch(row + d, 1, 2);
 }
 
+// Places from 1 on of the distinct rows that a step uses: a table with one slot for each row of the array where that is
+// small, else a hash table, at most half of whose slots are taken.
+class Places {
+ public:
+  // Forgets all places. The next step uses at most `uses` of `rows` rows.
+  void begin(int64_t rows, int64_t uses) {
+    bits_ = 1;
+    while ((int64_t{1} << bits_) < 2 * uses) ++bits_;
+    hashed_ = (int64_t{1} << bits_) < rows;
+    slots_.zeroed(hashed_ ? int64_t{1} << bits_ : rows);
+  }
+
+  // The place of a row, 0 if it has none yet; `is_of` tells whether a place is the row's.
+  template <class IsOf>
+  int32_t& find(int64_t row, IsOf is_of) {
+    if (!hashed_) return slots_.get()[row];
+    const uint64_t last = (uint64_t{1} << bits_) - 1;
+    uint64_t at = static_cast<uint64_t>(row) * 0x9e3779b97f4a7c15u >> (64 - bits_);
+    for (;; at = (at + 1) & last) {
+      int32_t& place = slots_.get()[at];
+      if (!place || is_of(place)) return place;
+    }
+  }
+
+ private:
+  Buffer<int32_t> slots_;
+  int bits_ = 1;
+  bool hashed_ = false;
+};
+
 // Gradients of the distinct rows of one array that a step uses. Every use is announced before the first begins, in the
 // order in which they will be over. A row's gradient has memory from when it is first asked for until the row's last use is
-// over; what is in use at a time is small then, and stays in caches. Between steps all of the memory is zero.
+// over; what is in use at a time is small then, and stays in caches. Between steps all of the memory is zero. All of it
+// follows the uses of a step, not the rows of the array: each worker has its own.
 class Gradients {
  public:
-  // Begins a step over an array of `rows` rows.
-  void begin(int64_t rows, int64_t size) {
-    if (static_cast<int64_t>(place_.size()) < rows) place_.resize(rows, 0);
+  // Begins a step that announces at most `uses` uses of an array of `rows` rows.
+  void begin(int64_t rows, int64_t size, int64_t uses) {
+    places_.begin(rows, uses);
     size_ = size;
     if (size > slot_) {
       slot_ = (size + kLine - 1) / kLine * kLine;
@@ -135,19 +166,16 @@ class Gradients {
 
   // Announces uses of rows.
   void announce(const int64_t* rows, int64_t count) {
-    constexpr int64_t kAhead = 16;
-    for (int64_t i = 0; i < count; ++i) {
-      if (i + kAhead < count) __builtin_prefetch(&place_[rows[i + kAhead]], 1, 3);
-      announce(rows[i]);
-    }
+    for (int64_t i = 0; i < count; ++i) announce(rows[i]);
   }
 
   void announce(int64_t row) {
-    if (!place_[row]) {
+    int32_t& place = place_of(row);
+    if (!place) {
       touched_.push_back({row, 0, nullptr});
-      place_[row] = static_cast<int32_t>(touched_.size());
+      place = static_cast<int32_t>(touched_.size());
     }
-    uses_.push_back(place_[row] - 1);
+    uses_.push_back(place - 1);
     touched_[uses_.back()].last = static_cast<int64_t>(uses_.size());
   }
 
@@ -156,7 +184,7 @@ class Gradients {
 
   float* of_use(int64_t number) { return gradient(touched_[uses_[number]]); }
   bool is_last_use(int64_t number) const { return touched_[uses_[number]].last == number + 1; }
-  float* at(int64_t row) { return gradient(touched_[place_[row] - 1]); }
+  float* at(int64_t row) { return gradient(touched_[place_of(row) - 1]); }
 
   // Tells that the next uses are over: shows each row that has no other use with its gradient, which is then forgotten. Rows
   // whose gradient was never asked for are not shown.
@@ -165,7 +193,6 @@ class Gradients {
     for (const int64_t end = over_ + count; over_ < end;) {
       Touched& touched = touched_[uses_[over_]];
       if (touched.last != ++over_) continue;
-      place_[touched.row] = 0;
       float* found = touched.gradient;
       if (!found) continue;
       use(touched.row, found);
@@ -186,6 +213,10 @@ class Gradients {
     int64_t row, last;  // how many uses are over when its last is
     float* gradient;    // null: not asked for yet
   };
+
+  int32_t& place_of(int64_t row) {
+    return places_.find(row, [&](int32_t place) { return touched_[place - 1].row == row; });
+  }
 
   float* gradient(Touched& touched) {
     if (!touched.gradient) touched.gradient = spare();
@@ -210,7 +241,7 @@ class Gradients {
     for (int64_t i = floats / slot_; i-- > 0;) free_.push_back(slab + i * slot_);
   }
 
-  std::vector<int32_t> place_;  // of each row among the touched ones, from 1; 0: not touched
+  Places places_;  // of rows among the touched ones
   std::vector<Touched> touched_;
   std::vector<int32_t> uses_;  // the touched row of each
   int64_t over_ = 0;
