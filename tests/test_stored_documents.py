@@ -26,7 +26,7 @@ from pbg_tasks.config.tune_results import Outcome, Rung, Search
 from pbg_tasks.errors import FormatError
 from pbg_tasks.formats.directory import parse_iteration_line, parse_stats_line, read_config
 from pbg_tasks.publish import Channel
-from pbg_tasks.publish.exchange.manifest import ExchangeManifest, UnfinishedMark
+from pbg_tasks.publish.exchange.manifest import ExchangeManifest, PartRecord, UnfinishedMark
 from pbg_tasks.publish.gc_holds import Tombstone, read_decision
 from pbg_tasks.publish.looks import Seen
 from pbg_tasks.publish.release import Current, Release
@@ -70,6 +70,7 @@ MODELS = {
     r"gc/[^/]+\.json": Tombstone,
     r"exports/[^/]+/[^/]+/_manifest\.json": ExchangeManifest,
     r"exports/[^/]+/_unfinished\.json": UnfinishedMark,
+    r"exports/[^/]+/[^/]+/_parts/\w+/\w+\.json": PartRecord,
     r"tune/[0-9a-f]+/search\.json": Search,
     r"tune/[0-9a-f]+/rung-\d+\.json": Rung,
     r"tune/[0-9a-f]+/trials/[0-9a-f]+/(rung-\d+|failed)\.json": Outcome,

@@ -122,7 +122,7 @@ def _load(source: Source, scratch: Path) -> Contents:
     config = source.config
     vectors = {entity: _vectors(source, entity, scratch) for entity in config.entities}
     for entity, table in vectors.items():
-        source.check_counts(entity, [len(each) for each in table.partitions])
+        source.check_counts(entity, {part: len(each) for part, each in enumerate(table.partitions)})
     relations = source.relations(scratch)
     model = source.model(scratch, len(relations))
     entities = {

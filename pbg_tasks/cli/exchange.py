@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -9,6 +10,8 @@ import typer
 from pbg_tasks.cli.common import Json, Override, is_config, refuse, show_result
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pbg_tasks.config import ConfigSchema
     from pbg_tasks.config.exports import ExportOptions
 
@@ -77,6 +80,13 @@ def export(
     feature_separator: Annotated[str | None, typer.Option(help=_FEATURE)] = None,
     option: Options = None,
     param: Override = None,
+    part: Annotated[
+        str | None,
+        typer.Option(help="i/n: only write the files of one share of the partitions.", show_default=False),
+    ] = None,
+    parts: Annotated[
+        int | None, typer.Option(min=1, help="Make the export of so many parts.", show_default=False)
+    ] = None,
     *,
     escape: Annotated[
         bool | None,
@@ -107,12 +117,11 @@ def export(
     if destination is None:
         if exchange != "tsv" or isinstance(model, str):
             raise typer.BadParameter("DEST is missing; only `export tsv CONFIG` goes without")
-        refuse("only with DEST", channel=channel, entity_path=entity_path, **options)
+        refuse("only with DEST", channel=channel, entity_path=entity_path, part=part, parts=parts, **options)
         result = _export_as_pbg(model, outputs, overwrite=overwrite)
     else:
-        from pbg_tasks.tasks.exchange.export import export as task
-
         refuse("only for tsv without DEST", **outputs)
+        task = _task(part, parts)
         result = task(
             exchange,
             model,
@@ -123,6 +132,23 @@ def export(
             overwrite=overwrite,
         )
     show_result(result, as_json=as_json)
+
+
+def _task(part: str | None, parts: int | None) -> Callable[..., dict[str, Any]]:
+    """Return the function that exports: all, a part, or the merge."""
+    if part is not None and parts is not None:
+        raise typer.BadParameter("--parts: makes the export of all parts; leave --part out")
+    if part is not None:
+        from pbg_tasks.tasks.exchange.export_parts import export_part
+
+        return partial(export_part, part=part)
+    if parts is not None:
+        from pbg_tasks.tasks.exchange.export_parts import merge_parts
+
+        return partial(merge_parts, parts=parts)
+    from pbg_tasks.tasks.exchange.export import export as task
+
+    return task
 
 
 def _own(option: list[str] | None, exchange: str) -> dict[str, Any] | None:

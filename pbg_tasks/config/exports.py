@@ -60,6 +60,28 @@ def no_metric(form: str, comparator: str) -> str:
     )
 
 
+_WHOLE = {
+    "faiss": "is one index a type, which shard_rows builds in bounded memory",
+    "word2vec": "is one file a type, which begins with the number of all its rows",
+    "word2vec-bin": "is one file a type, which begins with the number of all its rows",
+    "safetensors": "is one file, which begins with the places of all tensors",
+    "projector": "is a sample of at most limit points of a type",
+}
+
+
+def no_parts(form: str, options: ExportOptions) -> str | None:
+    """Return why an export cannot be in parts; None where it can."""
+    if is_sink(form):
+        return f"sink {form} is filled as a whole: a table has one writer; leave the parts out"
+    if form not in FORMATS:
+        return f"format {form} is of a package, whose formats get the whole model; leave the parts out"
+    if form in _WHOLE:
+        return f"format {form} {_WHOLE[form]}, so it is written whole; leave the parts out"
+    if options.feast:
+        return "the option feast defines a source of one table a type, and parts write several; leave one of them out"
+    return None
+
+
 class OptionsOfAll(Growing):
     """Options of every export.
 

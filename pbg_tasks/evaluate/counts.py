@@ -57,6 +57,10 @@ class Share:
     def __str__(self) -> str:
         return f"{self.number}/{self.parts}"
 
+    def of(self, total: int) -> slice:
+        """Return a slice of neighbours, in a list of ``total`` things."""
+        return slice((self.number - 1) * total // self.parts, self.number * total // self.parts)
+
     def partitions(self, counts: Mapping[str, Sequence[int]]) -> dict[str, Collection[int]]:
         """Return the partitions of this share, by type.
 

@@ -6,7 +6,7 @@ Such a set is a sample of candidates, or the entities that a release hides from 
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -15,7 +15,7 @@ from pbg_tasks.errors import FormatError
 from pbg_tasks.formats.arrow_numbers import column, numbers, text_column
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 EXPIRED = "expired.parquet"
 """File in the entity path and the release of a night with the entities that vanished, where the spec hides those."""
@@ -50,6 +50,19 @@ class EntitySet:
             return None
         numbers: np.ndarray = np.sort(bases[self.partition[entity]] + self.offset[entity])
         return numbers
+
+    def within(self, entity: str, partitions: Sequence[int]) -> Self:
+        """Return the entities of some partitions, which are numbered anew.
+
+        Args:
+            entity: the type.
+            partitions: ascending.
+        """
+        if entity not in self.partition:
+            return self
+        own = np.isin(self.partition[entity], partitions)
+        places = np.searchsorted(np.asarray(partitions, np.int64), self.partition[entity][own])
+        return replace(self, partition={entity: places}, offset={entity: self.offset[entity][own]})
 
     def to_bytes(self) -> bytes:
         """Return a Parquet file of the set.

@@ -51,7 +51,7 @@ from pbg_tasks.tasks.files import open_directory as open_directory_of
 from pbg_tasks.train.data.parameters import SharedParameters
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from pbg_tasks.checkpoint import CheckpointFiles
@@ -122,25 +122,26 @@ class Source:
         with named(path, f"{self.checkpoint.url}/{name}"):
             return read_shared(path, self.config, relation_count)
 
-    def embeddings(self, entity: str, scratch: Path) -> list[Path]:
-        """Return the local files of a type's embeddings, by partition."""
-        names = [embeddings_file_name(entity, part, self.version) for part in self._partitions(entity)]
-        return self.checkpoint.bring(names, scratch)
+    def embeddings(self, entity: str, scratch: Path, partitions: Iterable[int] | None = None) -> list[Path]:
+        """Return the local files of a type's embeddings; None: all partitions."""
+        own = self._partitions(entity) if partitions is None else partitions
+        return self.checkpoint.bring([embeddings_file_name(entity, part, self.version) for part in own], scratch)
 
-    def entity_names(self, entity: str, scratch: Path) -> list[Path]:
-        """Return the local files of a type's names, by partition."""
-        return self.entities.bring([entity_names_file_name(entity, part) for part in self._partitions(entity)], scratch)
+    def entity_names(self, entity: str, scratch: Path, partitions: Iterable[int] | None = None) -> list[Path]:
+        """Return the local files of a type's names; None: all partitions."""
+        own = self._partitions(entity) if partitions is None else partitions
+        return self.entities.bring([entity_names_file_name(entity, part) for part in own], scratch)
 
-    def distinct_names(self, entity: str, scratch: Path) -> list[Path]:
-        """Return the files of ``entity_names`` whose names are distinct.
+    def distinct_names(self, entity: str, scratch: Path, partitions: Iterable[int] | None = None) -> list[Path]:
+        """Return the files of ``entity_names`` whose names are distinct among them.
 
         Where the directory of the names has a manifest, that vouches for them.
 
         Raises:
             FormatError: a name occurs twice.
         """
-        paths = self.entity_names(entity, scratch)
-        if not self.entities.whole:
+        paths = self.entity_names(entity, scratch, partitions)
+        if paths and not self.entities.whole:
             check_distinct(paths)
         return paths
 
@@ -178,20 +179,20 @@ class Source:
         url = f"{self.entities.url}/{name}"
         return MappedNames(path, digests.read_bytes(), counts=counts, source=url, advice=advice)
 
-    def check_counts(self, entity: str, sizes: Sequence[int]) -> None:
+    def check_counts(self, entity: str, sizes: Mapping[int, int]) -> None:
         """Compare a type's counts with its vectors.
 
         Where the directory of the names has a manifest, that vouches for the counts.
 
         Args:
             entity: the type.
-            sizes: rows of each partition.
+            sizes: rows by partition.
 
         Raises:
             FormatError: they disagree.
         """
         if not self.entities.whole:
-            in_parallel(lambda item: self._check_count(entity, *item), enumerate(sizes), _THREADS)
+            in_parallel(lambda item: self._check_count(entity, *item), sizes.items(), _THREADS)
 
     def _check_count(self, entity: str, partition: int, rows: int) -> None:
         name = entity_count_file_name(entity, partition)
@@ -213,15 +214,16 @@ class Source:
     def _partitions(self, entity: str) -> range:
         return range(self.config.entities[entity].num_partitions)
 
-    def hidden(self, entity: str, bases: np.ndarray) -> np.ndarray:
+    def hidden(self, entity: str, bases: np.ndarray, partitions: Sequence[int] | None = None) -> np.ndarray:
         """Return the entities of a type that readers are not shown.
 
         Args:
             entity: the type.
             bases: int64 (P + 1,), number of each partition's first entity, then the total.
+            partitions: to which ``bases`` belong, ascending; None: all.
 
         Returns:
-            int64 (H,), ascending numbers over all partitions.
+            int64 (H,), ascending numbers over these partitions.
 
         Raises:
             FormatError: their list is damaged.
@@ -229,7 +231,8 @@ class Source:
         data = self.entities.read(EXPIRED)
         if data is None:
             return np.empty(0, np.int64)
-        numbers = EntitySet.from_bytes(data, source=f"{self.entities.url}/{EXPIRED}").numbers(entity, bases)
+        expired = EntitySet.from_bytes(data, source=f"{self.entities.url}/{EXPIRED}")
+        numbers = (expired if partitions is None else expired.within(entity, partitions)).numbers(entity, bases)
         return np.empty(0, np.int64) if numbers is None else numbers
 
     def relations(self, scratch: Path) -> tuple[str, ...]:

@@ -39,10 +39,11 @@ class Block(NamedTuple):
 
 
 class Partition(NamedTuple):
-    """Local files of one partition."""
+    """Local files of one partition, and its number."""
 
     embeddings: Path
     names: Path
+    number: int
 
 
 class EntityRows:
@@ -52,7 +53,7 @@ class EntityRows:
 
     Args:
         entity: the type.
-        partitions: its files, in order.
+        partitions: its files, in order; all of the type's, or those of a part of an export.
         dimension: of the embeddings, D.
         added: float32 (D,), the type's global embedding: it is part of every embedding.
         hidden: int64, ascending numbers of rows that are left out; the others are numbered anew. None: no row is left
@@ -85,11 +86,26 @@ class EntityRows:
         self._sizes = [rows for rows, _ in shapes]
         shown = np.ones(sum(self._sizes), bool)
         shown[[] if hidden is None else hidden] = False
-        self._shown = np.split(shown, np.cumsum(self._sizes)[:-1])
+        self._shown = np.split(shown, np.cumsum(self._sizes))[:-1]
         self.counts = tuple(int(part.sum()) for part in self._shown)
 
     def __len__(self) -> int:
         return sum(self.counts)
+
+    def apart(self) -> Iterator[tuple[int, EntityRows]]:
+        """Yield the number and the rows of each partition."""
+        for files, shown in zip(self._partitions, self._shown, strict=True):
+            yield (
+                files.number,
+                EntityRows(
+                    self.entity,
+                    [files],
+                    self.dimension,
+                    added=self._added,
+                    hidden=np.flatnonzero(~shown),
+                    on_rows=self._on_rows,
+                ),
+            )
 
     def blocks(self) -> Iterator[Block]:
         """Yield all rows in blocks.
@@ -109,7 +125,7 @@ class EntityRows:
     def names(self) -> Iterator[list[str]]:
         """Yield the names of each partition; raises as ``blocks``."""
         for number, (count, files) in enumerate(zip(self._sizes, self._partitions, strict=True)):
-            names = read_entity_names(files.names.parent, self.entity, number, count=count)
+            names = read_entity_names(files.names.parent, self.entity, files.number, count=count)
             check_unicode(names, source=str(files.names))
             yield list(compress(names, self._shown[number])) if self.counts[number] < count else names
 

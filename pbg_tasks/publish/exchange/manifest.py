@@ -27,6 +27,10 @@ STAGED = "_staged/"
 """Prefix of files that wait to replace others."""
 
 
+PARTS = "_parts/"
+"""Prefix of the parts of an export, which wait for their merge."""
+
+
 class TypeRecord(Frozen):
     """One entity type as it was written.
 
@@ -86,6 +90,35 @@ class ExchangeManifest(Frozen):
     names: Literal["plain", "percent-encoded"] = "plain"
     comparator: str | None = None
     relations: int | None = None
+    measured: dict[str, Any] = Field(default_factory=dict)
+    objects: dict[str, ObjectRecord]
+
+
+class PartRecord(Frozen):
+    """One part of an export, whose files wait below ``PARTS``.
+
+    Attributes:
+        part: ``i/n``.
+        exchange: name of the exchange format.
+        source: of the vectors.
+        options: of the export that differ from the defaults.
+        folder: key of the folder of its files.
+        types: rows and files of each type in this part.
+        comparator: of the model.
+        relations: number of the model's relations.
+        measured: figures of the format.
+        objects: its files, by the names that the export gives them.
+    """
+
+    format: Literal[1] = 1
+    part: str
+    exchange: str
+    source: ModelSource
+    options: dict[str, Any]
+    folder: str
+    types: dict[EntityName, TypeRecord]
+    comparator: str
+    relations: int
     measured: dict[str, Any] = Field(default_factory=dict)
     objects: dict[str, ObjectRecord]
 

@@ -7,7 +7,8 @@ be a JSON list, a text of one name a line, or an array of integers or strings.
 
 from __future__ import annotations
 
-from itertools import islice
+from contextlib import contextmanager
+from itertools import chain, islice
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from pbg_tasks.formats.npy import map_array
 from pbg_tasks.publish.exchange.arrays import named_array
 from pbg_tasks.publish.exchange.contents import Block
 from pbg_tasks.publish.exchange.names import json_names
-from pbg_tasks.publish.exchange.parts import told
+from pbg_tasks.publish.exchange.parts import Part, told
 from pbg_tasks.publish.exchange.relations import FOLDER, parameter_key, write_relations
 from pbg_tasks.publish.exchange.vectors import Vectors
 from pbg_tasks.storage.staging import named
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pbg_tasks.config.exports import OptionsOfAll
-    from pbg_tasks.publish.exchange.contents import Contents
+    from pbg_tasks.publish.exchange.contents import Contents, EntityRows
     from pbg_tasks.publish.exchange.inbox import Inbox
     from pbg_tasks.publish.exchange.outbox import Outbox
     from pbg_tasks.publish.exchange.vectors import ReadOptions
@@ -40,7 +41,7 @@ _BLOCK_VALUES = 1 << 20
 _MATRIX = 2
 
 
-def write(contents: Contents, outbox: Outbox, options: OptionsOfAll) -> dict[str, Any]:  # noqa: ARG001 - no option
+def write(contents: Contents, outbox: Outbox, options: OptionsOfAll) -> dict[str, Any]:
     """Write an array and names for each type, and the parameters.
 
     Each parameter of the relations is an array.
@@ -49,11 +50,27 @@ def write(contents: Contents, outbox: Outbox, options: OptionsOfAll) -> dict[str
         FormatError: an embedding is damaged, or a name is no text.
     """
     for rows in contents.entities.values():
-        files = array_path, names_path = (f"{rows.entity}.npy", f"{rows.entity}.json")
-        with named_array(outbox.path(array_path), outbox.path(names_path), rows.dimension) as array:
-            for block in rows.blocks():
-                array.append(block)
-        outbox.record(rows, *files)
+        outbox.record(rows, *write_rows(contents, rows, outbox, rows.entity, options))
+    return write_shared(contents, outbox, options)
+
+
+def write_rows(
+    contents: Contents,  # noqa: ARG001 - for formats that need it
+    rows: EntityRows,
+    outbox: Outbox,
+    stem: str,
+    options: OptionsOfAll,  # noqa: ARG001 - no option
+) -> tuple[str, ...]:
+    """Write rows to ``{stem}.npy`` and ``{stem}.json``; return these names."""
+    files = array_path, names_path = (f"{stem}.npy", f"{stem}.json")
+    with named_array(outbox.path(array_path), outbox.path(names_path), rows.dimension) as array:
+        for block in rows.blocks():
+            array.append(block)
+    return files
+
+
+def write_shared(contents: Contents, outbox: Outbox, options: OptionsOfAll) -> dict[str, Any]:  # noqa: ARG001 - no option
+    """Write the parameters and the index of the relations."""
     for path, value in contents.params.items():
         np.save(outbox.path(f"{FOLDER}/{parameter_key(path)}.npy"), value.astype("<f4"), allow_pickle=False)
     write_relations(contents, outbox)
@@ -66,40 +83,61 @@ def read(inbox: Inbox, options: ReadOptions) -> Iterator[Vectors]:
     Raises:
         FormatError: an array is damaged or of another shape, or has other names than rows.
     """
-    for entity, file in _arrays(inbox, options.entity).items():
-        wanted = [pattern.format(stem=PurePath(file).stem) for pattern in NAMES]
-        beside = next(filter(inbox.has, wanted), None)
-        if beside is None:
-            raise FormatError(f"{inbox.source(file)}: no names beside it; put one of {', '.join(wanted)} there")
-        with (
-            inbox.local(file) as path,
-            inbox.local(beside) as names_path,
-        ):
-            with named(path, inbox.source(file)):
-                vectors = _mapped(path)
-            names = told(_names(names_path), names_path, inbox.source(beside))
-            blocks = _named_rows(vectors, names, inbox.source(file), inbox.source(beside))
-            yield Vectors(entity, vectors.shape[1], inbox.source(file), blocks, len(vectors))
+    for entity, files in _arrays(inbox, options.entity).items():
+        head, *others = files
+        with _opened(inbox, head) as first:
+            source, rest = inbox.url if others else inbox.source(head), _rest(inbox, others, first.dimension)
+            yield Vectors(entity, first.dimension, source, chain(first.blocks, rest), None if others else first.total)
 
 
-def _arrays(inbox: Inbox, entity: str | None) -> dict[str, str]:
-    """Return the array of each type.
+@contextmanager
+def _opened(inbox: Inbox, file: str) -> Iterator[Part]:
+    """Open an array and the names beside it."""
+    wanted = [str(PurePath(file).parent / pattern.format(stem=PurePath(file).stem)) for pattern in NAMES]
+    beside = next(filter(inbox.has, wanted), None)
+    if beside is None:
+        raise FormatError(f"{inbox.source(file)}: no names beside it; put one of {', '.join(wanted)} there")
+    with (
+        inbox.local(file) as path,
+        inbox.local(beside) as names_path,
+    ):
+        with named(path, inbox.source(file)):
+            vectors = _mapped(path)
+        names = told(_names(names_path), names_path, inbox.source(beside))
+        blocks = _named_rows(vectors, names, inbox.source(file), inbox.source(beside))
+        yield Part(vectors.shape[1], len(vectors), blocks)
 
-    It is the one of the same name, or the only one there is.
+
+def _rest(inbox: Inbox, files: list[str], dimension: int) -> Iterator[Block]:
+    for file in files:
+        with _opened(inbox, file) as part:
+            if part.dimension != dimension:
+                raise FormatError(
+                    f"{inbox.source(file)}: has dimension {part.dimension}, the files before it have {dimension}"
+                )
+            yield from part.blocks
+
+
+def _arrays(inbox: Inbox, entity: str | None) -> dict[str, list[str]]:
+    """Return the arrays of each type.
+
+    They are those of the manifest's parts, the one of the same name, or the only one there is.
     """
     if entity is None and inbox.manifest is None and not inbox.single:
         stems = {name.removesuffix(".npy") for name in inbox.names if name.endswith(".npy") and "/" not in name}
         paired = [stem for stem in sorted(stems) if f"{stem}.json" in inbox.names and stem != "ids"]
         if paired:
-            return {stem: f"{stem}.npy" for stem in paired}
+            return {stem: [f"{stem}.npy"] for stem in paired}
     arrays = {}
     for name, files in inbox.typed((".npy",), entity).items():
         found = [file for file in files if file != "ids.npy"]
         if len(found) > 1 and f"{name}.npy" in found:
             found = [f"{name}.npy"]
-        if len(found) != 1:
+        if inbox.manifest is not None:
+            found = [file for file in files if file in inbox.manifest.objects]
+        elif len(found) != 1:
             raise InputError(f"{inbox.url}: holds {len(found)} arrays for type {name!r}; name the file itself")
-        arrays[name] = found[0]
+        arrays[name] = found
     return arrays
 
 

@@ -57,11 +57,22 @@ def write(contents: Contents, outbox: Outbox, options: ParquetOptions) -> dict[s
     Raises:
         FormatError: an embedding or a name is damaged, or the store does not know the time of the model.
     """
-    time = _time(contents) if options.feast else None
     for rows in contents.entities.values():
-        name = f"{rows.entity}.parquet"
-        _write_rows(rows, outbox.path(name), time)
-        outbox.record(rows, name)
+        outbox.record(rows, *write_rows(contents, rows, outbox, rows.entity, options))
+    return write_shared(contents, outbox, options)
+
+
+def write_rows(
+    contents: Contents, rows: EntityRows, outbox: Outbox, stem: str, options: ParquetOptions
+) -> tuple[str, ...]:
+    """Write rows to the table ``{stem}.parquet``; return its name."""
+    name = f"{stem}.parquet"
+    _write_rows(rows, outbox.path(name), _time(contents) if options.feast else None)
+    return (name,)
+
+
+def write_shared(contents: Contents, outbox: Outbox, options: ParquetOptions) -> dict[str, Any]:  # noqa: ARG001 - none here
+    """Write the parameters and the index of the relations."""
     _write_parameters(contents, outbox.path(PARAMETERS))
     write_relations(contents, outbox)
     return {}

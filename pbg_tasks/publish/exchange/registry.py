@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from pbg_tasks.config.base import Options, parse
+from pbg_tasks.config.exports import is_sink, no_parts
 from pbg_tasks.config.registry import EXPORTS, IMPORTS, SINKS
 from pbg_tasks.errors import ConfigError
 from pbg_tasks.plugins import AT_WORK, PluginError
@@ -38,6 +39,8 @@ WRITERS = {
     "projector": "projector:write",
     "tsv": "tsv:write",
 }
+PARTED = {"parquet": "parquet", "npy": "npy", "tsv": "tsv"}
+"""Modules whose formats have a file a partition, where an export is in parts."""
 READERS = {
     "angel": "angel:read",
     "angel-line": "angel_line:read",
@@ -106,6 +109,23 @@ class Writer(Protocol):
         ...
 
 
+class PartWriter(Protocol):
+    """Writer of one part of an export."""
+
+    def __call__(self, contents: Contents, outbox: Outbox, *, first: bool) -> dict[str, Any]:
+        """Write files of some partitions; return figures for the manifest.
+
+        Args:
+            contents: with these partitions.
+            outbox: gets a file or more for each.
+            first: whether it is the first part, which also writes what is not of a partition.
+
+        Raises:
+            FormatError: a name cannot be written, or an embedding is damaged.
+        """
+        ...
+
+
 class Reader(Protocol):
     """Reader of vectors with names."""
 
@@ -140,6 +160,30 @@ def writer(name: str, options: ExportOptions) -> Writer:
             if not isinstance(measured, dict):
                 raise PluginError(f"is wrong: write returns {type(measured).__name__}, not a dict of figures")
             return measured
+
+    return write
+
+
+def part_writer(name: str, options: ExportOptions) -> PartWriter:
+    """Return the writer of parts of a format, with its options.
+
+    Raises:
+        ConfigError: there is none, it has no such option, or it is written whole only.
+    """
+    if not is_sink(name):
+        writer(name, options)
+    if (reason := no_parts(name, options)) is not None:
+        raise ConfigError(reason)
+    module = import_module(f"{_HERE}.{PARTED[name]}")
+
+    def write(contents: Contents, outbox: Outbox, *, first: bool) -> dict[str, Any]:
+        for entity, rows in contents.entities.items():
+            files = list[str]()
+            for number, part in rows.apart():
+                files += module.write_rows(contents, part, outbox, f"{entity}/part-{number:05d}", options)
+            outbox.record(rows, *files)
+        found: dict[str, Any] = module.write_shared(contents, outbox, options) if first else {}
+        return found
 
     return write
 

@@ -6,7 +6,7 @@ decimals, as PBG writes them, so numbers that are read back are near and not equ
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from pbg_tasks.errors import FormatError
 from pbg_tasks.publish.decimals import write_lines
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pbg_tasks.config.exports import TextOptions
-    from pbg_tasks.publish.exchange.contents import Contents
+    from pbg_tasks.publish.exchange.contents import Contents, EntityRows
     from pbg_tasks.publish.exchange.inbox import Inbox
     from pbg_tasks.publish.exchange.outbox import Outbox
     from pbg_tasks.publish.exchange.vectors import ReadOptions, Vectors
@@ -39,10 +39,33 @@ def write(contents: Contents, outbox: Outbox, options: TextOptions) -> dict[str,
     """
     with outbox.path(ENTITIES).open("wb") as out:
         for rows in contents.entities.values():
-            for block in rows.blocks():
-                names = writable(block.names, TABS_AND_BREAKS, escape=options.escape, form="tsv")
-                write_lines(out, names, block.vectors)
+            _write(rows, out, options)
             outbox.record(rows, ENTITIES)
+    return write_shared(contents, outbox, options)
+
+
+def write_rows(
+    contents: Contents,  # noqa: ARG001 - for formats that need it
+    rows: EntityRows,
+    outbox: Outbox,
+    stem: str,
+    options: TextOptions,
+) -> tuple[str, ...]:
+    """Write rows to the text ``{stem}.tsv``; return its name."""
+    name = f"{stem}.tsv"
+    with outbox.path(name).open("wb") as out:
+        _write(rows, out, options)
+    return (name,)
+
+
+def _write(rows: EntityRows, out: BinaryIO, options: TextOptions) -> None:
+    for block in rows.blocks():
+        names = writable(block.names, TABS_AND_BREAKS, escape=options.escape, form="tsv")
+        write_lines(out, names, block.vectors)
+
+
+def write_shared(contents: Contents, outbox: Outbox, options: TextOptions) -> dict[str, Any]:
+    """Write the text of the relations' parameters."""
     relations = writable(contents.relations, TABS_AND_BREAKS, escape=options.escape, form="tsv")
     with outbox.path(RELATIONS).open("wb") as out:
         lines = write_relations_tsv(out, contents.config, relations, contents.params)

@@ -9,6 +9,8 @@ its files beside the old ones first and then renames them, in a short moment in 
 from __future__ import annotations
 
 import secrets
+from abc import ABC, abstractmethod
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,34 +18,44 @@ from pbg_tasks.checkpoint import ObjectRecord
 from pbg_tasks.checkpoint.manifest import decode, encode
 from pbg_tasks.errors import ConflictError, FormatError, NotFoundError
 from pbg_tasks.publish.exchange import MANIFEST, ExchangeManifest
-from pbg_tasks.publish.exchange.manifest import MARK, STAGED, UnfinishedMark
+from pbg_tasks.publish.exchange.manifest import MARK, PARTS, STAGED, UnfinishedMark
 from pbg_tasks.storage import LocalStore
 from pbg_tasks.storage.files import disk_errors, make_directory
+from pbg_tasks.storage.parallel import in_parallel
 from pbg_tasks.storage.staging import sha256_file
 from pbg_tasks.storage.uploads import end_old_uploads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from pbg_tasks.publish.exchange import Outbox
     from pbg_tasks.publish.exchange.manifest import ModelSource, VectorSource
     from pbg_tasks.storage import Store
     from pbg_tasks.storage.base import Blob
 
+_THREADS = 4
+
 
 def check_free(store: Store, *, overwrite: bool) -> None:
     """Refuse a destination with files of other origin.
 
-    The files that a killed export or import left do not count.
+    The files that a killed export or import left do not count, nor do parts that wait for their merge.
 
     Raises:
         ConflictError: there are other files, and they may not be overwritten.
     """
     left = {MARK, *_objects(UnfinishedMark, _blob(store, MARK))}
-    there = (info.key for info in store.list() if info.key not in left and not info.key.startswith(STAGED))
+    there = (info.key for info in store.list() if info.key not in left and not info.key.startswith((STAGED, PARTS)))
     found = None if overwrite else next(there, None)
     if found is not None:
         raise ConflictError(f"{store.url}: is not empty (it holds {found}); name another place, or give --overwrite")
+
+
+def records_of(outbox: Outbox) -> dict[str, ObjectRecord]:
+    """Return the sizes and hashes of an outbox's files."""
+    return {
+        name: ObjectRecord(sha256=sha256_file(path), size=path.stat().st_size) for name, path in outbox.files.items()
+    }
 
 
 def deliver(
@@ -74,13 +86,48 @@ def deliver(
         StorageError: the store failed. An export that was there is whole, or its files stay without a manifest and a
         further try replaces them.
     """
-    records = {
-        name: ObjectRecord(sha256=sha256_file(path), size=path.stat().st_size) for name, path in outbox.files.items()
-    }
-    manifest = ExchangeManifest(exchange=exchange, source=source, types=outbox.types, objects=records, **facts)
+    objects = records_of(outbox)
+    manifest = ExchangeManifest(exchange=exchange, source=source, types=outbox.types, objects=objects, **facts)
+    _deliver(store, manifest, partial(_Upload, outbox.files), overwrite=overwrite, check=check)
+    return manifest
+
+
+def deliver_parts(
+    store: Store,
+    manifest: ExchangeManifest,
+    keys: Mapping[str, str],
+    *,
+    overwrite: bool,
+    check: Callable[[], None] = lambda: None,
+) -> None:
+    """Give the files of parts their names, the manifest last.
+
+    Args:
+        store: rooted at the destination.
+        manifest: of the export.
+        keys: present keys of its files, by name.
+        overwrite: as for ``deliver``.
+        check: as for ``deliver``.
+
+    Raises:
+        ConflictError: another writer stored something there meanwhile.
+        NotFoundError: the file of a part is missing.
+        StorageError: the store failed. A further try goes on.
+    """
+    _deliver(store, manifest, partial(_Gathering, keys, manifest.objects), overwrite=overwrite, check=check)
+
+
+def _deliver(
+    store: Store,
+    manifest: ExchangeManifest,
+    begin: Callable[[Store, Iterable[str]], _Delivery],
+    *,
+    overwrite: bool,
+    check: Callable[[], None],
+) -> None:
     check()  # before the mark, which would stop a writer with precedence that is at work now
     standing = _blob(store, MANIFEST) if overwrite else None
-    delivery = _Delivery(store, outbox.files, _objects(ExchangeManifest, standing))
+    delivery = begin(store, _objects(ExchangeManifest, standing))
     try:
         # A writer with precedence that finished before the mark was stored is seen here; one that begins after it, by
         # `delivery.check`.
@@ -102,27 +149,26 @@ def deliver(
     finally:
         if isinstance(store, LocalStore):
             store.tidy()
-    return manifest
 
 
-class _Delivery:
-    """Upload of files to a store, under a mark of its own.
+class _Delivery(ABC):
+    """Delivery of files to a store, under a mark of its own.
 
     Args:
         store: rooted at the destination.
-        files: local paths by key.
+        files: their keys.
         before: keys of the export that they replace.
 
     Raises:
         ConflictError: another writer stored its mark at the same moment.
     """
 
-    def __init__(self, store: Store, files: dict[str, Path], before: Iterable[str]) -> None:
-        self._store, self._files = store, files
+    def __init__(self, store: Store, files: Collection[str], before: Iterable[str]) -> None:
+        self._store = store
         self._token, self._put, self._mixed = secrets.token_hex(8), list[str](), False
         mark = _blob(store, MARK)
         self._left = _objects(UnfinishedMark, mark)
-        self._old = self._left.union(before) - files.keys()
+        self._old = self._left.union(before) - set(files)
         # The token is this mark's own, so in S3 too its tag is no other mark's (`Store`).
         document = UnfinishedMark(token=self._token, objects=(*sorted(files), *sorted(self._old)))
         self._mark = store.swap(MARK, encode(document), expected=None if mark is None else mark.info)
@@ -130,41 +176,24 @@ class _Delivery:
         for info in list(store.list(STAGED)):
             store.delete(info.key)
 
+    @abstractmethod
     def put(self, *, any_key: bool) -> None:
         """Write the files.
 
         Args:
             any_key: write over any file; else only over those of a killed writer.
         """
-        self._mixed = any_key
-        for name, path in self._files.items():
-            found = self._store.head(name) if any_key or name in self._left else None
-            self._put.append(name)
-            # In S3 the swap compares contents. So it also passes where, since `head`, another export took the mark over
-            # and stored a file with the bytes of the leftover; a file of a foreign format can hold no nonce. Then this
-            # export stores one file too many before its `check` refuses it. The other's manifest has the hash of each
-            # file, so no reader accepts that file, and doing the other export again repairs it. Exports of one run have
-            # equal files, so there is nothing to repair.
-            try:
-                self._store.swap(name, path, expected=found)
-            except ConflictError:
-                self._put.remove(name)
-                raise
 
+    @abstractmethod
     def stage(self) -> None:
         """Write the files beside those they replace."""
-        for name, path in self._files.items():
-            self._put.append(self._staged(name))
-            self._store.put_new(self._staged(name), path)
 
+    @abstractmethod
     def unstage(self) -> None:
         """Give the files their names.
 
         Meanwhile the destination has neither the whole old export nor the whole new one.
         """
-        self._mixed = True
-        for name in self._files:
-            _move(self._store, self._staged(name), name)
 
     def check(self) -> None:
         """Make sure that no other writer has begun here.
@@ -197,8 +226,104 @@ class _Delivery:
         found = self._store.head(MARK)
         return found is not None and found.tag == self._mark.tag
 
+
+class _Upload(_Delivery):
+    """Delivery of local files.
+
+    Args:
+        files: local paths by key.
+        store: rooted at the destination.
+        before: as for ``_Delivery``.
+    """
+
+    def __init__(self, files: Mapping[str, Path], store: Store, before: Iterable[str]) -> None:
+        super().__init__(store, files, before)
+        self._files = files
+
+    def put(self, *, any_key: bool) -> None:
+        self._mixed = any_key
+        for name, path in self._files.items():
+            found = self._store.head(name) if any_key or name in self._left else None
+            self._put.append(name)
+            # In S3 the swap compares contents. So it also passes where, since `head`, another export took the mark over
+            # and stored a file with the bytes of the leftover; a file of a foreign format can hold no nonce. Then this
+            # export stores one file too many before its `check` refuses it. The other's manifest has the hash of each
+            # file, so no reader accepts that file, and doing the other export again repairs it. Exports of one run have
+            # equal files, so there is nothing to repair.
+            try:
+                self._store.swap(name, path, expected=found)
+            except ConflictError:
+                self._put.remove(name)
+                raise
+
+    def stage(self) -> None:
+        for name, path in self._files.items():
+            self._put.append(self._staged(name))
+            self._store.put_new(self._staged(name), path)
+
+    def unstage(self) -> None:
+        self._mixed = True
+        for name in self._files:
+            _move(self._store, self._staged(name), name)
+
     def _staged(self, name: str) -> str:
         return f"{STAGED}{self._token}/{name}"
+
+
+class _Gathering(_Delivery):
+    """Delivery of files that parts have stored.
+
+    In S3 a part keeps its files until the manifest is stored; on a disk they are moved, and known again by their bytes.
+    So a merge that was killed can be tried again.
+
+    Args:
+        keys: present keys by name.
+        objects: sizes and hashes by name.
+        store: rooted at the destination.
+        before: as for ``_Delivery``.
+    """
+
+    def __init__(
+        self, keys: Mapping[str, str], objects: Mapping[str, ObjectRecord], store: Store, before: Iterable[str]
+    ) -> None:
+        super().__init__(store, keys, before)
+        self._keys, self._objects = keys, objects
+
+    def put(self, *, any_key: bool) -> None:
+        self._mixed = True  # the files that are moved stay for a further try
+        in_parallel(partial(self._name, any_key=any_key), self._keys, _THREADS)
+
+    def stage(self) -> None:
+        pass  # they are beside those they replace
+
+    def unstage(self) -> None:
+        self.put(any_key=True)
+
+    def _name(self, name: str, *, any_key: bool) -> None:
+        key, there = self._keys[name], self._store.head(name)
+        if self._store.head(key) is None:
+            if not self._is_moved(name):
+                raise NotFoundError(f"{self._store.url}/{key}: is missing; run the part again")
+            return
+        if there is not None and not (any_key or name in self._left):
+            raise ConflictError(f"{self._store.url}/{name}: another writer stored it; name another place")
+        if isinstance(self._store, LocalStore):
+            _move(self._store, key, name)
+            return
+        try:
+            self._store.copy(key, name)
+        except ConflictError:
+            if there is None:
+                raise
+            self._store.delete(name)
+            self._store.copy(key, name)
+
+    def _is_moved(self, name: str) -> bool:
+        """Return whether a merge before has moved the file."""
+        if not isinstance(self._store, LocalStore):
+            return False
+        path = Path(self._store.url) / name
+        return path.is_file() and sha256_file(path) == self._objects[name].sha256
 
 
 def _move(store: Store, source: str, target: str) -> None:

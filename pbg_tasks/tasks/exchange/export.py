@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
     from pbg_tasks.config import ConfigSchema
     from pbg_tasks.config.results import Result
+    from pbg_tasks.publish.exchange import ExchangeManifest
+    from pbg_tasks.publish.exchange.manifest import PartRecord
+    from pbg_tasks.storage import Store
     from pbg_tasks.tasks.model_source import Source
 
 DEFAULTS = ExportOptions()
@@ -102,21 +105,34 @@ def export(
             relations=len(contents.relations),
             measured=measured,
         )
-    seconds = time.monotonic() - started
-    say(f"export {exchange}: {store.url} is complete after {human_seconds(seconds)}")
+    say(f"export {exchange}: {store.url} is complete after {human_seconds(time.monotonic() - started)}")
+    return result_of(exchange, found.checkpoint.url, found.version, store, manifest, started)
+
+
+def result_of(
+    exchange: str, checkpoint: str, version: int, store: Store, written: ExchangeManifest | PartRecord, started: float
+) -> Result:
+    """Return the result of an export or of a part.
+
+    Args:
+        exchange: name of the format.
+        checkpoint: URL of the model.
+        version: of the model.
+        store: rooted at the destination.
+        written: describes the files.
+        started: monotonic time of the beginning.
+    """
     return {
         "task": "export",
         "exchange": exchange,
-        "checkpoint": found.checkpoint.url,
-        "version": found.version,
+        "checkpoint": checkpoint,
+        "version": version,
         "destination": store.url,
-        "types": {
-            name: {"rows": record.rows, "dimension": record.dimension} for name, record in manifest.types.items()
-        },
-        "files": len(manifest.objects),
-        "bytes": sum(record.size for record in manifest.objects.values()),
-        **({"measured": measured} if measured else {}),
-        "seconds": round(seconds, 3),
+        "types": {name: {"rows": record.rows, "dimension": record.dimension} for name, record in written.types.items()},
+        "files": len(written.objects),
+        "bytes": sum(record.size for record in written.objects.values()),
+        **({"measured": written.measured} if written.measured else {}),
+        "seconds": round(time.monotonic() - started, 3),
     }
 
 

@@ -11,15 +11,20 @@ import numpy as np
 from pbg_tasks.checkpoint.manifest import sha256
 from pbg_tasks.checkpoint.preserve import MANIFEST as PRESERVED
 from pbg_tasks.checkpoint.reader import manifest_name
+from pbg_tasks.config.base import digest
 from pbg_tasks.config.names import unsafe_name
 from pbg_tasks.errors import ConfigError
-from pbg_tasks.formats.embeddings import embeddings_shape
+from pbg_tasks.formats.embeddings import embeddings_file_name, embeddings_shape
+from pbg_tasks.formats.entities import RELATION_NAMES, entity_names_file_name
+from pbg_tasks.formats.entity_sets import EXPIRED
 from pbg_tasks.formats.model import model_file_name
 from pbg_tasks.progress import say
 from pbg_tasks.publish.exchange import Contents, EntityRows
 from pbg_tasks.publish.exchange.contents import Partition
 from pbg_tasks.publish.exchange.manifest import ModelSource
 from pbg_tasks.publish.tsv import global_embedding
+from pbg_tasks.storage.names import join
+from pbg_tasks.storage.parallel import in_parallel
 from pbg_tasks.storage.staging import named
 from pbg_tasks.tasks.model_source import locate, locate_config
 
@@ -28,7 +33,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pbg_tasks.config import ConfigSchema
+    from pbg_tasks.evaluate.counts import Share
+    from pbg_tasks.tasks.files import Directory
     from pbg_tasks.tasks.model_source import Source
+
+_THREADS = 4
 
 
 def finder(
@@ -49,9 +58,22 @@ def finder(
 
 
 def load_contents(
-    source: Source, *, scratch: Path, types: Sequence[str], on_rows: Callable[[int], None]
+    source: Source,
+    *,
+    scratch: Path,
+    types: Sequence[str],
+    on_rows: Callable[[int], None],
+    share: Share | None = None,
 ) -> tuple[Source, Contents]:
-    """Download the files of a version and read their shapes."""
+    """Download the files of a version and read their shapes.
+
+    Args:
+        source: the version.
+        scratch: local directory for downloads.
+        types: entity types that are exported; all of them when empty.
+        on_rows: called with the number of rows that were read since the last call.
+        share: part of an export whose partitions alone are downloaded; None: all.
+    """
     config = source.config
     unknown = [name for name in types if name not in config.entities]
     if unknown:
@@ -63,24 +85,36 @@ def load_contents(
             say(f"warning: {source.checkpoint.url}: {reason}")
     relations = source.relations(_names(scratch))
     params = source.model(scratch, len(relations)).params
+    own = _partitions(config, [name for name in config.entities if not types or name in types], share)
     entities = {
-        name: _rows(source, name, scratch, global_embedding(config, params, name), on_rows)
-        for name in config.entities
-        if not types or name in types
+        name: _rows(source, name, scratch, global_embedding(config, params, name), on_rows, partitions)
+        for name, partitions in own.items()
     }
     stored = source.checkpoint.stored(model_file_name(source.version))
     return source, Contents(config, entities, relations, params, stored)
 
 
+def _partitions(config: ConfigSchema, types: Sequence[str], share: Share | None) -> dict[str, list[int]]:
+    """Return the partitions of a share, by type."""
+    places = [(name, part) for name in types for part in range(config.entities[name].num_partitions)]
+    own = places if share is None else places[share.of(len(places))]
+    return {name: [part for kind, part in own if kind == name] for name in types}
+
+
 def _rows(
-    source: Source, name: str, scratch: Path, added: np.ndarray | None, on_rows: Callable[[int], None]
+    source: Source,
+    name: str,
+    scratch: Path,
+    added: np.ndarray | None,
+    on_rows: Callable[[int], None],
+    numbers: Sequence[int],
 ) -> EntityRows:
-    files = zip(source.embeddings(name, scratch), source.distinct_names(name, _names(scratch)), strict=True)
-    partitions = [Partition(*pair) for pair in files]
+    embeddings, names = source.embeddings(name, scratch, numbers), source.distinct_names(name, _names(scratch), numbers)
+    partitions = [Partition(*files) for files in zip(embeddings, names, numbers, strict=True)]
     sizes = [embeddings_shape(partition.embeddings)[0] for partition in partitions]
-    source.check_counts(name, sizes)
+    source.check_counts(name, dict(zip(numbers, sizes, strict=True)))
     bases = np.cumsum([0, *sizes])
-    dimension, hidden = source.config.entity_dimension(name), source.hidden(name, bases)
+    dimension, hidden = source.config.entity_dimension(name), source.hidden(name, bases, numbers)
     return EntityRows(name, partitions, dimension, added=added, hidden=hidden, on_rows=on_rows)
 
 
@@ -97,6 +131,30 @@ def told(source: Source, scratch: Path) -> Iterator[None]:
     """Let errors name the files in their store instead of downloads."""
     with named(scratch, source.checkpoint.url), named(_names(scratch), source.entities.url):
         yield
+
+
+def identity(source: Source) -> str:
+    """Return a hash of the states of a version's files.
+
+    It is made from their recorded hashes; without these, from the tags of their store, which change with a file.
+    """
+    config = source.config
+    places = [(name, part) for name, kind in config.entities.items() for part in range(kind.num_partitions)]
+    vectors = [model_file_name(source.version), *(embeddings_file_name(*place, source.version) for place in places)]
+    names = [RELATION_NAMES, EXPIRED, *(entity_names_file_name(*place) for place in places)]
+    states = [_states(source.checkpoint, vectors), _states(source.entities, names)]
+    return digest([source.checkpoint.url, source.version, source.entities.url, config.model_dump(mode="json"), states])
+
+
+def _states(directory: Directory, names: Sequence[str]) -> list[str | None]:
+    def state(name: str) -> str | None:
+        if name in directory.records or directory.whole:
+            record = directory.records.get(name)
+            return None if record is None else record.sha256
+        found = directory.store.head(join(directory.prefix, name))
+        return None if found is None else found.tag
+
+    return in_parallel(state, names, _THREADS)
 
 
 def describe(source: Source) -> ModelSource:

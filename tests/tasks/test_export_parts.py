@@ -1,0 +1,290 @@
+"""Exports in parts: equal bytes, and nothing before the merge."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from pbg_tasks.cli import app
+from pbg_tasks.config.exports import ExportOptions
+from pbg_tasks.errors import ConfigError, ConflictError, FormatError
+from pbg_tasks.formats.entity_sets import EXPIRED, EntitySet
+from pbg_tasks.publish.exchange import ReadOptions
+from pbg_tasks.publish.exchange.manifest import MANIFEST, PARTS
+from pbg_tasks.storage import open_store
+from pbg_tasks.tasks.exchange import export_parts
+from pbg_tasks.tasks.exchange.export import export
+from pbg_tasks.tasks.exchange.export_parts import export_part, merge_parts
+from pbg_tasks.tasks.exchange.import_vectors import import_embeddings
+from tests.tasks.exchanges import files, imported, model
+
+FORMATS = ["parquet", "npy", "tsv"]
+OPTIONS = {"tsv": {"escape": True}}
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))
+    return tmp_path
+
+
+@pytest.fixture
+def data(place):
+    entities = {"user": {"num_partitions": 4}, "item": {"num_partitions": 1}}
+    data = model(place / "data", entities=entities, sizes={"user": 30, "item": 40}, global_emb=True)
+    hidden = {"user": (np.array([1, 3, 3]), np.array([0, 2, 5])), "item": (np.array([0]), np.array([39]))}
+    partition, offset = ({name: pair[side] for name, pair in hidden.items()} for side in (0, 1))
+    (data.root / "entities" / EXPIRED).write_bytes(EntitySet(partition, offset).to_bytes())
+    return data
+
+
+def options_of(exchange):
+    return ExportOptions(**OPTIONS.get(exchange, {}))
+
+
+def part(data, exchange, out, text, **keys):
+    return export_part(exchange, str(data.checkpoint), str(out), text, **{"options": options_of(exchange)} | keys)
+
+
+def merge(data, exchange, out, parts, **keys):
+    return merge_parts(exchange, str(data.checkpoint), str(out), parts, **{"options": options_of(exchange)} | keys)
+
+
+def exported(data, exchange, out, parts):
+    for number in reversed(range(1, parts + 1)):
+        part(data, exchange, out, f"{number}/{parts}")
+    return merge(data, exchange, out, parts)
+
+
+def contents(folder):
+    return {name: (folder / name).read_bytes() for name in files(folder)}
+
+
+@pytest.mark.parametrize("exchange", FORMATS)
+def test_parts_have_equal_bytes_whatever_their_number(data, place, exchange):
+    results = {parts: exported(data, exchange, place / f"{parts}", parts) for parts in (1, 2, 3, 7)}
+    whole = contents(place / "1")
+    assert {"user/part-00003", "item/part-00000"} <= {name.partition(".")[0] for name in whole}
+    for parts, result in results.items():
+        assert contents(place / f"{parts}") == whole
+        assert {name: found["rows"] for name, found in result["types"].items()} == {"user": 123, "item": 39}
+    assert not list((place / "scratch").iterdir())
+
+
+@pytest.mark.parametrize("exchange", FORMATS)
+def test_parts_hold_what_one_file_holds(data, place, exchange):
+    export(exchange, str(data.checkpoint), str(place / "whole"), options=options_of(exchange))
+    exported(data, exchange, place / "parts", 3)
+    whole, parted = contents(place / "whole"), contents(place / "parts")
+    names = sorted(name for name in parted if name.startswith("user/part-"))
+    if exchange == "tsv":
+        assert b"".join(parted[name] for name in [*names, "item/part-00000.tsv"]) == whole["entity_embeddings.tsv"]
+    elif exchange == "npy":
+        arrays = [np.load(place / "parts" / name) for name in names if name.endswith(".npy")]
+        np.testing.assert_array_equal(np.concatenate(arrays), np.load(place / "whole" / "user.npy"))
+    else:
+        tables = pq.read_table(place / "parts" / "user")
+        assert tables.equals(pq.read_table(place / "whole" / "user.parquet"))
+    shared = {name for name in whole if name.startswith(("_relations", "relation_types"))}
+    assert {name: parted[name] for name in shared} == {name: whole[name] for name in shared}
+
+
+@pytest.mark.parametrize("exchange", FORMATS)
+def test_import_reads_parts_as_whole(data, place, exchange):
+    export(exchange, str(data.checkpoint), str(place / "whole"), options=options_of(exchange))
+    exported(data, exchange, place / "parts", 2)
+    for kind in ("whole", "parts"):
+        # A whole tsv has all types in one file, so it is read as one.
+        chosen = ReadOptions("user") if exchange == "tsv" and kind == "whole" else ReadOptions()
+        import_embeddings(exchange, str(place / kind), str(place / f"{kind}-in"), options=chosen)
+    names, vectors = imported(place / "parts-in", "user")
+    expected, others = imported(place / "whole-in", "user")
+    assert names == expected[: len(names)]
+    np.testing.assert_array_equal(vectors, others[: len(names)])
+
+
+def test_reader_sees_nothing_before_merge(data, place):
+    out = place / "out"
+    part(data, "npy", out, "1/2")
+    assert all(name.startswith(PARTS) for name in files(out))
+    with pytest.raises(ConfigError, match=r"part 2/2 of the export of .* is missing; run `pbg export ... --part 2/2`"):
+        merge(data, "npy", out, 2)
+    part(data, "npy", out, "2/2")
+    merge(data, "npy", out, 2)
+    assert not [name for name in files(out) if name.startswith((PARTS, "_unfinished"))]
+    before = contents(out)
+    assert merge(data, "npy", out, 2)["files"] == len(before) - 1
+    assert contents(out) == before
+
+
+def test_part_brings_its_own_partitions_only(data, place):
+    for pattern in ("checkpoint/embeddings_user_[123]*", "entities/entity_names_user_[123]*"):
+        paths = list(data.root.glob(pattern))
+        assert len(paths) == 3
+        for path in paths:
+            path.write_bytes(b"damaged")
+    assert part(data, "npy", place / "out", "1/5")["types"]["user"]["rows"] == 30
+    with pytest.raises(FormatError, match="entity_names_user_1"):
+        part(data, "npy", place / "out", "2/5")
+
+
+def test_second_try_of_part_does_nothing(data, place, capsys):
+    part(data, "npy", place / "out", "1/2")
+    before = contents(place / "out")
+    part(data, "npy", place / "out", "1/2")
+    assert "part 1/2 was stored before, nothing to do" in capsys.readouterr().err
+    assert contents(place / "out") == before
+
+
+def test_parts_of_other_options_are_refused(data, place):
+    out = place / "out"
+    for number in (1, 2):
+        part(data, "npy", out, f"{number}/2")
+    with pytest.raises(ConflictError, match=r"part 1/2 is an export to npy with options \{\}, and this one is to tsv"):
+        part(data, "tsv", out, "1/2")
+    part(data, "npy", out, "1/2", options=ExportOptions(types=("user",)), overwrite=True)
+    with pytest.raises(ConflictError, match=r"part 1/2 is an export to npy with options \{'types': \['user'\]\}"):
+        merge(data, "npy", out, 2)
+
+
+def test_parts_of_another_version_are_refused(data, place):
+    out = place / "out"
+    part(data, "npy", out, "1/2")
+    path = next(data.checkpoint.glob("embeddings_item_0*"))
+    path.write_bytes(path.read_bytes())  # a training has stored it anew
+    part(data, "npy", out, "2/2")
+    with pytest.raises(ConfigError, match=r"part 1/2 .* is missing \(there is one of .*, which is another version"):
+        merge(data, "npy", out, 2)
+
+
+def test_two_processes_store_one_part_once(data, place, monkeypatch, capsys):
+    out, real, again = place / "out", export_parts.records_of, []
+
+    def records_of(outbox):
+        if not again:
+            again.append(True)
+            part(data, "npy", out, "1/1")
+        return real(outbox)
+
+    monkeypatch.setattr(export_parts, "records_of", records_of)
+    part(data, "npy", out, "1/1")
+    assert "was stored by another process meanwhile" in capsys.readouterr().err
+    folders = {name.split("/")[2] for name in files(out) if name.count("/") > 2}
+    assert len(folders) == 1
+    merge(data, "npy", out, 1)
+
+
+def test_merge_replaces_standing_export(data, place):
+    out = place / "out"
+    export("npy", str(data.checkpoint), str(out))
+    with pytest.raises(ConflictError, match="is not empty"):
+        part(data, "npy", out, "1/2")
+    for number in (1, 2):
+        part(data, "npy", out, f"{number}/2", overwrite=True)
+    assert {"user.npy", MANIFEST} <= set(files(out))
+    merge(data, "npy", out, 2, overwrite=True)
+    assert "user.npy" not in files(out)
+    exported(data, "npy", place / "new", 2)
+    assert contents(out) == contents(place / "new")
+
+
+@pytest.mark.parametrize("standing", [False, True])
+@pytest.mark.parametrize("call", range(1, 9, 3))
+def test_merge_that_was_cut_off_is_tried_again(data, place, monkeypatch, standing, call):
+    out, calls = place / "out", []
+    exported(data, "npy", place / "new", 3)
+    if standing:
+        export("npy", str(data.checkpoint), str(out))
+    for number in (1, 2, 3):
+        part(data, "npy", out, f"{number}/3", overwrite=standing)
+    real = export_parts.deliver_parts.__globals__["_move"]
+
+    def move(*args):
+        calls.append(args)
+        if len(calls) == call:
+            raise OSError("cut off")
+        real(*args)
+
+    monkeypatch.setitem(export_parts.deliver_parts.__globals__, "_move", move)
+    with pytest.raises(OSError, match="cut off"):
+        merge(data, "npy", out, 3, overwrite=standing)
+    assert MANIFEST not in files(out)
+    merge(data, "npy", out, 3, overwrite=standing)
+    assert contents(out) == contents(place / "new")
+
+
+KILLED = """
+import os, signal, sys
+from pbg_tasks.storage import LocalStore
+from pbg_tasks.tasks.exchange import export_parts
+real, export_parts._THREADS = LocalStore.put_new, 1
+def put(store, key, *args, **kwargs):
+    if key.endswith(".json"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return real(store, key, *args, **kwargs)
+LocalStore.put_new = put
+export_parts.export_part("npy", sys.argv[1], sys.argv[2], "2/3")
+"""
+
+
+def test_killed_part_is_run_again(data, place):
+    out = place / "out"
+    command = [sys.executable, "-c", KILLED, str(data.checkpoint), str(out)]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    assert len([name for name in files(out) if name.startswith(PARTS)]) == 1  # a file, and no record
+    with pytest.raises(ConfigError, match="is missing"):
+        merge(data, "npy", out, 3)
+    exported(data, "npy", out, 3)
+    exported(data, "npy", place / "new", 3)
+    assert contents(out) == contents(place / "new")
+
+
+@pytest.mark.s3
+@pytest.mark.parametrize("standing", [False, True])
+def test_parts_in_s3_equal_those_on_disk(data, place, s3_bucket, standing):
+    out = f"{s3_bucket}/out"
+    if standing:
+        export("npy", str(data.checkpoint), out)
+    for number in (1, 2):
+        part(data, "npy", out, f"{number}/2", overwrite=standing)
+    merge(data, "npy", out, 2, overwrite=standing)
+    exported(data, "npy", place / "new", 2)
+    store = open_store(out)
+    assert {info.key: store.get(info.key).data for info in store.list()} == contents(place / "new")
+
+
+@pytest.mark.parametrize(
+    ("exchange", "options", "words"),
+    [
+        ("faiss", {}, "format faiss is one index a type, which shard_rows builds in bounded memory"),
+        ("word2vec", {}, "format word2vec is one file a type"),
+        ("safetensors", {}, "format safetensors is one file"),
+        ("projector", {}, "format projector is a sample"),
+        ("lancedb", {}, "sink lancedb is filled as a whole"),
+        ("parquet", {"feast": "shop"}, "the option feast defines a source of one table a type"),
+        ("npy", {"escape": True}, "format npy has no option 'escape'"),
+    ],
+)
+def test_formats_of_one_file_are_refused(data, place, exchange, options, words):
+    with pytest.raises(ConfigError, match=words):
+        part(data, exchange, place / "out", "1/2", options=ExportOptions(**options))
+    with pytest.raises(ConfigError, match=words):
+        merge(data, exchange, place / "out", 2, options=ExportOptions(**options))
+    assert not (place / "out").exists()
+
+
+def test_command_writes_parts_and_merges(data, place):
+    def run(*words):
+        return CliRunner().invoke(app, ["export", "tsv", str(data.checkpoint), str(place / "out"), *words, "--escape"])
+
+    assert "leave --part out" in run("--part", "1/2", "--parts", "2").output
+    assert "'3/2' is no part" in str(run("--part", "3/2").exception)
+    for words in (["--part", "1/2"], ["--part", "2/2"], ["--parts", "2"]):
+        assert run(*words).exit_code == 0
+    assert "user/part-00003.tsv" in files(place / "out")
