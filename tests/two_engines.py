@@ -21,16 +21,13 @@ from typing import Annotated, Literal
 import typer
 
 from pbg_tasks.formats.entities import read_relation_names
-from pbg_tasks.prepare import (
-    EDGE_HASHES,
-    STAGED,
-    assign_ids,
-    connect,
-    open_staged,
-    spark,
-    validate_snapshot,
-    write_buckets,
-)
+from pbg_tasks.prepare import spark
+from pbg_tasks.prepare.buckets import write_buckets
+from pbg_tasks.prepare.connection import connect
+from pbg_tasks.prepare.difference import EDGE_HASHES
+from pbg_tasks.prepare.ids import assign_ids
+from pbg_tasks.prepare.snapshot import STAGED, open_staged
+from pbg_tasks.prepare.validate import validate_snapshot
 from pbg_tasks.storage import open_store
 from tests.prepare.random_graphs import RandomGraph
 

@@ -18,7 +18,7 @@ from benchmarks.nights.settings import kept
 from benchmarks.nights.table import sentences, table
 from benchmarks.nights.walk import failures, walk_chain, walk_independently
 from pbg_tasks.errors import PbgError
-from pbg_tasks.memory import usable_cpus
+from pbg_tasks.memory.machine import usable_cpus
 
 
 def main(

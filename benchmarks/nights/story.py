@@ -27,7 +27,7 @@ from benchmarks.nights.table import sentences, table
 from benchmarks.nights.tuning import tune
 from benchmarks.nights.walk import failures, remove, walk_chain, walk_independently
 from pbg_tasks.errors import PbgError
-from pbg_tasks.memory import usable_cpus
+from pbg_tasks.memory.machine import usable_cpus
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
 from pbg_tasks.storage import open_store

@@ -15,7 +15,7 @@ from benchmarks.speed.engines import GPU, available
 from benchmarks.speed.measurement import Measurement, in_turns, per_second
 from benchmarks.speed.steps import FB_FLOPS
 from benchmarks.speed.workloads import LIVEJOURNAL, RandomGraph, fb15k
-from pbg_tasks.memory import usable_cpus
+from pbg_tasks.memory.machine import usable_cpus
 from pbg_tasks.progress import say
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from benchmarks.speed.worker import ROOT
 from benchmarks.speed.workloads import FB15K, SPLITS, placed
 from pbg_tasks.config import ConfigSchema
 from pbg_tasks.errors import PbgError
-from pbg_tasks.memory import usable_cpus
+from pbg_tasks.memory.machine import usable_cpus
 from pbg_tasks.progress import human_seconds, say
 from pbg_tasks.tasks.directory.evaluate import evaluate_directory
 

@@ -20,7 +20,7 @@ from pbg_tasks.datasets.fetch import cache_directory
 from pbg_tasks.errors import FormatError
 from pbg_tasks.formats.entities import stream_names
 from pbg_tasks.formats.name_index import FORMAT, MappedNames, digests_file_name, index_file_name
-from pbg_tasks.prepare import connect
+from pbg_tasks.prepare.connection import connect
 from pbg_tasks.prepare.name_index import BUDGET, index_names
 from pbg_tasks.storage.files import hold
 from pbg_tasks.storage.staging import Scratch

@@ -18,7 +18,10 @@ from pbg_tasks.config import ConfigSchema, GraphSpec, SnapshotFile, Snapshots, S
 from pbg_tasks.config.base import parse
 from pbg_tasks.config.names import check_entity_names
 from pbg_tasks.errors import ConfigError, InputError
-from pbg_tasks.prepare import assign_ids, check_rows, connect, write_buckets
+from pbg_tasks.prepare.buckets import write_buckets
+from pbg_tasks.prepare.connection import connect
+from pbg_tasks.prepare.ids import assign_ids
+from pbg_tasks.prepare.validate import check_rows
 from pbg_tasks.storage import open_store
 from pbg_tasks.storage.columnar import list_files
 from pbg_tasks.storage.staging import Scratch, put_all_new

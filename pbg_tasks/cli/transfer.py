@@ -107,7 +107,7 @@ def _import(
     *,
     as_json: bool,
 ) -> None:
-    from pbg_tasks.prepare import Minimum
+    from pbg_tasks.prepare.ids import Minimum
     from pbg_tasks.tasks.directory.configs import load_config_from
     from pbg_tasks.tasks.directory.importing import import_edges
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from pydantic import JsonValue
 
-    from pbg_tasks.forecast import Cost, Pair
+    from pbg_tasks.forecast.outcome import Cost, Pair
     from pbg_tasks.report.embedding_map import MapDocument
 
 State = Literal["damaged", "running", "refused", "failed", "finished", "released"]

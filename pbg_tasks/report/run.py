@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from pbg_tasks.config.base import digest
 from pbg_tasks.config.results import NOTHING_RANKED, Figures, RelationChanges, RelationDrift
-from pbg_tasks.forecast import compare
+from pbg_tasks.forecast.outcome import compare
 from pbg_tasks.report.training import training_document
 
 if TYPE_CHECKING:
     from pbg_tasks.config.results import DriftResult, EvalResult
-    from pbg_tasks.forecast import Pair
+    from pbg_tasks.forecast.outcome import Pair
     from pbg_tasks.report.documents import (
         Data,
         ForecastPart,

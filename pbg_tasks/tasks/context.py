@@ -13,7 +13,7 @@ from pbg_tasks.config.base import Frozen, canonical_json
 from pbg_tasks.config.results import Result, Stored, TaskResult, parse_result, read_result
 from pbg_tasks.config.run import run_id_of
 from pbg_tasks.errors import ConfigError, ConflictError, FormatError, NotFoundError, QualityGateError
-from pbg_tasks.memory import forget_peak, peak_bytes
+from pbg_tasks.memory.machine import forget_peak, peak_bytes
 from pbg_tasks.progress import human_seconds, say
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.gc_holds import hold

@@ -18,8 +18,9 @@ from pbg_tasks.config.base import parse
 from pbg_tasks.config.schema import AUTO
 from pbg_tasks.errors import ConfigError
 from pbg_tasks.formats.embeddings import embeddings_file_name
-from pbg_tasks.memory import Forecast, TrainingSize, training_forecast
+from pbg_tasks.memory.forecast import Forecast
 from pbg_tasks.memory.tables import table_bytes
+from pbg_tasks.memory.training import TrainingSize, training_forecast
 from pbg_tasks.prepare.bucket_sample import largest_of
 from pbg_tasks.progress import human_count, say
 from pbg_tasks.storage import is_remote
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pbg_tasks.config import ModelConfig
-    from pbg_tasks.prepare import SnapshotCounts
     from pbg_tasks.prepare.bucket_sample import BucketSample
+    from pbg_tasks.prepare.counting import SnapshotCounts
     from pbg_tasks.publish import Release
     from pbg_tasks.storage import Store
 

@@ -20,7 +20,7 @@ from pbg_tasks.config.graph import Resources
 from pbg_tasks.errors import FormatError, InputError
 from pbg_tasks.formats import names as file_names
 from pbg_tasks.formats.name_index import MappedNames, NameTable, digests_file_name, index_file_name
-from pbg_tasks.prepare import connect
+from pbg_tasks.prepare.connection import connect
 from pbg_tasks.prepare.name_index import index_names
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.model_source import Source

@@ -20,7 +20,7 @@ from pbg_tasks.evaluate.one_side import OneSide
 from pbg_tasks.evaluate.popularity import Popularity
 from pbg_tasks.evaluate.questions import Questions
 from pbg_tasks.evaluate.tables import EntityTable
-from pbg_tasks.memory import evaluation_forecast
+from pbg_tasks.memory.tasks import evaluation_forecast
 from tests.config.specs import SPEC
 from tests.evaluate.graphs import Graph, assert_popularity_is_that_of_brute_force, make_config
 

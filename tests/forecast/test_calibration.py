@@ -5,8 +5,8 @@ import math
 import pytest
 
 from pbg_tasks.config.results import ForecastDocument, TaskResult
-from pbg_tasks.forecast import RATES, MeasuredNight, Usage
-from pbg_tasks.forecast.calibration import calibrated
+from pbg_tasks.forecast.calibration import RATES, MeasuredNight, calibrated
+from pbg_tasks.forecast.usage import Usage
 
 PLANNED = Usage(10.0, 10.0, 1e9, 1e6, 1e6)
 

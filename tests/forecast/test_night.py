@@ -4,7 +4,10 @@ import pytest
 
 from pbg_tasks.config import Costs
 from pbg_tasks.config.results import ForecastDocument, TaskResult
-from pbg_tasks.forecast import MeasuredNight, Usage, compare, forecast_night, outcome_table
+from pbg_tasks.forecast.calibration import MeasuredNight
+from pbg_tasks.forecast.night import forecast_night
+from pbg_tasks.forecast.outcome import compare, outcome_table
+from pbg_tasks.forecast.usage import Usage
 
 PLANNED = {"train": Usage(3600.0, 7200.0, 2e9, 10e9, 4e9), "eval": Usage(1800.0, 1800.0, 3e9, 5e9, 0.0)}
 COSTS = Costs(hour=2.0, gb_out=0.1, gb_in=0.01, currency="USD")

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pbg_tasks.config import ModelConfig
-from pbg_tasks.forecast import Work, modelled
+from pbg_tasks.forecast.work import Work, modelled
 from pbg_tasks.tasks.context import CHAIN
 
 MODEL = ModelConfig.model_validate(

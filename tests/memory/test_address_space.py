@@ -14,7 +14,7 @@ import sys
 import pytest
 
 from pbg_tasks.errors import ResourceError
-from pbg_tasks.memory import usable_bytes
+from pbg_tasks.memory.machine import usable_bytes
 from tests.tasks.conftest import Workplace, ring
 
 MB = 1_000_000

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from pbg_tasks.errors import ResourceError
-from pbg_tasks.memory import check_fits, forget_peak, machine, peak_bytes, resident_bytes, usable_bytes, usable_cpus
+from pbg_tasks.memory import machine
 from pbg_tasks.memory.forecast import Forecast, Line
+from pbg_tasks.memory.machine import check_fits, forget_peak, peak_bytes, resident_bytes, usable_bytes, usable_cpus
 
 BLOCK = 200_000_000
 

@@ -15,8 +15,9 @@ import pytest
 
 from pbg_tasks.config import ModelConfig
 from pbg_tasks.formats.edges import EdgeList, edge_file_name, write_edges
-from pbg_tasks.memory import GangPart, TrainingSize, serving_forecast, training_forecast
+from pbg_tasks.memory.gang import GangPart
 from pbg_tasks.memory.parameters import parameter_count
+from pbg_tasks.memory.training import TrainingSize, serving_forecast, training_forecast
 from pbg_tasks.native import instruction_set, library
 from pbg_tasks.native.coverage import BFLOAT16
 from tests.rotation import of_today

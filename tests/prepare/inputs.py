@@ -8,7 +8,8 @@ from pbg_tasks.config import GraphSpec
 from pbg_tasks.config.base import parse
 from pbg_tasks.config.run import SnapshotFile
 from pbg_tasks.errors import InputError
-from pbg_tasks.prepare import connect, validate_snapshot
+from pbg_tasks.prepare.connection import connect
+from pbg_tasks.prepare.validate import validate_snapshot
 from pbg_tasks.storage.columnar import list_files
 
 GOOD = "lhs,rel,rhs\na,likes,b\nb,knows,a\nc,likes,b\n"

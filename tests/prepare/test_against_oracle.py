@@ -19,14 +19,10 @@ from pbg_tasks.config.base import parse
 from pbg_tasks.config.gates import DataGates
 from pbg_tasks.formats.edges import count_edges, read_edges
 from pbg_tasks.formats.entities import read_entity_count, read_entity_names, read_relation_names
-from pbg_tasks.prepare import (
-    assign_ids,
-    connect,
-    entity_ids_file_name,
-    judge_entities,
-    partition_of,
-    write_buckets,
-)
+from pbg_tasks.prepare.buckets import write_buckets
+from pbg_tasks.prepare.connection import connect
+from pbg_tasks.prepare.data_gate import judge_entities
+from pbg_tasks.prepare.ids import assign_ids, entity_ids_file_name, partition_of
 from pbg_tasks.storage.columnar import list_files
 
 RELATIONS = {"likes": ("user", "item"), "knows": ("user", "user"), "near": ("item", "item")}

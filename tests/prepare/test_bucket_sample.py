@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from pbg_tasks.config import ModelConfig
-from pbg_tasks.prepare import partition_of
 from pbg_tasks.prepare.bucket_sample import BucketSample, largest_of
+from pbg_tasks.prepare.ids import partition_of
 
 
 def config(partitions):

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbg_tasks.prepare import changed_columns, degree_distance, volumes
-from pbg_tasks.prepare.comparison import Volume
+from pbg_tasks.prepare.comparison import Volume, changed_columns, degree_distance, volumes
 
 histograms = st.lists(st.integers(0, 50), max_size=6)
 

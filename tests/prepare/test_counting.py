@@ -7,7 +7,8 @@ import pytest
 from pbg_tasks.config import GraphSpec, SnapshotFile
 from pbg_tasks.config.base import parse
 from pbg_tasks.errors import InputError
-from pbg_tasks.prepare import connect, count_snapshot
+from pbg_tasks.prepare.connection import connect
+from pbg_tasks.prepare.counting import count_snapshot
 from pbg_tasks.storage.columnar import list_files
 
 

@@ -19,8 +19,10 @@ import zstandard
 
 from pbg_tasks.config.run import SnapshotFile
 from pbg_tasks.errors import InputError, StorageError
-from pbg_tasks.prepare import connect, count_snapshot, stage_snapshot
+from pbg_tasks.prepare.connection import connect
+from pbg_tasks.prepare.counting import count_snapshot
 from pbg_tasks.prepare.difference import EDGE_HASHES
+from pbg_tasks.prepare.snapshot import stage_snapshot
 from pbg_tasks.prepare.text_files import MAX_LINE_BYTES, plain_texts
 from pbg_tasks.storage.columnar import filesystem_for, list_files
 from tests.prepare.inputs import GOOD, TYPED, check, make_spec, put, refusal

@@ -5,8 +5,10 @@ from dataclasses import replace
 import pytest
 
 from pbg_tasks.config import DataGates
-from pbg_tasks.prepare import Difference, EdgeChanges, SnapshotReport, judge_entities, judge_snapshot, volumes
-from pbg_tasks.prepare.difference import RelationEdges
+from pbg_tasks.prepare.comparison import volumes
+from pbg_tasks.prepare.data_gate import Difference, judge_entities, judge_snapshot
+from pbg_tasks.prepare.difference import EdgeChanges, RelationEdges
+from pbg_tasks.prepare.validate import SnapshotReport
 
 REPORT = SnapshotReport(edges=100, self_loops=4, duplicates=10, relations={}, weights=None, columns={}, changes=None)
 CHANGES = EdgeChanges.of_relations({"r": RelationEdges(60, 50, 80, 10, 40), "s": RelationEdges(0, 0, 20, 0, 20)})

@@ -6,15 +6,12 @@ import hashlib
 
 import pytest
 
-from pbg_tasks.prepare import (
-    EDGE_HASHES,
-    STAGED,
-    assign_ids,
-    connect,
-    open_staged,
-    validate_snapshot,
-    write_buckets,
-)
+from pbg_tasks.prepare.buckets import write_buckets
+from pbg_tasks.prepare.connection import connect
+from pbg_tasks.prepare.difference import EDGE_HASHES
+from pbg_tasks.prepare.ids import assign_ids
+from pbg_tasks.prepare.snapshot import STAGED, open_staged
+from pbg_tasks.prepare.validate import validate_snapshot
 from tests.prepare.random_graphs import RandomGraph
 from tests.rotation import of_today
 

@@ -12,8 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from pbg_tasks.errors import FormatError
-from pbg_tasks.prepare import Matching, write_known
+from pbg_tasks.prepare.ids import write_known
 from pbg_tasks.prepare.lookup import edge_hash, hashes_among, names_at, places_of, returned_pairs
+from pbg_tasks.prepare.reassignment import Matching
 from tests.prepare.differences import find, make_spec
 
 ODD = "é\x1e'\x1f"  # a name may contain any text that separates names elsewhere

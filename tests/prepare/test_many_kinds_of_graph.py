@@ -21,16 +21,10 @@ from pbg_tasks.config.base import parse
 from pbg_tasks.errors import ConfigError, FormatError, ResourceError, StorageError
 from pbg_tasks.formats.edges import read_edges
 from pbg_tasks.formats.entities import read_entity_names, read_relation_count, read_relation_names
-from pbg_tasks.prepare import (
-    StagedFiles,
-    assign_ids,
-    connect,
-    entity_ids_file_name,
-    partition_of,
-    stage_snapshot,
-    write_buckets,
-)
-from pbg_tasks.prepare.snapshot import reading
+from pbg_tasks.prepare.buckets import write_buckets
+from pbg_tasks.prepare.connection import connect
+from pbg_tasks.prepare.ids import assign_ids, entity_ids_file_name, partition_of
+from pbg_tasks.prepare.snapshot import StagedFiles, reading, stage_snapshot
 from pbg_tasks.prepare.sql import md5_head, md5_tail, quoted
 from pbg_tasks.storage.columnar import filesystem_for, list_files
 

@@ -8,10 +8,11 @@ import pytest
 from pbg_tasks.config import GraphSpec
 from pbg_tasks.config.base import canonical_json, parse
 from pbg_tasks.errors import ConfigError, InputError, StorageError
-from pbg_tasks.prepare import NoEdgesError, spark
+from pbg_tasks.prepare import spark
 from pbg_tasks.prepare.spark import session
 from pbg_tasks.prepare.spark.files import Outcome, raise_first, reported, watched
 from pbg_tasks.prepare.sql.spark import SPARK
+from pbg_tasks.prepare.validate import NoEdgesError
 
 DOCUMENT = {
     "graph": "g",

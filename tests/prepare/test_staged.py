@@ -12,9 +12,10 @@ import pytest
 
 from pbg_tasks.config import Resources, SnapshotFile
 from pbg_tasks.errors import InputError
-from pbg_tasks.prepare import STAGED, connect, open_staged, stage_snapshot, validate_snapshot
-from pbg_tasks.prepare.snapshot import open_snapshot, write_staged
+from pbg_tasks.prepare.connection import connect
+from pbg_tasks.prepare.snapshot import STAGED, open_snapshot, open_staged, stage_snapshot, write_staged
 from pbg_tasks.prepare.sources import snapshot_source
+from pbg_tasks.prepare.validate import validate_snapshot
 from pbg_tasks.storage.columnar import filesystem_for, list_files
 from tests.prepare.inputs import make_spec, put
 

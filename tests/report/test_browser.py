@@ -16,7 +16,9 @@ import pytest
 
 from benchmarks.nights.pictures import WIDTH, take
 from pbg_tasks.config.night_results import NightResults
-from pbg_tasks.report import Links, RunFacts, live_sections, render, run_document
+from pbg_tasks.report.facts import RunFacts
+from pbg_tasks.report.pages import Links, live_sections, render
+from pbg_tasks.report.run import run_document
 from pbg_tasks.tasks.context import CHAIN
 from pbg_tasks.tasks.view.report import read_run
 from tests.browser import CONTRAST, UNREACHED, chromium, tab_through

@@ -17,7 +17,10 @@ import pytest
 
 from pbg_tasks.errors import FormatError, PbgError
 from pbg_tasks.publish import Channel
-from pbg_tasks.report import Links, comparison_document, history_document, live_sections, render, run_document
+from pbg_tasks.report.comparison import comparison_document
+from pbg_tasks.report.history import history_document
+from pbg_tasks.report.pages import Links, live_sections, render
+from pbg_tasks.report.run import run_document
 from pbg_tasks.tasks.context import CHAIN, RunContext
 from pbg_tasks.tasks.nightly.chain import run_chain
 from pbg_tasks.tasks.nightly.forecasting import measured_nights

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from pbg_tasks.errors import FormatError
-from pbg_tasks.report import Links, render, run_document
 from pbg_tasks.report.embedding_map import map_document
+from pbg_tasks.report.pages import Links, render
+from pbg_tasks.report.run import run_document
 from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.nightly.chain import run_chain
 from pbg_tasks.tasks.view.embedding_map import MAP, read_map

@@ -10,7 +10,10 @@ import pytest
 from pbg_tasks.config.night_results import NightResults
 from pbg_tasks.formats.directory import BucketStats, EvalStats, IoStats, io_line, iteration_line, stats_line
 from pbg_tasks.formats.metadata import IterationInfo
-from pbg_tasks.report import Links, RunFacts, figures, render, run_document
+from pbg_tasks.report import figures
+from pbg_tasks.report.facts import RunFacts
+from pbg_tasks.report.pages import Links, render
+from pbg_tasks.report.run import run_document
 from pbg_tasks.report.training import training_document
 from pbg_tasks.tasks.context import CHAIN
 from tests.report.conftest import DAYS

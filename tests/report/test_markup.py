@@ -14,8 +14,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from pbg_tasks.publish import Channel
-from pbg_tasks.report import Links, comparison_document, history_document, live_sections, render, run_document
-from pbg_tasks.report.pages import POLICY, assets, plotly_name
+from pbg_tasks.report.comparison import comparison_document
+from pbg_tasks.report.history import history_document
+from pbg_tasks.report.pages import POLICY, Links, assets, live_sections, plotly_name, render
+from pbg_tasks.report.run import run_document
 from pbg_tasks.tasks.view.report import read_graph, read_run
 from tests.browser import chromium
 from tests.report.conftest import DAYS

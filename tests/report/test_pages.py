@@ -15,16 +15,11 @@ from pbg_tasks.checkpoint import EdgeChunkRecord, Iteration, LeaseRecord, Partia
 from pbg_tasks.config.night_results import NightResults
 from pbg_tasks.config.results import ValidateResult
 from pbg_tasks.publish import Channel
-from pbg_tasks.report import (
-    Links,
-    RunFacts,
-    comparison_document,
-    history_document,
-    live_sections,
-    render,
-    run_document,
-)
-from pbg_tasks.report.pages import LIVE_SECTIONS, assets
+from pbg_tasks.report.comparison import comparison_document
+from pbg_tasks.report.facts import RunFacts
+from pbg_tasks.report.history import history_document
+from pbg_tasks.report.pages import LIVE_SECTIONS, Links, assets, live_sections, render
+from pbg_tasks.report.run import run_document
 from pbg_tasks.tasks.context import CHAIN
 from pbg_tasks.tasks.view.report import read_graph, read_run
 from tests.report.conftest import DAYS, HOSTILE, HOSTILE_RELATION

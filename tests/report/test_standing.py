@@ -9,16 +9,10 @@ import pytest
 
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.service_pins import pin_service, unpin_service
-from pbg_tasks.report import (
-    Links,
-    history_document,
-    render,
-    run_document,
-    standing_document,
-    with_failure,
-    with_failures,
-)
-from pbg_tasks.report.pages import render_block
+from pbg_tasks.report.history import history_document
+from pbg_tasks.report.pages import Links, render, render_block
+from pbg_tasks.report.run import run_document
+from pbg_tasks.report.standing import standing_document, with_failure, with_failures
 from pbg_tasks.tasks.view.report import read_graph, read_run
 from tests.report.conftest import DAYS, HOSTILE
 from tests.report.document import Page, check_page

@@ -12,8 +12,8 @@ import pytest
 
 from pbg_tasks.checkpoint.preserve import preserve_files
 from pbg_tasks.errors import ConfigError, InputError, OutOfTurnError, QualityGateError, UnusableError
-from pbg_tasks.prepare import EDGE_HASHES
 from pbg_tasks.prepare.comparison import volumes
+from pbg_tasks.prepare.difference import EDGE_HASHES
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.skips import skip
 from pbg_tasks.storage import open_store

@@ -24,7 +24,9 @@ from hypothesis import strategies as st
 from pbg_tasks.config import Resources
 from pbg_tasks.errors import SHOWN, FormatError, InputError, PbgError, one_line
 from pbg_tasks.formats.edges import read_edges
-from pbg_tasks.prepare import check_rows, connect, stage_snapshot
+from pbg_tasks.prepare.connection import connect
+from pbg_tasks.prepare.snapshot import stage_snapshot
+from pbg_tasks.prepare.validate import check_rows
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.directory.importing import EdgeLists, found_lists, graph_of_lists
 from pbg_tasks.tasks.exchange.import_vectors import import_embeddings

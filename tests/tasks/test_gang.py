@@ -17,7 +17,7 @@ from pbg_tasks.storage.local import LocalStore
 from pbg_tasks.tasks.training import gang
 from pbg_tasks.tasks.training.job import Job
 from pbg_tasks.tasks.training.train import train_directory
-from pbg_tasks.train import PartitionKey
+from pbg_tasks.train.data.partitions import PartitionKey
 from pbg_tasks.train.engine.device import Accelerator
 from pbg_tasks.train.ranks.group.rank_env import RankEnv
 from pbg_tasks.train.ranks.parameters.server import ParameterServer

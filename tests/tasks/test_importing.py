@@ -19,7 +19,8 @@ from pbg_tasks.formats.edges import EdgeList, count_edges, edge_file_name, read_
 from pbg_tasks.formats.embeddings import read_embeddings
 from pbg_tasks.formats.entities import read_entity_names
 from pbg_tasks.formats.optimizer import PLAIN_SUMS
-from pbg_tasks.prepare import Minimum, buckets
+from pbg_tasks.prepare import buckets
+from pbg_tasks.prepare.ids import Minimum
 from pbg_tasks.storage import LocalStore, open_store
 from pbg_tasks.tasks.directory import importing
 from pbg_tasks.tasks.directory.evaluate import evaluate_directory

@@ -19,7 +19,7 @@ from pbg_tasks.formats.embeddings import read_embeddings
 from pbg_tasks.formats.entities import read_entity_names
 from pbg_tasks.formats.entity_sets import EntitySet
 from pbg_tasks.formats.model import read_model
-from pbg_tasks.prepare import partition_of
+from pbg_tasks.prepare.ids import partition_of
 from pbg_tasks.publish import Channel
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.context import RunContext

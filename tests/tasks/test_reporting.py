@@ -15,7 +15,7 @@ from pbg_tasks.cli import app
 from pbg_tasks.errors import ConfigError, QualityGateError
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.skips import skip
-from pbg_tasks.report import history_document
+from pbg_tasks.report.history import history_document
 from pbg_tasks.report.pages import assets
 from pbg_tasks.tasks.approval import approve
 from pbg_tasks.tasks.context import RunContext

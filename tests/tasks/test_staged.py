@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pbg_tasks.errors import FormatError
-from pbg_tasks.prepare import STAGED
+from pbg_tasks.prepare.snapshot import STAGED
 from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.nightly.chain import run_chain, run_task
 from pbg_tasks.tasks.nightly.plan import plan

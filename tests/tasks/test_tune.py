@@ -17,7 +17,7 @@ from pbg_tasks.config.tune_results import Outcome, Rung, Search, TriedCandidate
 from pbg_tasks.config.tune_space import read_patch
 from pbg_tasks.errors import ConfigError, QualityGateError
 from pbg_tasks.publish import Channel
-from pbg_tasks.report import history_document
+from pbg_tasks.report.history import history_document
 from pbg_tasks.report.tune import table, tune_document
 from pbg_tasks.tasks.nightly.chain import run_together
 from pbg_tasks.tasks.search import SearchContext, searches

@@ -15,11 +15,11 @@ from pbg_tasks.checkpoint import claim
 from pbg_tasks.formats.embeddings import embeddings_file_name, read_embeddings
 from pbg_tasks.formats.metadata import IterationInfo
 from pbg_tasks.storage import LocalStore
-from pbg_tasks.train import PartitionKey, StartingPoint
 from pbg_tasks.train.data.edge_files import FiledEdges
-from pbg_tasks.train.data.partitions import partition_keys
+from pbg_tasks.train.data.partitions import PartitionKey, partition_keys
 from pbg_tasks.train.data.tables import Table
 from pbg_tasks.train.engine.anchor import Anchor
+from pbg_tasks.train.starting_point import StartingPoint
 from tests.train.buckets import PARTITIONS, ROWS, SPEC, Buckets, make_config, objects, train_alone
 from tests.train.checkpoints import rows
 from tests.train.ranks import gangs

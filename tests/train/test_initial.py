@@ -6,7 +6,8 @@ import pytest
 from pbg_tasks.checkpoint import checkpoint_names, claim, preserve
 from pbg_tasks.errors import ConfigError, FormatError, NotFoundError
 from pbg_tasks.storage import open_store
-from pbg_tasks.train import PartitionKey, open_initial
+from pbg_tasks.train.data.initial import open_initial
+from pbg_tasks.train.data.partitions import PartitionKey
 from pbg_tasks.train.data.tables import Table
 from tests.checkpoint.samples import SPEC, iteration
 from tests.train.checkpoints import REAL, make_config, model_state, rows, write_checkpoint

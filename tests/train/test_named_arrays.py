@@ -8,8 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from pbg_tasks.errors import FormatError
-from pbg_tasks.train import PartitionKey, open_initial
 from pbg_tasks.train.data import named_arrays
+from pbg_tasks.train.data.initial import open_initial
+from pbg_tasks.train.data.partitions import PartitionKey
 from pbg_tasks.train.data.tables import Table
 from tests.train.checkpoints import make_config, model_state
 

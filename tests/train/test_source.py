@@ -6,9 +6,9 @@ import pytest
 from pbg_tasks.checkpoint import checkpoint_names, open_directory
 from pbg_tasks.errors import FormatError
 from pbg_tasks.storage import open_store
-from pbg_tasks.train import PartitionKey, StartingPoint
+from pbg_tasks.train.data.partitions import PartitionKey
 from pbg_tasks.train.data.tables import Table
-from pbg_tasks.train.starting_point import seeded
+from pbg_tasks.train.starting_point import StartingPoint, seeded
 from tests.train.checkpoints import REAL, make_config, model_state, rows, write_checkpoint
 
 COUNTS = {PartitionKey(entity, part): 5 + part for entity in ("user", "item") for part in (0, 1)}

@@ -13,8 +13,7 @@ from pbg_operators.plugin import files, lookup, routes
 from pbg_operators.plugin.pages import ABSENT, Pages
 from pbg_operators.plugin.routes import Reader, base_of, page
 from pbg_tasks.errors import PbgError
-from pbg_tasks.report import Links
-from pbg_tasks.report.pages import POLICY
+from pbg_tasks.report.pages import POLICY, Links
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -21,9 +21,11 @@ from pbg_tasks.config.base import digest
 from pbg_tasks.config.run import RUN_ID
 from pbg_tasks.errors import AccessError, ConfigError, InputError, NotFoundError, PbgError
 from pbg_tasks.publish import Channel
-from pbg_tasks.report import comparison_document, history_document, run_document
+from pbg_tasks.report.comparison import comparison_document
 from pbg_tasks.report.documents import RunDocument
+from pbg_tasks.report.history import history_document
 from pbg_tasks.report.neighbours import Neighbourhood
+from pbg_tasks.report.run import run_document
 from pbg_tasks.storage import LocalStore, open_store
 from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.search import SearchContext, read_search

@@ -33,9 +33,8 @@ from pbg_operators.plugin.cache import Recent
 from pbg_operators.plugin.pages import ABSENT
 from pbg_operators.plugin.waiting import outline
 from pbg_tasks.config.run import RUN_ID
-from pbg_tasks.report import Links, live_sections, render, standing_document, with_failure, with_failures
-from pbg_tasks.report.pages import assets, render_block
-from pbg_tasks.report.standing import last_night
+from pbg_tasks.report.pages import Links, assets, live_sections, render, render_block
+from pbg_tasks.report.standing import last_night, standing_document, with_failure, with_failures
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

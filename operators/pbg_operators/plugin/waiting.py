@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from fastapi.responses import HTMLResponse
 
-from pbg_tasks.report import render
+from pbg_tasks.report.pages import render
 
 if TYPE_CHECKING:
     from fastapi import Request, Response
 
-    from pbg_tasks.report import Links
+    from pbg_tasks.report.pages import Links
 
 WHOLE = "whole"
 """Query by which a browser without scripts asks for the page itself."""

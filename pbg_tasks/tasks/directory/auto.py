@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from pbg_tasks.config import GraphSpec, Resources
 from pbg_tasks.config.base import parse
-from pbg_tasks.prepare import connect, count_snapshot
+from pbg_tasks.prepare.connection import connect
+from pbg_tasks.prepare.counting import count_snapshot
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.directory.importing import found_lists, graph_of_lists
 from pbg_tasks.tasks.partitioning import partition_counts, resolve

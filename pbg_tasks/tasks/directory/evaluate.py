@@ -18,16 +18,16 @@ from pbg_tasks.formats.directory import EvalStats
 from pbg_tasks.formats.edges import EdgeList
 from pbg_tasks.formats.metadata import IterationInfo
 from pbg_tasks.formats.model import ModelState
-from pbg_tasks.memory import usable_cpus
+from pbg_tasks.memory.machine import usable_cpus
 from pbg_tasks.progress import Progress, human_seconds, say
 from pbg_tasks.storage.staging import Scratch, named
 from pbg_tasks.tasks.runs.base import bring_model
 from pbg_tasks.tasks.runs.directory import DirectoryRun
-from pbg_tasks.train import StartingPoint, TorchEngine
 from pbg_tasks.train.data.buffer import PartitionBuffer
 from pbg_tasks.train.data.partition_files import PartitionFiles, Stamp
+from pbg_tasks.train.engine.on_torch import TorchEngine
 from pbg_tasks.train.schedule import Bucket, bucket_order
-from pbg_tasks.train.starting_point import seeded
+from pbg_tasks.train.starting_point import StartingPoint, seeded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

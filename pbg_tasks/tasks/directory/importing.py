@@ -29,16 +29,11 @@ from pbg_tasks.formats.entities import (
     read_relation_count,
     read_relation_names,
 )
-from pbg_tasks.prepare import (
-    Minimum,
-    StagedFiles,
-    assign_ids,
-    check_rows,
-    connect,
-    stage_snapshot,
-    write_buckets,
-    write_known,
-)
+from pbg_tasks.prepare.buckets import write_buckets
+from pbg_tasks.prepare.connection import connect
+from pbg_tasks.prepare.ids import Minimum, assign_ids, write_known
+from pbg_tasks.prepare.snapshot import StagedFiles, stage_snapshot
+from pbg_tasks.prepare.validate import check_rows
 from pbg_tasks.progress import Progress, human_seconds, say
 from pbg_tasks.storage import FinalFile, open_store
 from pbg_tasks.storage.columnar import list_files
@@ -53,7 +48,8 @@ if TYPE_CHECKING:
 
     from pbg_tasks.config import ConfigSchema
     from pbg_tasks.config.results import Result
-    from pbg_tasks.prepare import BucketReport, EntityReport
+    from pbg_tasks.prepare.buckets import BucketReport
+    from pbg_tasks.prepare.ids import EntityReport
     from pbg_tasks.storage import Store
 
 _UPLOADS_AT_ONCE = 16  # a small file takes the time of two syncs of a disk, or of one answer of a server

@@ -11,7 +11,8 @@ from pbg_tasks.config import ConfigSchema, Resources
 from pbg_tasks.config.base import parse
 from pbg_tasks.config.presets import OPERATOR, PRESET, of_size, takes_self_negatives
 from pbg_tasks.errors import ConfigError, ConflictError
-from pbg_tasks.prepare import connect, count_snapshot
+from pbg_tasks.prepare.connection import connect
+from pbg_tasks.prepare.counting import count_snapshot
 from pbg_tasks.storage import open_file
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.directory.importing import found_lists, graph_of_lists

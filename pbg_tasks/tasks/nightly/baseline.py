@@ -16,8 +16,11 @@ from pbg_tasks.formats.embeddings import embeddings_file_name, embeddings_shape,
 from pbg_tasks.formats.entities import RELATION_NAMES, read_relation_names
 from pbg_tasks.formats.metadata import IterationInfo
 from pbg_tasks.formats.model import model_file_name, read_model
-from pbg_tasks.prepare import Matching, MovedRows, connect, entity_ids_file_name
+from pbg_tasks.prepare.connection import connect
+from pbg_tasks.prepare.ids import entity_ids_file_name
 from pbg_tasks.prepare.lookup import returned_pairs
+from pbg_tasks.prepare.moved_rows import MovedRows
+from pbg_tasks.prepare.reassignment import Matching
 from pbg_tasks.prepare.split import RETURNED
 from pbg_tasks.tasks.model_source import CONFIG
 

@@ -8,8 +8,10 @@ from pbg_tasks.checkpoint import open_preserved
 from pbg_tasks.config import RunLayout
 from pbg_tasks.config.results import BucketFindings, BucketResult, PartitionResult, Result
 from pbg_tasks.errors import QualityGateError
-from pbg_tasks.prepare import EDGE_HASHES, connect, write_buckets
+from pbg_tasks.prepare.buckets import write_buckets
+from pbg_tasks.prepare.connection import connect
 from pbg_tasks.prepare.delta import Delta
+from pbg_tasks.prepare.difference import EDGE_HASHES
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.context import RunContext, perform
 from pbg_tasks.tasks.files import open_directory, upload_directory
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pbg_tasks.config.results import SplitEdges
-    from pbg_tasks.prepare import BucketReport
+    from pbg_tasks.prepare.buckets import BucketReport
 
 
 def bucket(url: str) -> Result:

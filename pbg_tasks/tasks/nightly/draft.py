@@ -12,7 +12,7 @@ from pbg_tasks.config import GraphSpec, Resources
 from pbg_tasks.config.base import parse
 from pbg_tasks.config.names import unsafe_name
 from pbg_tasks.config.presets import OPERATOR, PRESET, of_size, takes_self_negatives
-from pbg_tasks.prepare import connect
+from pbg_tasks.prepare.connection import connect
 from pbg_tasks.prepare.kinds import count_kinds
 from pbg_tasks.progress import say
 from pbg_tasks.storage import is_remote, open_store

@@ -22,7 +22,7 @@ from pbg_tasks.evaluate.counts import Share
 from pbg_tasks.evaluate.evaluation import PIECE_EDGES, count_share, evaluate_edges
 from pbg_tasks.evaluate.health import Health
 from pbg_tasks.formats.embeddings import iter_blocks
-from pbg_tasks.memory import usable_cpus
+from pbg_tasks.memory.machine import usable_cpus
 from pbg_tasks.progress import say
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.context import RunContext, perform

@@ -14,9 +14,13 @@ from pbg_tasks.config.limits import Verdict
 from pbg_tasks.config.results import SHAPES, PlanResult
 from pbg_tasks.errors import FormatError, QualityGateError
 from pbg_tasks.evaluate.sampling import ROUND_EDGES
-from pbg_tasks.forecast import MeasuredNight, NightForecast, Work, forecast_night, is_of_last_try, modelled
+from pbg_tasks.forecast.calibration import MeasuredNight
+from pbg_tasks.forecast.night import NightForecast, forecast_night
+from pbg_tasks.forecast.usage import is_of_last_try
+from pbg_tasks.forecast.work import Work, modelled
 from pbg_tasks.formats.names import has_name_index
-from pbg_tasks.memory import evaluation_forecast, indexing_peak, preparation_forecast, preparation_peaks, usable_cpus
+from pbg_tasks.memory.machine import usable_cpus
+from pbg_tasks.memory.tasks import evaluation_forecast, indexing_peak, preparation_forecast, preparation_peaks
 from pbg_tasks.progress import human_count, human_seconds, say
 from pbg_tasks.publish import Channel
 from pbg_tasks.storage.parallel import in_parallel
@@ -32,7 +36,7 @@ if TYPE_CHECKING:
     from pbg_tasks.config import GraphSpec, Limits
     from pbg_tasks.config.launch import KubernetesLaunch
     from pbg_tasks.config.limits import Check
-    from pbg_tasks.memory import Forecast
+    from pbg_tasks.memory.forecast import Forecast
     from pbg_tasks.tasks.partitioning import Expected
 
 PLANNED = CHAIN[1:]

@@ -14,7 +14,9 @@ from pbg_tasks.config.results import PartitionResult, PreserveResult
 from pbg_tasks.evaluate.ids import Numbering
 from pbg_tasks.evaluate.relation_drift import End, Surroundings
 from pbg_tasks.model.families import Families
-from pbg_tasks.prepare import EDGE_HASHES, connect, entity_ids_file_name
+from pbg_tasks.prepare.connection import connect
+from pbg_tasks.prepare.difference import EDGE_HASHES
+from pbg_tasks.prepare.ids import entity_ids_file_name
 from pbg_tasks.prepare.lookup import edge_hash, hashes_among, names_at, places_of
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.context import RunContext

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pbg_tasks.checkpoint import VerifiedFiles
-    from pbg_tasks.prepare import BucketReport, EntityReport, SnapshotReport
+    from pbg_tasks.prepare.buckets import BucketReport
+    from pbg_tasks.prepare.ids import EntityReport
+    from pbg_tasks.prepare.validate import SnapshotReport
     from pbg_tasks.publish import Release
     from pbg_tasks.tasks.context import RunContext
 

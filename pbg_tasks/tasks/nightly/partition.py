@@ -7,14 +7,11 @@ from typing import TYPE_CHECKING
 from pbg_tasks.checkpoint import open_preserved
 from pbg_tasks.config import RunLayout
 from pbg_tasks.config.results import Entities, PartitionFindings, PartitionResult, Result, ValidateResult
-from pbg_tasks.prepare import (
-    EDGE_HASHES,
-    assign_ids,
-    connect,
-    entity_ids_file_name,
-    judge_entities,
-    kept_and_gone,
-)
+from pbg_tasks.prepare.connection import connect
+from pbg_tasks.prepare.data_gate import judge_entities
+from pbg_tasks.prepare.difference import EDGE_HASHES
+from pbg_tasks.prepare.ids import assign_ids, entity_ids_file_name
+from pbg_tasks.prepare.reassignment import kept_and_gone
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.context import RunContext, perform
 from pbg_tasks.tasks.files import upload_directory
@@ -29,7 +26,7 @@ if TYPE_CHECKING:
 
     import duckdb
 
-    from pbg_tasks.prepare import EntityReport
+    from pbg_tasks.prepare.ids import EntityReport
 
 
 def partition(url: str) -> Result:

@@ -15,7 +15,8 @@ from pbg_tasks.config.results import ForecastDocument, MemoryDocument, PlanResul
 from pbg_tasks.config.run import check_snapshot_key, id_layout, vector_space
 from pbg_tasks.config.support import check_nightly
 from pbg_tasks.errors import ConfigError, InputError, OutOfTurnError
-from pbg_tasks.prepare import connect, count_snapshot
+from pbg_tasks.prepare.connection import connect
+from pbg_tasks.prepare.counting import count_snapshot
 from pbg_tasks.prepare.sources import blamed, lists_files, lists_keys, snapshot_source
 from pbg_tasks.progress import human_count, say
 from pbg_tasks.publish import Channel
@@ -34,7 +35,7 @@ from pbg_tasks.tasks.partitioning import ReleaseSizes, partition_counts, resolve
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pbg_tasks.prepare import SnapshotCounts
+    from pbg_tasks.prepare.counting import SnapshotCounts
     from pbg_tasks.publish import Release
 
 

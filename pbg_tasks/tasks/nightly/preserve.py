@@ -80,7 +80,8 @@ def _store_indexes(run: RunContext, entities: VerifiedFiles) -> dict[str, Object
     if not large:
         return {}
     # Not above: without large types the task does without DuckDB and NumPy.
-    from pbg_tasks.prepare import connect, entity_ids_file_name
+    from pbg_tasks.prepare.connection import connect
+    from pbg_tasks.prepare.ids import entity_ids_file_name
     from pbg_tasks.prepare.name_index import BUDGET, index_ids
 
     records = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pbg_tasks.config import RunLayout
-from pbg_tasks.prepare import STAGED, open_staged
+from pbg_tasks.prepare.snapshot import STAGED, open_staged
 from pbg_tasks.storage.metered import count_read
 from pbg_tasks.tasks.files import open_directory
 

@@ -20,19 +20,11 @@ from pbg_tasks.config.results import (
     ValidateFindings,
     ValidateResult,
 )
-from pbg_tasks.prepare import (
-    EDGE_HASHES,
-    Difference,
-    EdgeChanges,
-    NoEdgesError,
-    changed_columns,
-    connect,
-    degree_distance,
-    judge_snapshot,
-    validate_snapshot,
-    volumes,
-)
-from pbg_tasks.prepare.comparison import WINDOWS
+from pbg_tasks.prepare.comparison import WINDOWS, changed_columns, degree_distance, volumes
+from pbg_tasks.prepare.connection import connect
+from pbg_tasks.prepare.data_gate import Difference, judge_snapshot
+from pbg_tasks.prepare.difference import EDGE_HASHES, EdgeChanges
+from pbg_tasks.prepare.validate import NoEdgesError, validate_snapshot
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
 from pbg_tasks.storage.staging import Scratch
@@ -48,7 +40,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pbg_tasks.config.results import VerdictDocument
-    from pbg_tasks.prepare import SnapshotReport
+    from pbg_tasks.prepare.validate import SnapshotReport
     from pbg_tasks.publish import Release
 
 _SHOWN_RELATIONS = 1000

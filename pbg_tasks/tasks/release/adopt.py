@@ -17,7 +17,8 @@ from pbg_tasks.config.run import check_snapshot_key, id_layout, vector_space
 from pbg_tasks.config.support import check_nightly
 from pbg_tasks.errors import ConfigError, InputError
 from pbg_tasks.formats.entities import RELATION_NAMES, entity_names_file_name, read_entity_names
-from pbg_tasks.prepare import connect, write_known
+from pbg_tasks.prepare.connection import connect
+from pbg_tasks.prepare.ids import write_known
 from pbg_tasks.prepare.split import RETURNED
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel

@@ -18,7 +18,8 @@ from pbg_tasks.formats.embeddings import embeddings_file_name, write_embeddings
 from pbg_tasks.formats.entities import write_relation_names
 from pbg_tasks.formats.metadata import IterationInfo, read_iteration
 from pbg_tasks.formats.model import model_file_name, write_model
-from pbg_tasks.prepare import MovedRows, Reassignment
+from pbg_tasks.prepare.moved_rows import MovedRows
+from pbg_tasks.prepare.reassignment import Reassignment
 from pbg_tasks.progress import human_count, say
 from pbg_tasks.publish.gc_holds import hold
 from pbg_tasks.storage.staging import named, sha256_file

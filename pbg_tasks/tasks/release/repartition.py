@@ -21,8 +21,10 @@ from pbg_tasks.errors import ConflictError, InputError, NotFoundError
 from pbg_tasks.evaluate.candidates import Candidates
 from pbg_tasks.formats.directory import read_config
 from pbg_tasks.formats.entity_sets import EXPIRED, EntitySet
-from pbg_tasks.prepare import connect, entity_ids_file_name, follow
+from pbg_tasks.prepare.connection import connect
 from pbg_tasks.prepare.difference import EDGE_HASHES
+from pbg_tasks.prepare.ids import entity_ids_file_name
+from pbg_tasks.prepare.reassignment import follow
 from pbg_tasks.prepare.split import RETURNED
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from pbg_tasks.checkpoint import CheckpointFiles, CheckpointWriter, Names, PartialRecord
     from pbg_tasks.config import ConfigSchema
     from pbg_tasks.config.results import Stored, TrainFindings
-    from pbg_tasks.memory import GangPart
+    from pbg_tasks.memory.gang import GangPart
     from pbg_tasks.storage import Store
     from pbg_tasks.tasks.training.job import Job
     from pbg_tasks.train.ranks.group.gang import RankEnv

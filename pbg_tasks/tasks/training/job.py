@@ -7,22 +7,14 @@ from typing import TYPE_CHECKING
 
 from pbg_tasks.config.results import EarlyStopped, MemoryDocument, TrainFindings
 from pbg_tasks.formats.directory import config_bytes
-from pbg_tasks.memory import (
-    TrainingSize,
-    check_fits,
-    forget_peak,
-    peak_bytes,
-    resident_bytes,
-    serving_forecast,
-    training_forecast,
-    usable_cpus,
-)
+from pbg_tasks.memory.machine import check_fits, forget_peak, peak_bytes, resident_bytes, usable_cpus
+from pbg_tasks.memory.training import TrainingSize, serving_forecast, training_forecast
 from pbg_tasks.model.families import Families
 from pbg_tasks.progress import say
 from pbg_tasks.storage import is_remote
 from pbg_tasks.storage.names import join
-from pbg_tasks.train import PartitionKey, StartingPoint, open_initial
-from pbg_tasks.train.data.partitions import Layout
+from pbg_tasks.train.data.initial import open_initial
+from pbg_tasks.train.data.partitions import Layout, PartitionKey
 from pbg_tasks.train.edge_chunks import EdgeChunkTrainer
 from pbg_tasks.train.engine.choice import engine_name, make_engine, on_gpu
 from pbg_tasks.train.engine.self_negatives import relations_with_loops
@@ -32,6 +24,7 @@ from pbg_tasks.train.iterations import chunk_count
 from pbg_tasks.train.local_work import LocalWork
 from pbg_tasks.train.loop import train_iterations
 from pbg_tasks.train.schedule import grid
+from pbg_tasks.train.starting_point import StartingPoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -40,7 +33,8 @@ if TYPE_CHECKING:
     from pbg_tasks.checkpoint import CheckpointFiles, CheckpointWriter, VerifiedFiles
     from pbg_tasks.config import ConfigSchema
     from pbg_tasks.config.graph import DeviceName, EngineName, Shrink
-    from pbg_tasks.memory import Forecast, GangPart
+    from pbg_tasks.memory.forecast import Forecast
+    from pbg_tasks.memory.gang import GangPart
     from pbg_tasks.storage import Store
     from pbg_tasks.tasks.training.eviction import Notice
     from pbg_tasks.train.commits import Commits

@@ -27,8 +27,8 @@ from pbg_tasks.tasks.runs.night import RunBuckets
 from pbg_tasks.tasks.training.gang import TrainingTarget, train_as, train_here
 from pbg_tasks.tasks.training.job import Job
 from pbg_tasks.tasks.training.newcomers import newcomers
-from pbg_tasks.train import PartitionKey
 from pbg_tasks.train.data.edge_files import FiledEdges
+from pbg_tasks.train.data.partitions import PartitionKey
 from pbg_tasks.train.early_stopping import EarlyStopping
 from pbg_tasks.train.engine.anchor import Anchor
 from pbg_tasks.train.engine.device import find_place

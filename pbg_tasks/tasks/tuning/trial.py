@@ -20,7 +20,7 @@ from pbg_tasks.config.tune_results import Outcome
 from pbg_tasks.config.tune_space import changed
 from pbg_tasks.errors import ConfigError, ConflictError, QualityGateError
 from pbg_tasks.evaluate.evaluation import PIECE_EDGES, evaluate_edges
-from pbg_tasks.memory import usable_cpus
+from pbg_tasks.memory.machine import usable_cpus
 from pbg_tasks.progress import human_seconds, say
 from pbg_tasks.publish.gc_holds import hold
 from pbg_tasks.storage.staging import Scratch

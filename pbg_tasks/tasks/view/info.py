@@ -8,7 +8,7 @@ from typing import NotRequired, TypedDict
 
 from pbg_tasks import __version__
 from pbg_tasks.config.support import check_supported
-from pbg_tasks.memory import usable_cpus
+from pbg_tasks.memory.machine import usable_cpus
 from pbg_tasks.native import instruction_set
 from pbg_tasks.native.coverage import LEFT_TO_TORCH
 from pbg_tasks.prepare.spark import lacking

@@ -19,8 +19,11 @@ from pbg_tasks.errors import ConfigError, FormatError, NotFoundError
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.skips import skipped, why_skipped
-from pbg_tasks.report import GraphFacts, Links, RunFacts, comparison_document, history_document, render, run_document
-from pbg_tasks.report.pages import assets, plotly_name
+from pbg_tasks.report.comparison import comparison_document
+from pbg_tasks.report.facts import GraphFacts, RunFacts
+from pbg_tasks.report.history import history_document
+from pbg_tasks.report.pages import Links, assets, plotly_name, render
+from pbg_tasks.report.run import run_document
 from pbg_tasks.storage import open_store
 from pbg_tasks.storage.parallel import in_parallel
 from pbg_tasks.tasks.approval import decisions

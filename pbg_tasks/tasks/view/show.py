@@ -11,7 +11,7 @@ from pbg_tasks.config.night_results import NightResults
 from pbg_tasks.config.nights import snapshot_order
 from pbg_tasks.config.results import SHAPES, ExportResult, Metrics, ReleaseData
 from pbg_tasks.errors import InputError
-from pbg_tasks.forecast import compare
+from pbg_tasks.forecast.outcome import compare
 from pbg_tasks.publish import Channel, channel_names
 from pbg_tasks.publish.descent import descent
 from pbg_tasks.publish.retention import pins
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         Result,
         TypeDrift,
     )
-    from pbg_tasks.forecast import Outcome
+    from pbg_tasks.forecast.outcome import Outcome
     from pbg_tasks.publish.release import Pointer
     from pbg_tasks.report.documents import Stored
     from pbg_tasks.storage import Store

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypedDict
 from pbg_tasks.publish.descent import Way
 
 if TYPE_CHECKING:
-    from pbg_tasks.forecast import Outcome
+    from pbg_tasks.forecast.outcome import Outcome
     from pbg_tasks.report.documents import Decided, Stored
 
 

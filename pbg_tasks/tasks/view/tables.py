@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pbg_tasks.forecast import outcome_table
+from pbg_tasks.forecast.outcome import outcome_table
 from pbg_tasks.tasks.context import CHAIN
 
 if TYPE_CHECKING:

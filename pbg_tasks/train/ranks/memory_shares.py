@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pbg_tasks.memory import GangPart
+from pbg_tasks.memory.gang import GangPart
 from pbg_tasks.train.data.partitions import Layout
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pbg_tasks.config import ModelConfig
-from pbg_tasks.memory import GangPart
+from pbg_tasks.memory.gang import GangPart
 from pbg_tasks.train.data.partitions import PartitionKey
 from pbg_tasks.train.ranks.memory_shares import gang_part
 from pbg_tasks.train.ranks.partitions.server import owner
