@@ -1,0 +1,1 @@
+"""Speed of frames, frames over TLS, and gRPC between ranks."""
