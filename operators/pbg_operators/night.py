@@ -12,6 +12,7 @@ from pbg_operators.alerts import Alert
 from pbg_operators.assets import channel_asset, edges_asset, export_asset, readers_asset
 from pbg_operators.eval_part import EVAL_PART, EvalPartOperator
 from pbg_operators.export import ExportOperator
+from pbg_operators.export_part import ExportPartOperator
 from pbg_operators.gate import ApprovalGateOperator
 from pbg_operators.plan import PlanOperator
 from pbg_operators.promote import PromoteOperator
@@ -21,11 +22,12 @@ from pbg_operators.settings import settings_of
 from pbg_operators.task import PbgOperator
 from pbg_operators.train_job import PBGTrainJobOperator
 from pbg_operators.xcom import pulled, pulled_if_any, template
-from pbg_tasks.config.airflow import TOGETHER
+from pbg_tasks.config.airflow import EXPORTS, TOGETHER
 from pbg_tasks.config.results import BucketResult, EvalResult, PlanResult, PublishResult
 
 if TYPE_CHECKING:
     from pbg_tasks.config import GraphSpec
+    from pbg_tasks.config.exports import Export
 
 JUDGED = ("eval", "drift")
 """Tasks between training and the gate."""
@@ -70,13 +72,13 @@ class Night:
         with TaskGroup("release", tooltip="From a kept version to what readers see"):
             judge = [] if few else [*self._evaluation(), self._gate("gate")]
             self.publish = self._publication()
-        exports = self._exports()
+        begins, exports = self._exports()
         # A run that is not to be published skips `publish` and exports, and it has succeeded all the same.
         self.summary = PbgOperator(
             task_id="summary", command="show", arguments=[self._run, "--log"], trigger_rule="none_failed"
         )
         self.others = [self._report(), *self._promotion()]
-        chain(*prepare, *train, *judge, self.publish, *([exports] if exports else []))
+        chain(*prepare, *train, *judge, self.publish, *([begins] if begins else []))
         ends: list[PbgOperator] = [*exports] if exports else [self.publish]
         for before in ends:  # a list does not follow a list of another length in a chain
             before >> [self.summary, *self.others]
@@ -202,22 +204,25 @@ class Night:
             max_active_tis_per_dag=spec.nights.parallel if spec.nights.walk == "chain" else None,
         )
 
-    def _exports(self) -> list[ExportOperator]:
-        """Make a task for each export of the spec.
+    def _exports(self) -> tuple[list[Any], list[ExportOperator]]:
+        """Make the tasks of each export of the spec.
 
-        They do not wait for each other.
+        Exports do not wait for each other.
+
+        Returns:
+            The first tasks, and the last ones.
         """
         spec = self._spec
         if not spec.exports:
-            return []
+            return [], []
         within = "finish" if spec.airflow.few_tasks else None
         published = pulled_if_any(self._released, PublishResult, "published", "false", within=within)
         channel = pulled_if_any(self._released, PublishResult, "channel", "none", within=within)
         with TaskGroup("exports", tooltip="The release in the formats of other tools"):
-            return [
+            tasks = [
                 ExportOperator(
                     task_id=export.name,
-                    arguments=[self._run, export.name],
+                    arguments=[self._run, export.name, *([f"--parts={export.parts}"] if export.parts > 1 else [])],
                     export=export.task,
                     snapshot=self._snapshot,
                     published=template(published, json=True),
@@ -227,6 +232,27 @@ class Night:
                 )
                 for export in spec.exports
             ]
+            begins = [
+                task if export.parts == 1 else self._parts(export, task, template(published, json=True))
+                for export, task in zip(spec.exports, tasks, strict=True)
+            ]
+        return begins, tasks
+
+    def _parts(self, export: Export, merge: ExportOperator, published: str) -> Any:  # noqa: ANN401 - a mapped operator
+        """Make the mapped tasks of an export's parts."""
+        spec = self._spec
+        part = ExportPartOperator.partial(
+            task_id=f"{export.name}_part",
+            command="export-release",
+            published=published,
+            trigger_rule="none_failed",
+            map_index_template="{{ task.arguments[2].partition('=')[2] }}",
+            store_conn_id=spec.airflow.connection,
+            **self._pod("export_part"),
+            **settings_of(spec, EXPORTS, Path(self._path)),
+        ).expand(arguments=ExportPartOperator.arguments_of(self._run, export))
+        part >> merge
+        return part
 
 
 def _named(command: str) -> dict[str, str]:

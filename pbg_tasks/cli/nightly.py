@@ -140,13 +140,22 @@ _task("finish", "Do preserve, eval, drift, gate and publish in one process.")
 def export_release(
     run: Run,
     name: Annotated[str, typer.Argument(help="Name of the export in the spec.", show_default=False)],
+    part: Annotated[
+        str | None, typer.Option(help="i/n: only write the files of one share of the partitions.", show_default=False)
+    ] = None,
+    parts: Annotated[
+        int | None, typer.Option(min=1, help="Make the export of so many parts.", show_default=False)
+    ] = None,
     *,
     as_json: Json = False,
 ) -> None:
     """Write one of the exports of the run's spec."""
     from pbg_tasks.tasks.nightly.export_release import export_release as task
+    from pbg_tasks.tasks.nightly.export_release import export_release_part
 
-    show_result(task(run, name), as_json=as_json)
+    if part is not None and parts is not None:
+        raise typer.BadParameter("--parts: makes the export of all parts; leave --part out")
+    show_result(task(run, name, parts) if part is None else export_release_part(run, name, part), as_json=as_json)
 
 
 @app.command()

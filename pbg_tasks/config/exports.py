@@ -241,11 +241,16 @@ class Export(ExportOptions):
         destination: directory, local or ``s3://``, with ``{run}`` or ``{snapshot}`` at the place of a night's own part;
             ``{store}/exports/{name}/{run}`` by default. A sink's is one place for all nights, ``{store}/sinks/{name}``
             by default, because its tables have names of their own.
+        parts: number of mapped tasks of the DAGs that write a file for each of their partitions; 1: one task writes a
+            file for each type.
     """
+
+    later_keys: ClassVar[tuple[str, ...]] = (*ExportOptions.later_keys, "parts")
 
     format: ExportFormat
     name: Name = ""
     destination: str | None = None
+    parts: Annotated[int, Field(ge=1, le=1000)] = 1
 
     @model_validator(mode="before")
     @classmethod
@@ -258,6 +263,8 @@ class Export(ExportOptions):
     def _consistent(self) -> Self:
         if foreign := self.foreign_to(self.format):
             raise ValueError(f"format {self.format} has no option {foreign[0]!r}")
+        if self.parts > 1 and (reason := no_parts(self.format, self)) is not None:
+            raise ValueError(f"parts is {self.parts}, and {reason}")
         if self.is_sink:
             self._check_sink()
         elif self.destination is not None and RUN not in self.destination and SNAPSHOT not in self.destination:
@@ -294,6 +301,10 @@ class Export(ExportOptions):
     def task(self) -> str:
         """Name under which a run stores its result."""
         return f"export-{self.name}"
+
+    def part_task(self, part: str) -> str:
+        """Return the name of the result of part ``i/n``."""
+        return f"{self.task}-{part.replace('/', '-of-')}"
 
     @property
     def shared(self) -> bool:

@@ -372,7 +372,9 @@ class GraphSpec(Frozen):
         exports = {f"destination of export {each.name}": each.place(self.store) for each in self.exports}
         snapshots = {"snapshots.location": self.snapshots.location} if self.snapshots.format in SOURCES.built_in else {}
         self.launch.check_places(self.store, snapshots=snapshots, exports=exports)
-        self.launch.check_tasks(few_tasks=self.airflow.few_tasks, eval_parts=self.eval.parts)
+        export_parts = max((each.parts for each in self.exports), default=1)
+        few = self.airflow.few_tasks
+        self.launch.check_tasks(few_tasks=few, eval_parts=self.eval.parts, export_parts=export_parts)
         if self.airflow.few_tasks and self.eval.parts > 1:
             raise ValueError(
                 f"eval.parts is {self.eval.parts}, yet with airflow.few_tasks the task 'finish' evaluates as a whole; "
@@ -423,6 +425,10 @@ class GraphSpec(Frozen):
         if len(set(names)) < len(names):
             raise ValueError("two exports have the same name: give them different ones with key 'name'")
         for export in self.exports:
+            if export.parts > 1 and f"{export.name}_part" in names:
+                raise ValueError(
+                    f"the parts of export {export.name!r} have the name of another export; rename that one"
+                )
             searched = export.format == "faiss" or export.is_sink
             if searched and self.model.comparator not in FAISS_COMPARATORS:
                 raise ValueError(f"export {export.name!r}: {no_metric(export.format, self.model.comparator)}")

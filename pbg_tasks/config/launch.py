@@ -42,8 +42,10 @@ however well it ended.
 """
 DIGEST = re.compile(r"@sha256:[0-9a-f]{64}$")
 RESERVED = ("PBG_RUN_TOKEN", "PBG_SCRATCH", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "JOB_COMPLETION_INDEX", "RANK")
-PODS = ("validate", "partition", "bucket", "eval", "eval_part", "drift", "export", *TOGETHER)
-"""Tasks beside ``train`` that can be a pod each. ``export`` is the name for all exports of the spec."""
+PODS = ("validate", "partition", "bucket", "eval", "eval_part", "drift", "export", "export_part", *TOGETHER)
+"""Tasks beside ``train`` that can be a pod each. ``export`` is the name for all exports of the spec,
+``export_part`` for all their parts.
+"""
 
 
 class Toleration(Frozen):
@@ -254,11 +256,11 @@ class Launch(Frozen):
             raise ValueError(f"launch.launcher is {self.launcher}, yet pods cannot reach store {store!r}; use s3://")
         for task in self.tasks:
             places = {"store": store}
-            places |= snapshots if task in ("validate", "prepare") else exports if task == "export" else {}
+            places |= snapshots if task in ("validate", "prepare") else exports if task.startswith("export") else {}
             if unreachable := [f"{name} {place!r}" for name, place in places.items() if _is_local(place)]:
                 raise ValueError(f"launch.tasks.{task} is a pod, which cannot reach {unreachable[0]}; use s3://")
 
-    def check_tasks(self, *, few_tasks: bool, eval_parts: int = 1) -> None:
+    def check_tasks(self, *, few_tasks: bool, eval_parts: int = 1, export_parts: int = 1) -> None:
         """Refuse pods for tasks that the graph's DAGs lack.
 
         Raises:
@@ -273,6 +275,8 @@ class Launch(Frozen):
                 raise ValueError(f"launch.tasks names {command!r}, which is a task with airflow.few_tasks: true only")
         if eval_parts == 1 and "eval_part" in self.tasks:
             raise ValueError("launch.tasks names 'eval_part', which is a task with eval.parts above 1 only")
+        if export_parts == 1 and "export_part" in self.tasks:
+            raise ValueError("launch.tasks names 'export_part', which is a task with parts of an export above 1 only")
 
 
 def _is_local(place: str) -> bool:

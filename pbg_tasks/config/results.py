@@ -725,9 +725,10 @@ class PromoteAnswer(Stored):
 
 
 class ExportFindings(Stored):
-    """Figures of an export."""
+    """Figures of an export, or of its part ``i/n`` (``part``)."""
 
     destination: str
+    part: str | None = None
     exchange: str | None = None
     checkpoint: str | None = None
     version: Count | None = None

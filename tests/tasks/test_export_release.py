@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.exchange import export as exchange
 from pbg_tasks.tasks.nightly.chain import TASKS, run_chain, run_task
-from pbg_tasks.tasks.nightly.export_release import export_release
+from pbg_tasks.tasks.nightly.export_release import export_release, export_release_part
 from pbg_tasks.tasks.nightly.plan import plan
 from pbg_tasks.tasks.release.releases import rollback
 from tests.operators.specs import small_spec
@@ -71,6 +72,28 @@ def test_only_published_run_is_exported(place):
         export_release(summary["run"], "npy")
     with pytest.raises(ConfigError, match=r"its spec lists no export 'parquet'; it lists npy"):
         export_release(summary["run"], "parquet")
+
+
+def test_parts_of_night_write_what_one_task_writes(place):
+    place.snapshot("d1", ring(40))
+    place.write_spec({"num_epochs": 1}, exports=[{"format": "npy", "parts": 2}])
+    run = run_chain(place.spec, "d1")["run"]
+    store, out = RunContext.open(run).store, place.store / "exports" / "npy" / run.rpartition("/")[2]
+    result = f"runs/{run.rpartition('/')[2]}/results/export-npy"
+    whole = {name: (out / name).read_bytes() for name in files(out)}
+    assert {"n/part-00000.npy", "n/part-00001.npy"} < whole.keys()
+    store.delete(f"{result}.json")
+    assert export_release(run, "npy", parts=2)["types"]["n"]["rows"] == 40  # the export was complete
+    shutil.rmtree(out)
+    store.delete(f"{result}.json")
+    assert export_release_part(run, "npy", "2/2")["part"] == "2/2"
+    with pytest.raises(ConfigError, match=rf"part 1/2 .* run `pbg export-release {run} npy --part 1/2`"):
+        export_release(run, "npy", parts=2)
+    export_release_part(run, "npy", "1/2")
+    export_release(run, "npy", parts=2)
+    assert {name: (out / name).read_bytes() for name in files(out)} == whole
+    assert not (out / "_parts").exists()
+    assert "part" not in json.loads(store.get(f"{result}.json").data)
 
 
 class Shared:

@@ -8,9 +8,12 @@ manifest, so that a reader finds the whole export or none.
 
 from __future__ import annotations
 
+import os
 import secrets
 import time
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pbg_tasks.checkpoint.manifest import decode, encode
@@ -124,7 +127,7 @@ def merge_parts(
     options: ExportOptions = DEFAULTS,
     overwrite: bool = False,
     check: Callable[[], None] = lambda: None,
-    command: str = "pbg export",
+    again: Callable[[str], str] = "`pbg export ... --part {}`".format,
 ) -> Result:
     """Make an export of its parts.
 
@@ -140,7 +143,7 @@ def merge_parts(
         options: of the format.
         overwrite: whether an export that is there is replaced.
         check: as for ``deliver``.
-        command: that makes a part, for messages.
+        again: returns what makes a part that is missing, for messages.
 
     Raises:
         ConfigError: a part is missing, or the format has none.
@@ -165,7 +168,7 @@ def merge_parts(
         missing = Share(records.index(None) + 1, parts)
         raise ConfigError(
             f"{store.url}: part {missing} of the export of {found.checkpoint.url} is missing{stored.others(missing)}; "
-            f"run `{command} ... --part {missing}`, then merge"
+            f"run {again(str(missing))}, then merge"
         )
     manifest = _manifest(records_there, found, exchange, options)
     if standing != manifest:
@@ -239,6 +242,8 @@ class _Parts:
         for number in range(1, self._parts + 1):
             self._store.delete(self._key(Share(number, self._parts)))
         self._delete(self._prefix)
+        if isinstance(self._store, LocalStore):
+            _remove_empty(Path(self._store.url) / PARTS)
         self._tidy()
 
     def _tidy(self) -> None:
@@ -250,6 +255,13 @@ class _Parts:
 
     def _key(self, share: Share) -> str:
         return f"{self._prefix}{share.number}of{share.parts}.json"
+
+
+def _remove_empty(folder: Path) -> None:
+    """Remove the folders below a folder, and itself, that hold no file."""
+    for place, _, _ in os.walk(folder, topdown=False):
+        with suppress(OSError):  # it holds files of another version's parts
+            Path(place).rmdir()
 
 
 def _manifest(records: list[PartRecord], found: Source, exchange: str, options: ExportOptions) -> ExchangeManifest:

@@ -17,6 +17,7 @@ from pbg_tasks.publish import Channel
 from pbg_tasks.tasks.announcing import is_announced
 from pbg_tasks.tasks.context import RunContext, perform
 from pbg_tasks.tasks.exchange.export import export
+from pbg_tasks.tasks.exchange.export_parts import export_part, merge_parts
 from pbg_tasks.tasks.exchange.fill import fill
 from pbg_tasks.tasks.exchange.serving import collection_of, following
 
@@ -27,34 +28,49 @@ if TYPE_CHECKING:
     from pbg_tasks.publish import Release
 
 
-def export_release(url: str, name: str) -> Result:
+def export_release(url: str, name: str, parts: int | None = None) -> Result:
     """Write one export, in place of what an interrupted try left.
 
     Args:
         url: of the run.
         name: of the export in the spec.
+        parts: number of parts that wrote its files; None: they are written here.
 
     Returns:
         Its destination, and whether it was announced (``announced``).
 
     Raises:
-        ConfigError: the spec lists no such export, or the run was not published.
+        ConfigError: the spec lists no such export, the run was not published, or a part is missing.
         ConflictError: the snapshot was published again since, and exported to the same place.
     """
-    run = RunContext.open(url)
-    listed = {export.name: export for export in run.spec.graph.exports}
+    run, chosen = RunContext.open(url), _chosen(url, name)
+    done = perform(ExportResult, url, partial(_export, chosen=chosen, parts=parts), task=chosen.task)
+    return done.document() | {"announced": is_announced(run, chosen.task)}
+
+
+def export_release_part(url: str, name: str, part: str) -> Result:
+    """Write the files of one part of an export; raises as ``export_release``.
+
+    Args:
+        url: of the run.
+        name: of the export in the spec.
+        part: ``i/n``.
+    """
+    chosen = _chosen(url, name)
+    return perform(
+        ExportResult, url, partial(_export_part, chosen=chosen, part=part), task=chosen.part_task(part)
+    ).document()
+
+
+def _chosen(url: str, name: str) -> Export:
+    listed = {export.name: export for export in RunContext.open(url).spec.graph.exports}
     if name not in listed:
         raise ConfigError(f"{url}: its spec lists no export {name!r}; it lists {', '.join(listed) or 'none'}")
-    task = listed[name].task
-    done = perform(ExportResult, url, partial(_export, chosen=listed[name]), task=task)
-    return done.document() | {"announced": is_announced(run, task)}
+    return listed[name]
 
 
-def _export(run: RunContext, *, chosen: Export) -> ExportFindings:
-    published = run.need(PublishResult)
-    if not published.published:
-        raise ConfigError(f"{run.url}: was not published ({published.reason}), so it is not exported")
-    destination = _destination(run, chosen)
+def _export(run: RunContext, *, chosen: Export, parts: int | None) -> ExportFindings:
+    published, destination = _published(run), _destination(run, chosen)
 
     def check() -> None:
         if chosen.shared:
@@ -63,23 +79,50 @@ def _export(run: RunContext, *, chosen: Export) -> ExportFindings:
     if chosen.is_sink:
         return _fill(run, chosen, destination)
     check()
-    done = export(
+    source = _source(run)
+    if parts is None and chosen.parts == 1:
+        tags = {"channel": run.spec.graph.channel, "release": str(published.release)}
+        done = export(chosen.format, source, destination, options=chosen, overwrite=True, tags=tags, check=check)
+        return _findings(done)
+    if parts is None:  # the same files, all written here
+        export_part(chosen.format, source, destination, "1/1", options=chosen, overwrite=True)
+    command = f"pbg export-release {run.url} {chosen.name}"
+    done = merge_parts(
         chosen.format,
-        f"{run.store.url}/{run.key(RunLayout.release)}",
+        source,
         destination,
+        parts or 1,
         options=chosen,
         overwrite=True,
-        tags={"channel": run.spec.graph.channel, "release": str(published.release)},
         check=check,
+        again=lambda part: f"`{command} --part {part}` (remove results/{chosen.part_task(part)}.json of the run first)",
     )
     return _findings(done)
+
+
+def _export_part(run: RunContext, *, chosen: Export, part: str) -> ExportFindings:
+    published, destination = _published(run), _destination(run, chosen)
+    if chosen.shared:
+        _check_not_redone(run, published.release, destination)
+    return _findings(export_part(chosen.format, _source(run), destination, part, options=chosen, overwrite=True))
+
+
+def _published(run: RunContext) -> PublishResult:
+    published = run.need(PublishResult)
+    if not published.published:
+        raise ConfigError(f"{run.url}: was not published ({published.reason}), so it is not exported")
+    return published
+
+
+def _source(run: RunContext) -> str:
+    return f"{run.store.url}/{run.key(RunLayout.release)}"
 
 
 def _fill(run: RunContext, chosen: Export, destination: str) -> ExportFindings:
     """Fill tables, which are served if the channel serves the run."""
     done = fill(
         chosen.format,
-        f"{run.store.url}/{run.key(RunLayout.release)}",
+        _source(run),
         destination,
         options=chosen,
         collection=collection_of(run.spec.graph),

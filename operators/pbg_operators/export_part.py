@@ -1,0 +1,57 @@
+"""``ExportPartOperator``: one part of an export, a mapped task."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowSkipException
+
+from pbg_operators.task import PbgOperator
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from airflow.sdk import Context
+
+    from pbg_tasks.config.exports import Export
+
+_OPTION = "--part="
+
+
+class ExportPartOperator(PbgOperator):
+    """Run ``pbg export-release RUN NAME --part=i/n``.
+
+    The task of the export makes it of all parts.
+
+    Args:
+        published: template that renders to JSON: whether the channel serves the run.
+    """
+
+    template_fields: Sequence[str] = (*PbgOperator.template_fields, "published")
+
+    def __init__(self, *, published: str, **kwargs: Any) -> None:  # noqa: ANN401 - PbgOperator's own arguments
+        super().__init__(**kwargs)
+        self.published = published
+
+    @staticmethod
+    def arguments_of(run: str, export: Export) -> list[list[str]]:
+        """Return the arguments of each part's task; ``run`` is a template."""
+        return [[run, export.name, f"{_OPTION}{number}/{export.parts}"] for number in range(1, export.parts + 1)]
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Write the part.
+
+        Raises:
+            AirflowSkipException: the channel does not serve the run.
+        """
+        if not json.loads(self.published):
+            raise AirflowSkipException("the channel does not serve this run, so it is not exported")
+        return super().execute(context)
+
+    def _pod_task(self) -> str:
+        return f"export-{self.arguments[1]}-part"
+
+    def _stored(self, environment: Mapping[str, str]) -> dict[str, Any]:
+        """Run the command again on the worker, which finds its work done."""
+        return self._run(environment, self.command, self.arguments)
