@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 FACTS = "pbg"
 """Name of an alert's facts in the templates of notifiers."""
+WATCH_ALERT = 3
+"""Number of the failed try of a watch after which people are alerted."""
 log = logging.getLogger(__name__)
 
 
@@ -93,19 +95,12 @@ def of_failed_task(spec: GraphSpec, others: Any) -> dict[str, Any]:  # noqa: ANN
     return {"on_failure_callback": [Alert(spec, "failed"), *there]}
 
 
-def on_lasting_failure(spec: GraphSpec, tries: int) -> dict[str, Any]:
-    """Return the arguments of a task for one alert of repeated failures.
-
-    The task has very many tries.
-
-    Args:
-        spec: of the graph.
-        tries: number of failed tries before the alert.
-    """
+def on_lasting_failure(spec: GraphSpec) -> dict[str, Any]:
+    """Return the arguments of a task of very many tries, for one alert after ``WATCH_ALERT`` of them."""
     alert = Alert(spec, "failed")
 
     def tell_once(context: Mapping[str, Any]) -> None:
-        if context["ti"].try_number == tries:
+        if context["ti"].try_number == WATCH_ALERT:
             alert(context)
 
     return {"on_retry_callback": tell_once}

@@ -54,12 +54,8 @@ def edges_asset(spec: GraphSpec) -> Asset:
     Raises:
         ConfigError: they are at no place that Airflow can name.
     """
-    return _asset(f"{spec.graph}_edges", edges_place(spec), "edges", graph=spec.graph)
-
-
-def edges_place(spec: GraphSpec) -> str:
-    """Return the common prefix of the locations of a graph's snapshots."""
-    return spec.snapshots.location.partition("{snapshot}")[0]
+    place = spec.snapshots.location.partition("{snapshot}")[0]
+    return _asset(f"{spec.graph}_edges", place, "edges", graph=spec.graph)
 
 
 def channel_asset(spec: GraphSpec) -> Asset:

@@ -50,9 +50,9 @@ def trigger_form(spec: GraphSpec) -> dict[str, Param]:
             description=f"When channel {spec.channel!r} may move to this run's release.",
             section=OPENED,
         ),
-        "epochs": _number("Epochs", 1000, _spec_epochs(spec), "Advanced: training of this run"),
-        "dimension": _number("Dimension", 4096, str(spec.model.dimension), "Advanced: training of this run"),
-        "partitions": _number("Partitions", 1024, _spec_partitions(spec), "Advanced: training of this run"),
+        "epochs": _number("Epochs", 1000, _spec_epochs(spec)),
+        "dimension": _number("Dimension", 4096, str(spec.model.dimension)),
+        "partitions": _number("Partitions", 1024, _spec_partitions(spec)),
         "engine": Param(
             None,
             type=["null", "string"],
@@ -61,7 +61,7 @@ def trigger_form(spec: GraphSpec) -> dict[str, Param]:
             description=f"{AS_THE_SPEC_SAYS}: {spec.train.engine}.",
             section="Advanced: training of this run",
         ),
-        "ranks": _number("Ranks", MAX_RANKS, str(spec.launch.ranks), "Advanced: training of this run"),
+        "ranks": _number("Ranks", MAX_RANKS, str(spec.launch.ranks)),
         "accept_data": Param(
             None,
             type=["null", "string"],
@@ -133,7 +133,7 @@ def tune_form(spec: GraphSpec) -> dict[str, Param]:
     return {name: fields[name] for name in ("snapshot", "accept_data")}
 
 
-def _number(title: str, maximum: int, usual: str, section: str) -> Param:
+def _number(title: str, maximum: int, usual: str) -> Param:
     return Param(
         None,
         type=["null", "integer"],
@@ -141,7 +141,7 @@ def _number(title: str, maximum: int, usual: str, section: str) -> Param:
         maximum=maximum,
         title=title,
         description=f"{AS_THE_SPEC_SAYS}: {usual}.",
-        section=section,
+        section="Advanced: training of this run",
     )
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pbg_tasks.config import GraphSpec
-    from pbg_tasks.config.nights import Calendar, Nights
+    from pbg_tasks.config.nights import Calendar
 
 WAITING = 32
 """Least number of runs of a chain that may be under way; nearly all of them wait in ``plan`` for the night before.
@@ -114,7 +114,7 @@ def night_dag(
         "description": f"Embed graph {spec.graph} anew for each snapshot of its edges",
         "doc_md": documentation(spec, spec_path),
         "catchup": False,
-        "max_active_runs": _at_once(spec.nights),
+        "max_active_runs": max(spec.nights.parallel, WAITING if spec.nights.walk == "chain" else 1),
         **deadline(spec),
     }
     callbacks = on_failure_callback if isinstance(on_failure_callback, list | tuple) else [on_failure_callback]
@@ -134,17 +134,10 @@ def night_dag(
     return dag
 
 
-def _at_once(nights: Nights) -> int:
-    return max(nights.parallel, WAITING) if nights.walk == "chain" else nights.parallel
-
-
-def _readers(spec: GraphSpec) -> str:
-    return "" if spec.promote is None else f", promoted to `{spec.promote.to}`"
-
-
 def documentation(spec: GraphSpec, spec_path: Path) -> str:
     """Return the text of the DAG's page."""
     model = spec.model
+    readers = "" if spec.promote is None else f", promoted to `{spec.promote.to}`"
     entities = (f"{name} ({entity.written_partitions} partitions)" for name, entity in model.entities.items())
     return f"""
 Embeds graph **{spec.graph}** ({spec_path.name}) anew for each snapshot of its edges.
@@ -152,7 +145,7 @@ Embeds graph **{spec.graph}** ({spec_path.name}) anew for each snapshot of its e
 | | |
 |---|---|
 | snapshots | `{spec.snapshots.location}` |
-| store | `{spec.store}`, channel `{spec.channel}`{_readers(spec)} |
+| store | `{spec.store}`, channel `{spec.channel}`{readers} |
 | entities | {", ".join(entities)} |
 | model | dimension {model.dimension}, {model.comparator}, {model.loss_fn}, {model.num_epochs} epochs |
 | gate | filtered MRR at least {spec.gates.min_mrr}, falling at most {spec.gates.max_mrr_drop:.0%} |

@@ -31,8 +31,6 @@ anew, ``@continuous``, and alert each time.
 
 Only a failure that further tries hardly mend gets so far: the triggerer itself asks a silent store again.
 """
-WATCH_ALERT = 3
-"""Number of the failed try of a watch after which people are alerted."""
 
 
 def defaults(spec: GraphSpec) -> dict[str, Any]:

@@ -6,7 +6,7 @@ They begin nights, practise the roll-back, and remove what is old.
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from airflow.sdk import DAG
 
@@ -15,7 +15,7 @@ from pbg_operators.assets import channel_asset, edges_asset, readers_asset
 from pbg_operators.form import promote_form, redo_form
 from pbg_operators.promote import PromoteOperator
 from pbg_operators.redo import RedoOperator
-from pbg_operators.settings import WATCH_ALERT, WATCH_TRIES, defaults
+from pbg_operators.settings import WATCH_TRIES, defaults
 from pbg_operators.task import GraphOperator
 from pbg_operators.watch import WatchOperator, remember_task
 from pbg_tasks.config.registry import FILE_FORMATS
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from pbg_tasks.config import GraphSpec, Snapshots
+    from pbg_tasks.config import GraphSpec
     from pbg_tasks.config.nights import Collection, Watch
 
 
@@ -73,6 +73,7 @@ def _watch(spec: GraphSpec, watch: Watch) -> DAG:
         tags=["watch", spec.graph],
         **on_failure(spec),
     ) as dag:
+        source = {"format": spec.snapshots.format, "options": spec.snapshots.options}
         arrived = WatchOperator(
             task_id="wait_for_snapshots",
             location=spec.snapshots.location,
@@ -80,16 +81,12 @@ def _watch(spec: GraphSpec, watch: Watch) -> DAG:
             begin=begin,
             chain=[spec.store, spec.channel] if spec.nights.walk == "chain" else None,
             asset=edges,
-            table=None if spec.snapshots.format in FILE_FORMATS else _table(spec.snapshots),
+            table=None if spec.snapshots.format in FILE_FORMATS else source,
             **WATCH_TRIES,
-            **on_lasting_failure(spec, WATCH_ALERT),
+            **on_lasting_failure(spec),
         )
         remember_task(edges, begin, arrived.output)
     return dag
-
-
-def _table(snapshots: Snapshots) -> dict[str, Any]:
-    return {"format": snapshots.format, "options": snapshots.options}
 
 
 def _drill(spec: GraphSpec, spec_path: Path) -> DAG:

@@ -17,20 +17,14 @@ WIDTH, HEIGHT, EDGE, LEGEND = 640, 420, 12, 22
 """Pixels of a map, of its margin, and of a line of its legend."""
 
 
-def html_table(rows: Iterable[Sequence[object]], head: Sequence[str] = ()) -> str:
-    """Return a small table; every text is escaped.
-
-    Args:
-        rows: of the body. Without a head, the first cell of a row is its title.
-        head: titles of the columns.
-    """
-    title = f"<thead><tr>{''.join(f'<th>{escape(each)}</th>' for each in head)}</tr></thead>" if head else ""
+def html_table(rows: Iterable[Sequence[object]]) -> str:
+    """Return a small table; every text is escaped, and the first of a row is its title."""
     body = []
     for row in rows:
         first, *others = (escape(str(cell)) for cell in row)
-        left = f"<td>{first}</td>" if head else f'<th style="text-align:left">{first}</th>'
-        body.append(f"<tr>{left}{''.join(f'<td>{cell}</td>' for cell in others)}</tr>")
-    return f"<table>{title}<tbody>{''.join(body)}</tbody></table>"
+        cells = "".join(f"<td>{cell}</td>" for cell in others)
+        body.append(f'<tr><th style="text-align:left">{first}</th>{cells}</tr>')
+    return f"<table><tbody>{''.join(body)}</tbody></table>"
 
 
 class EmbeddingMap:

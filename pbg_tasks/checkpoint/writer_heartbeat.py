@@ -31,12 +31,12 @@ before.
 """
 
 
-def process_identity(pid: int | None = None) -> dict[str, str | int]:
-    """Return the identity of a process, by which its death shows.
+def process_identity() -> dict[str, str | int]:
+    """Return the identity of this process, by which its death shows.
 
     That works on the same machine, even when its pid is used again.
     """
-    pid = pid or os.getpid()
+    pid = os.getpid()
     return {
         "machine": Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip(),
         "namespace": str(Path("/proc/self/ns/pid").readlink()),
@@ -75,8 +75,8 @@ class WriterHeartbeat:
     A clean end removes it.
     """
 
-    def __init__(self, store: Store, key: str, *, beat: float = BEAT_SECONDS) -> None:
-        self._store, self._key, self._beat = store, key, beat
+    def __init__(self, store: Store, key: str) -> None:
+        self._store, self._key = store, key
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
 
@@ -95,7 +95,7 @@ class WriterHeartbeat:
 
     def _keep(self) -> None:
         count = 0
-        while not self._stop.wait(self._beat):
+        while not self._stop.wait(BEAT_SECONDS):
             count += 1
             try:
                 self._write(count)

@@ -124,7 +124,9 @@ def parse(
     try:
         scalars = list(_scalars(data))
         asked = () if credentials_pass else scalars
-        if secret := [f"{key} holds {kind}" for key, value in asked if (kind := _credentials(value))]:
+        if secret := [
+            f"{key} holds {kind}" for key, value in asked if isinstance(value, str) and (kind := credentials_in(value))
+        ]:
             raise ConfigError(
                 f"{source}: {'; '.join(secret)}: write the place alone; credentials come from the environment, a "
                 "profile or the Airflow connection"
@@ -150,10 +152,6 @@ def explain(model: type[BaseModel], error: ValidationError) -> str:
     problems = [each for each in found if each["type"] != "too_short" or each["loc"] not in parents]
     left_out = [f"and {len(problems) - _EXPLAINED} more"] if len(problems) > _EXPLAINED else []
     return "; ".join([*(_explain(model, problem) for problem in problems[:_EXPLAINED]), *left_out])
-
-
-def _credentials(value: str | int) -> str | None:
-    return credentials_in(value) if isinstance(value, str) else None
 
 
 def _unfit(value: str | int) -> str | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
@@ -156,13 +157,8 @@ def check_keys(value: object, known: frozenset[str], where: str) -> None:
             raise ValueError(f"{where}: unknown key {key!r}; {hint}")
 
 
-def _checked_affinity(value: dict[str, Any]) -> dict[str, Any]:
-    check_keys(value, AFFINITY, "in Kubernetes' form")
-    return value
-
-
-def _checked_spread(value: dict[str, Any]) -> dict[str, Any]:
-    check_keys(value, SPREAD, "in Kubernetes' form")
+def _checked(known: frozenset[str], value: dict[str, Any]) -> dict[str, Any]:
+    check_keys(value, known, "in Kubernetes' form")
     return value
 
 
@@ -224,7 +220,7 @@ def check_metadata(keys: object, where: str) -> None:
         raise ValueError(f"{where}: {taken[0]} is set by the launcher or the cluster; use another key")
 
 
-Affinity = Annotated[dict[str, Any], AfterValidator(_checked_affinity)]
-Spread = Annotated[dict[str, Any], AfterValidator(_checked_spread)]
+Affinity = Annotated[dict[str, Any], AfterValidator(partial(_checked, AFFINITY))]
+Spread = Annotated[dict[str, Any], AfterValidator(partial(_checked, SPREAD))]
 Container = Annotated[dict[str, Any], AfterValidator(_checked_container)]
 PodTemplate = Annotated[dict[str, Any], AfterValidator(_checked_template)]

@@ -72,10 +72,6 @@ def _drop_defaults(data: dict[str, Any], model: type[Frozen], keys: tuple[str, .
             del data[key]
 
 
-def _lower(value: Any) -> Any:  # noqa: ANN401 - validators see any input
-    return value.lower() if isinstance(value, str) else value
-
-
 AUTO = 0
 """Number that stands for the word ``auto`` until a plan has chosen another."""
 
@@ -198,7 +194,7 @@ class ModelConfig(Growing):
     max_edges_per_chunk: PositiveInt = 1_000_000_000
     bucket_order: Annotated[
         Literal["random", "affinity", "inside_out", "outside_in", "min_swaps"],  # PBG lacks the last one
-        BeforeValidator(_lower),
+        BeforeValidator(lambda value: value.lower() if isinstance(value, str) else value),
     ] = "inside_out"
     # PBG lacks it. It limits the partitions of an entity type in memory. Null means two for each side on which the type
     # stands; auto means the same, but a plan makes it more where its memory allows that.

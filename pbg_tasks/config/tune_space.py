@@ -85,7 +85,11 @@ def candidates(tune: Tune) -> list[Candidate]:
     rng = random.Random(tune.seed)  # noqa: S311 - a reproducible draw, no secret
     found: dict[str, Candidate] = {}
     for _ in range(tune.samples * _MOST_DRAWS):
-        candidate = Candidate({key: _drawn(choice, rng) for key, choice in tune.space.items()})
+        drawn = {
+            key: choice.draw(rng) if isinstance(choice, Range) else rng.choice(choice)
+            for key, choice in tune.space.items()
+        }
+        candidate = Candidate(drawn)
         found.setdefault(candidate.id, candidate)
         if len(found) == tune.samples:
             return list(found.values())
@@ -93,10 +97,6 @@ def candidates(tune: Tune) -> list[Candidate]:
         f"tune.samples: only {len(found)} different candidates were found in the space, and {tune.samples} are asked; "
         "give fewer samples, or wider ranges"
     )
-
-
-def _drawn(choice: Choice, rng: random.Random) -> JsonValue:
-    return choice.draw(rng) if isinstance(choice, Range) else rng.choice(choice)
 
 
 def rung_epochs(graph: GraphSpec, tune: Tune) -> list[int | None]:

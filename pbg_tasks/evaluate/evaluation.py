@@ -352,14 +352,10 @@ def _stream(edges: EdgeStream, numbering: Numbering, consumers: list[Callable[[T
     """
     for bucket, listed in edges():
         for start in range(0, max(len(listed), 1), PIECE_EDGES):
-            triples = numbering.triples([(bucket, _part(listed, start, start + PIECE_EDGES))])
+            part = slice(start, start + PIECE_EDGES)
+            triples = numbering.triples([(bucket, EdgeList(listed.lhs[part], listed.rhs[part], listed.rel[part]))])
             for consume in consumers:
                 consume(triples)
-
-
-def _part(edges: EdgeList, start: int, stop: int) -> EdgeList:
-    """Return the ids of some edges, sharing their memory."""
-    return EdgeList(edges.lhs[start:stop], edges.rhs[start:stop], edges.rel[start:stop])
 
 
 def _tables(

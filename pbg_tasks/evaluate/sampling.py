@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pbg_tasks.config.gates import EVERY_OTHER, RelationFloor
-from pbg_tasks.formats.edges import EdgeList
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from pbg_tasks.config.limits import AtLeast, AtMost
     from pbg_tasks.evaluate.compared_model import ComparedModel
     from pbg_tasks.evaluate.ids import Bucket
+    from pbg_tasks.formats.edges import EdgeList
 
 ROUND_EDGES = 1024
 """Number of edges of the first round. Each further round doubles the number of ranked edges."""
@@ -107,14 +107,16 @@ class Sample:
         total = sum(map(len, held_out.values()))
         if limit is None or total <= limit:
             return cls(held_out, np.arange(total), np.empty(0, np.int64), total)
-        order = np.argsort(np.concatenate([_places(len(edges)) for edges in held_out.values()]), kind="stable")
+        # By the relative place of each edge in its bucket, between 0 and 1.
+        places = [(np.arange(len(edges)) + 0.5) / max(len(edges), 1) for edges in held_out.values()]
+        order = np.argsort(np.concatenate(places), kind="stable")
         rel = np.concatenate([edges.rel for edges in held_out.values()])[order]
         counted, extra = _chosen(rel, limit, relation_edges)
         chosen = np.sort(np.concatenate((order[counted], order[extra])))
         ends = np.searchsorted(chosen, np.cumsum([len(edges) for edges in held_out.values()]))
         firsts = np.cumsum([0, *map(len, held_out.values())])[:-1]
         parts = zip(held_out.items(), np.split(chosen, ends[:-1]), firsts, strict=True)
-        edges = {bucket: _rows(listed, rows - first) for (bucket, listed), rows, first in parts}
+        edges = {bucket: listed.select(rows - first) for (bucket, listed), rows, first in parts}
         rows_counted, rows_extra = (np.searchsorted(chosen, order[rows]) for rows in (counted, extra))
         return cls(edges, rows_counted, rows_extra, total)
 
@@ -128,15 +130,6 @@ class Sample:
         while stop < len(self.order):
             yield self.order[stop : 2 * stop]
             stop *= 2
-
-
-def _places(count: int) -> np.ndarray:
-    """Return the relative place of each edge, between 0 and 1."""
-    return (np.arange(count) + 0.5) / max(count, 1)
-
-
-def _rows(edges: EdgeList, rows: np.ndarray) -> EdgeList:
-    return EdgeList(edges.lhs[rows], edges.rhs[rows], edges.rel[rows])
 
 
 def _chosen(rel: np.ndarray, limit: int, relation_edges: int) -> tuple[np.ndarray, np.ndarray]:

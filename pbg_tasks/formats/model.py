@@ -133,13 +133,10 @@ def read_model(path: Path) -> ModelState:
     with open_foreign(path) as file:
         if "model" not in file.groups and ("model" in file.datasets or PLAIN_SUMS in file):
             raise FormatError(f"{path}: group 'model' is missing, but the file is more than empty; copy it again")
-        params = {name: _parameter(file, name) for name in _names_below(file, "model/")}
+        names = sorted(name.removeprefix("model/") for name in file.datasets if name.startswith("model/"))
+        params = {name: _parameter(file, name) for name in names}
         loops = dataset(file, LOOPS, kinds="iu", shape=(None,)).whole().astype(np.int64) if LOOPS in file else None
         return ModelState(_renamed(params), _renamed(_sums(file, params)), loops)
-
-
-def _names_below(file: OpenFile, prefix: str) -> list[str]:
-    return sorted(name.removeprefix(prefix) for name in file.datasets if name.startswith(prefix))
 
 
 def _parameter(file: OpenFile, name: str) -> np.ndarray:

@@ -78,15 +78,12 @@ def scratch_of(connection: duckdb.DuckDBPyConnection) -> Path:
 
 
 @contextmanager
-def phase(connection: duckdb.DuckDBPyConnection, what: str, *, interval: float = 5.0) -> Iterator[None]:
-    """Report the progress of the queries inside, and their duration.
-
-    The progress is reported every ``interval`` seconds.
-    """
+def phase(connection: duckdb.DuckDBPyConnection, what: str) -> Iterator[None]:
+    """Report the progress of the queries inside, every 5 s, and their duration."""
     started, stop = time.monotonic(), threading.Event()
 
     def watch() -> None:
-        while not stop.wait(interval):
+        while not stop.wait(5.0):
             share = connection.query_progress() / 100
             seconds = time.monotonic() - started
             eta = f", ETA {human_seconds(seconds / share * (1 - share))}" if 0 < share < 1 else ""

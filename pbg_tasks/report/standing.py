@@ -141,7 +141,9 @@ def standing_document(
     night = last_night(history)
     released = [each for each in history["nights"] if each["release"] is not None]
     current = next((each for each in released if each["current"]), None)
-    before = next((each for each in reversed(released) if current and (each["release"] or 0) < _number(current)), None)
+    before = next(
+        (each for each in reversed(released) if current and (each["release"] or 0) < (current["release"] or 0)), None
+    )
     needs = [*_asked(attempts), *_stopped(night), *_late(released, current, night, now), *_paused(schedules)]
     tone = _tone(needs, night)
     return {
@@ -173,10 +175,6 @@ def last_night(history: HistoryDocument) -> Night | None:
 def _follows(reader: ReaderPart, channel: str) -> bool:
     """Return whether a reader is the whole channel itself."""
     return reader["share"] == 1 and reader["reader"] == reader["channel"] == channel
-
-
-def _number(night: Night) -> int:
-    return night["release"] or 0
 
 
 def _asked(attempts: Sequence[AttemptRow]) -> list[Need]:

@@ -36,7 +36,7 @@ def training_document(run: RunFacts) -> Training:
         cells, epoch = _under_way(current), current.iteration.epoch_idx + 1
     elif buckets:
         last = max(buckets)
-        cells, epoch = _trained((key, stats) for key, stats in buckets[last]), last[0] + 1
+        cells, epoch = {key: _Worked(stats.loss) for key, stats in buckets[last]}, last[0] + 1
     else:
         cells, epoch = {}, 0
     return {
@@ -97,10 +97,6 @@ def _under_way(progress: PartialRecord) -> dict[Bucket, _Worked]:
     done = {(piece.lhs, piece.rhs): _Worked(piece.figures[0], piece.seconds) for piece in progress.done}
     active = {(lease.lhs, lease.rhs): _Worked(rank=lease.rank) for lease in progress.active}
     return {**active, **done}
-
-
-def _trained(buckets: Iterable[tuple[Bucket, BucketStats]]) -> dict[Bucket, _Worked]:
-    return {key: _Worked(stats.loss) for key, stats in buckets}
 
 
 def _matrix(sizes: list[list[int]], cells: dict[Bucket, _Worked]) -> list[list[Cell]]:

@@ -100,7 +100,7 @@ def list_files(location: str, environment: Mapping[str, str] = os.environ) -> li
     return sorted(files)
 
 
-def last_change(location: str, environment: Mapping[str, str] = os.environ) -> datetime:
+def last_change(location: str) -> datetime:
     """Return the time of a snapshot's last change, by the store's clock.
 
     Raises:
@@ -110,7 +110,7 @@ def last_change(location: str, environment: Mapping[str, str] = os.environ) -> d
     """
     moments = [
         info["LastModified"] if "LastModified" in info else datetime.fromtimestamp(info["mtime"], UTC)
-        for info in _found(location, environment)
+        for info in _found(location, os.environ)
     ]
     if not moments:
         raise InputError(f"{location}: no snapshot there (no such file, or no files in it); check the key and location")

@@ -92,7 +92,7 @@ def fetch_many(store: Store, items: Iterable[tuple[str, Path, str, int]], *, thr
 
 
 def put_all_new(
-    store: Store, files: Mapping[str, Path], *, metadata: Mapping[str, str] | None = None, threads: int = 2
+    store: Store, files: Mapping[str, Path], *, metadata: Mapping[str, str] | None = None
 ) -> dict[str, StoredFile]:
     """Upload files under new keys, with their SHA-256 in the metadata.
 
@@ -114,7 +114,7 @@ def put_all_new(
             info = existing
         return StoredFile(sha256=digest, size=info.size)
 
-    return dict(zip(files, in_parallel(put, files.items(), threads), strict=True))
+    return dict(zip(files, in_parallel(put, files.items(), 2), strict=True))
 
 
 @contextmanager

@@ -87,7 +87,8 @@ class Tables:
         Raises:
             PbgError: the first error that executors met, by the name of its file.
         """
-        return raise_first([Outcome(*row) for row in frame.select(*_names(OUTCOME)).collect()])
+        columns = (column.split()[0] for column in OUTCOME.split(", "))
+        return raise_first([Outcome(*row) for row in frame.select(*columns).collect()])
 
     def written(self, frame: DataFrame) -> dict[str, StoredFile]:
         """Run the work of a frame, and return its files."""
@@ -112,10 +113,6 @@ class Tables:
         """Let the executors forget all tables."""
         for frame in self._kept:
             frame.unpersist()
-
-
-def _names(schema: str) -> Iterable[str]:
-    return (column.split()[0] for column in schema.split(", "))
 
 
 class _Application:

@@ -107,16 +107,13 @@ def _stored(run: RunContext, found: Path) -> VerifiedFiles:
     Returns:
         The rows that count.
     """
-    named = found.with_name("start-named") / sha256(b"".join(map(_digest, sorted(found.iterdir()))))[:12]
+    digests = "".join(map(sha256_file, sorted(found.iterdir()))).encode()
+    named = found.with_name("start-named") / sha256(digests)[:12]
     named.parent.mkdir()
     found.rename(named)
     with suppress(ConflictError):
         upload_directory(run, RunLayout.start, named.parent)
     return open_start(run)
-
-
-def _digest(path: Path) -> bytes:
-    return sha256_file(path).encode()
 
 
 def open_start(run: RunContext) -> VerifiedFiles:
