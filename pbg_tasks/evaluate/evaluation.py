@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self, get_args
+from dataclasses import replace
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 import torch
@@ -88,7 +88,7 @@ def evaluate_edges(
         ConfigError: ``evaluation.exclude_self``, and it is unknown which relations had loops.
         FormatError: an embeddings file is damaged, of another shape, or not finite.
     """
-    asking = _Asking.of(
+    asking = _Asking(
         ranked,
         held_out,
         known,
@@ -143,7 +143,7 @@ def count_share(
         FormatError: same.
     """
     counting = PartCounting(share.partitions(ranked.counts))
-    asking = _Asking.of(
+    asking = _Asking(
         ranked,
         held_out,
         known,
@@ -160,49 +160,11 @@ def count_share(
     return counting
 
 
-@dataclass(frozen=True)
 class _Asking:
-    """Held-out edges, their candidates, and the models that are asked.
+    """Held-out edges, their candidates, and the models that are asked; arguments as for ``evaluate_edges``."""
 
-    Attributes:
-        ranked: tonight's model.
-        families: of its relations.
-        seed: of samples.
-        gates: of the graph; None: all edges are asked.
-        counting: of candidates.
-        chosen: edges that may be asked.
-        asked: same, numbered.
-        candidates: sample of the candidates; None: all.
-        tables: embeddings by type.
-        rounds: ranks by tonight's model.
-        paired: comparison with the release before.
-        paired_best: comparison with the best release, where that is another one.
-        pairs: both, as far as they are there, in rounds.
-        dimension: largest one of all models.
-        compared: the release before.
-        best: the best release.
-    """
-
-    ranked: LocalModel
-    families: Families
-    seed: int
-    gates: Gates | None
-    counting: Counting
-    chosen: Sample
-    asked: Triples
-    candidates: Candidates | None
-    tables: dict[str, EntityTable]
-    rounds: RankedRounds
-    paired: PairedRanks | None
-    paired_best: PairedRanks | None
-    pairs: list[PairedRounds]
-    dimension: int
-    compared: ComparedModel | None
-    best: ComparedModel | None
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         ranked: LocalModel,
         held_out: Mapping[Bucket, EdgeList],
         known: EdgeStream,
@@ -215,59 +177,44 @@ class _Asking:
         gates: Gates | None,
         seed: int,
         counting: Counting,
-    ) -> Self:
-        """Number the edges and collect what is known; arguments as for ``evaluate_edges``."""
+    ) -> None:
         torch.set_num_threads(1)
         use_fast_float32()
         keep_freed_memory()
+        self.ranked, self.compared, self.best = ranked, compared, best
+        self.seed, self.gates, self.counting = seed, gates, counting
         config = ranked.config
-        families = Families(config, len(ranked.relations))
-        numbering = Numbering(config, ranked.counts, families)
-        chosen = Sample.of(held_out, evaluation.max_edges, relation_edges=relation_edges(gates) if gates else 0)
-        asked = numbering.triples(chosen.edges.items())
+        self.families = Families(config, len(ranked.relations))
+        numbering = Numbering(config, ranked.counts, self.families)
+        self.chosen = Sample.of(held_out, evaluation.max_edges, relation_edges=relation_edges(gates) if gates else 0)
+        asked = self.asked = numbering.triples(self.chosen.edges.items())
         sides = {side: OneSide(side, asked, max(map(numbering.total, config.entities))) for side in SIDES}
         if evaluation.exclude_self:
-            exclude_known_ends(config, families, asked, ranked.loops, sides)
+            exclude_known_ends(config, self.families, asked, ranked.loops, sides)
         _stream(known, numbering, [side.add_known for side in sides.values()])
         if train is not None:
             _stream(train, numbering, [add for side in sides.values() for add in (side.add_known, side.add_training)])
 
-        sample = Candidates.draw(ranked.counts, evaluation.max_candidates, seed, kept=candidates)
-        tables = _tables(ranked, numbering, sample, counting.share)
-        groups = list(by_types(config, families, asked))
+        self.candidates = Candidates.draw(ranked.counts, evaluation.max_candidates, seed, kept=candidates)
+        self.tables = _tables(ranked, numbering, self.candidates, counting.share)
+        groups = list(by_types(config, self.families, asked))
         models = [config, *(rival.config for rival in (compared, best) if rival is not None)]
-        rounds = RankedRounds(tables, groups, sides, len(asked), counting)
-        paired, paired_best = (
+        self.dimension = max(each.entity_dimension(entity) for each in models for entity in each.entities)
+        self.rounds = RankedRounds(self.tables, groups, sides, len(asked), counting)
+        self.paired, self.paired_best = (
             None
             if rival is None
-            else PairedRanks(tables, rival, numbering, groups, sides, asked, seed, counting=counting, name=name)
+            else PairedRanks(self.tables, rival, numbering, groups, sides, asked, seed, counting=counting, name=name)
             for name, rival in (("against", compared), ("best", None if best is compared else best))
         )
-        return cls(
-            ranked=ranked,
-            families=families,
-            seed=seed,
-            gates=gates,
-            counting=counting,
-            chosen=chosen,
-            asked=asked,
-            candidates=sample,
-            tables=tables,
-            rounds=rounds,
-            paired=paired,
-            paired_best=paired_best,
-            pairs=[
-                PairedRounds(pair, ratios, gates, chosen.extra, decides=counting.decides)
-                for pair, ratios in (
-                    (paired, ratios_beside(gates, compared, best)),
-                    (paired_best, ratios_beside(gates, None, best)),
-                )
-                if pair is not None
-            ],
-            dimension=max(each.entity_dimension(entity) for each in models for entity in each.entities),
-            compared=compared,
-            best=best,
-        )
+        self.pairs = [
+            PairedRounds(pair, ratios, gates, self.chosen.extra, decides=counting.decides)
+            for pair, ratios in (
+                (self.paired, ratios_beside(gates, compared, best)),
+                (self.paired_best, ratios_beside(gates, None, best)),
+            )
+            if pair is not None
+        ]
 
     def ask(self, threads: int, memory_bytes: int) -> None:
         """Rank the edges in rounds, until the gates can decide.
