@@ -96,7 +96,7 @@ def of_failed_task(spec: GraphSpec, others: Any) -> dict[str, Any]:  # noqa: ANN
 
 
 def on_lasting_failure(spec: GraphSpec) -> dict[str, Any]:
-    """Return the arguments of a task of very many tries, for one alert after ``WATCH_ALERT`` of them."""
+    """Return the arguments of a task for one alert of repeated failures."""
     alert = Alert(spec, "failed")
 
     def tell_once(context: Mapping[str, Any]) -> None:

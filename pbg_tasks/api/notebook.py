@@ -18,7 +18,7 @@ WIDTH, HEIGHT, EDGE, LEGEND = 640, 420, 12, 22
 
 
 def html_table(rows: Iterable[Sequence[object]]) -> str:
-    """Return a small table; every text is escaped, and the first of a row is its title."""
+    """Return a table of rows that begin with a title, all escaped."""
     body = []
     for row in rows:
         first, *others = (escape(str(cell)) for cell in row)

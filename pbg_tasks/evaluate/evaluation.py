@@ -161,7 +161,10 @@ def count_share(
 
 
 class _Asking:
-    """Held-out edges, their candidates, and the models that are asked; arguments as for ``evaluate_edges``."""
+    """Held-out edges, their candidates, and the models that are asked.
+
+    Its arguments are those of ``evaluate_edges``.
+    """
 
     def __init__(
         self,

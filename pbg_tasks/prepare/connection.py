@@ -79,7 +79,7 @@ def scratch_of(connection: duckdb.DuckDBPyConnection) -> Path:
 
 @contextmanager
 def phase(connection: duckdb.DuckDBPyConnection, what: str) -> Iterator[None]:
-    """Report the progress of the queries inside, every 5 s, and their duration."""
+    """Report the progress of the queries inside, and their duration."""
     started, stop = time.monotonic(), threading.Event()
 
     def watch() -> None:
