@@ -3,17 +3,21 @@
 helm and the chart are not there where tests run; where they are, ``test_chart_rendering`` renders all objects. Here the
 pod of a task is, by Airflow's own code, from a double of the chart's template. ``CHART`` has the keys and types of
 those parts of the chart's values that the file uses, as ``chart/values.yaml`` and ``chart/values.schema.json`` of
-apache/airflow have them at commit 002e5532d7d55a375bbf71bd4e72d7e008635073 (chart 1.19, by default Airflow 3.0.5).
+apache/airflow have them in chart 1.19. Its releases since 1.19.0 look at ``createUserJob`` to create a user.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
 import re
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
 import yaml
+from sqlalchemy.engine import make_url
 
 from pbg_tasks.config import GraphSpec
 from tests.airflow_home import use_private_airflow
@@ -25,7 +29,7 @@ DOCKER = Path(__file__).resolve().parents[2] / "docker"
 KUBERNETES = DOCKER / "kubernetes"
 IMAGE = {"repository": str, "tag": str, "digest": str, "pullPolicy": str}
 ACCOUNT = {"automountServiceAccountToken": bool, "create": bool, "name": str, "annotations": dict}
-PROBE, GROOMER = {"command": list}, {"enabled": bool}
+PROBE, GROOMER = {"command": list}, {"enabled": bool, "args": list}
 SERVICE = {
     "enabled": bool,
     "replicas": int,
@@ -51,7 +55,8 @@ CHART = {
     "jwtSecretName": str,
     "data": {"metadataSecretName": str},
     "postgresql": {"enabled": bool},
-    "webserver": {"defaultUser": {"enabled": bool}},
+    "redis": {"enabled": bool},
+    "createUserJob": {"enabled": bool},
     "config": dict,
 }
 
@@ -196,12 +201,30 @@ def test_services_call_only_what_images_have(values):
     """
     jobs = {"scheduler": "SchedulerJob", "triggerer": "TriggererJob", "dagProcessor": "DagProcessorJob"}
     for part, job in jobs.items():
-        assert values[part]["logGroomerSidecar"] == {"enabled": False}
+        assert values[part]["logGroomerSidecar"]["args"][:2] == ["bash", "-c"]
         for probe in ("livenessProbe", "startupProbe"):
             if probe in values[part]:
                 assert values[part][probe]["command"] == ["airflow", "jobs", "check", "--job-type", job, "--local"]
         assert "livenessProbe" in values[part]
     assert not {"entrypoint", "clean-logs"} & {path.name for path in DOCKER.iterdir()}
+
+
+def test_groomers_remove_logs_after_a_week(values, tmp_path):
+    bash, _, endless = values["dagProcessor"]["logGroomerSidecar"]["args"]
+    days = {"old": 9, "new": 1}
+    for name, age in days.items():
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, times=(time.time() - age * 86_400,) * 2)
+    once = endless.replace("/opt/airflow/logs", str(tmp_path)).replace("sleep 3600", "break")
+    subprocess.run([bash, "-c", once], check=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["new"]
+
+
+def test_images_have_the_driver_of_the_database():
+    url = re.search(r"airflow-metadata --from-literal=connection=(\S+)", (KUBERNETES / "values.yaml").read_text())[1]
+    driver = make_url(url).get_dialect().driver
+    assert f"\n{driver}-binary==" in (DOCKER / "airflow.lock").read_text()
+    assert importlib.import_module(driver)
 
 
 def test_values_fit_the_images(values):
