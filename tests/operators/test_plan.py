@@ -9,7 +9,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException
 
 from pbg_operators.plan import PlanOperator, plan_arguments
-from pbg_operators.plugin import attempts, database, notes
+from pbg_operators.plugin import attempts, database, keys
 from pbg_operators.task import ERROR_KEY, REFUSED_KEY
 
 FIELDS = ("snapshot", "epochs", "dimension", "partitions", "engine", "accept_data")
@@ -51,20 +51,20 @@ def test_run_with_changed_training_publishes_on_request(form, published):
 
 
 @pytest.mark.parametrize(
-    ("dag", "key", "conf", "note", "found"),
+    ("dag", "key", "conf", "found"),
     [
-        ("reembed_g", None, {"snapshot": "d1"}, None, "Snapshot d1"),
-        ("reembed_g", "d1", {"snapshot": "d1"}, None, None),
-        ("reembed_g", None, {"snapshot": "d1"}, "mine", None),
-        ("reembed_g", None, {"snapshot": 3}, None, None),
-        ("reembed_g", None, None, None, None),
-        ("other", None, {"snapshot": "d1"}, None, None),
+        ("reembed_g", None, {"snapshot": "d1"}, "d1"),
+        ("reembed_g", "d2", {"snapshot": "d1"}, "d2"),
+        ("reembed_g", None, {"snapshot": 3}, None),
+        ("reembed_g", None, {"snapshot": "d" * 251}, None),
+        ("reembed_g", None, None, None),
+        ("other", None, {"snapshot": "d1"}, None),
     ],
 )
-def test_run_of_form_gets_note_with_snapshot(dag, key, conf, note, found):
-    run = SimpleNamespace(dag_id=dag, partition_key=key, conf=conf, note=note, run_id="r")
-    notes.on_dag_run_running(dag_run=run, msg="started")
-    assert run.note == (found or note)
+def test_run_of_form_gets_partition_key(dag, key, conf, found):
+    run = SimpleNamespace(dag_id=dag, partition_key=key, conf=conf, run_id="r")
+    keys.on_dag_run_running(dag_run=run, msg="started")
+    assert run.partition_key == found
 
 
 def test_run_without_snapshot_fails_with_one_sentence():

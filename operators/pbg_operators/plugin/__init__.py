@@ -2,7 +2,7 @@
 
 They are a tab on the DAG, a tab on the run, and an entry of the navigation. Every Airflow process loads plugins, and
 only the API server serves pages; so the application is made at its first request, and this module imports nothing for
-it. The plugin also registers ``PublishedBy`` and ``notes`` with the scheduler.
+it. The plugin also registers ``PublishedBy`` and ``keys`` with the scheduler.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from airflow.plugins_manager import AirflowPlugin
 
 from pbg_operators.deadline import PublishedBy
 from pbg_operators.link import PREFIX, page_address
-from pbg_operators.plugin import notes
+from pbg_operators.plugin import keys
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -48,4 +48,4 @@ class PbgPlugin(AirflowPlugin):
         self.fastapi_apps = APPS
         self.external_views = VIEWS
         self.deadline_references = [PublishedBy]
-        self.listeners = [notes]
+        self.listeners = [keys]
