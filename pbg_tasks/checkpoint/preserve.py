@@ -13,10 +13,10 @@ from pbg_tasks.checkpoint.manifest import Manifest, ObjectRecord, decode, encode
 from pbg_tasks.checkpoint.reader import VERSION_MIRROR, VerifiedFiles, location
 from pbg_tasks.config.base import Growing
 from pbg_tasks.config.contract import Contract
-from pbg_tasks.errors import ConflictError, FormatError
+from pbg_tasks.errors import FormatError
 from pbg_tasks.formats.directory import checkpoint_version_bytes
 from pbg_tasks.storage.names import join
-from pbg_tasks.storage.staging import put_all_new
+from pbg_tasks.storage.staging import put_all_new, put_equal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -91,7 +91,7 @@ def preserve(
     for name, (source, _) in sources.items():
         store.copy(source, join(target, name))
     for name, data in small.items():
-        _put_same(store, join(target, name), data)
+        put_equal(store, join(target, name), data)
     document = PreservedManifest(
         spec=manifest.spec,
         version=manifest.version,
@@ -101,16 +101,8 @@ def preserve(
         | dict(stored or {}),
         contract=contract,
     )
-    _put_same(store, join(target, MANIFEST), encode(document))
+    put_equal(store, join(target, MANIFEST), encode(document))
     return document
-
-
-def _put_same(store: Store, key: str, data: bytes) -> None:
-    try:
-        store.put_new(key, data)
-    except ConflictError:
-        if store.get(key).data != data:
-            raise
 
 
 def open_preserved(store: Store, directory: str, *, expected_sha256: str | None = None) -> VerifiedFiles:
@@ -172,9 +164,9 @@ def preserve_files(
     """
     stored = put_all_new(store, {join(target, name): path for name, path in files.items()})
     mirror = checkpoint_version_bytes(version)
-    _put_same(store, join(target, VERSION_MIRROR), mirror)
+    put_equal(store, join(target, VERSION_MIRROR), mirror)
     objects = {name: ObjectRecord.model_validate(stored[join(target, name)]) for name in files}
     objects[VERSION_MIRROR] = ObjectRecord(sha256=sha256(mirror), size=len(mirror))
     document = PreservedManifest(spec=spec, version=version, epochs=epochs, objects=objects, contract=contract)
-    _put_same(store, join(target, MANIFEST), encode(document))
+    put_equal(store, join(target, MANIFEST), encode(document))
     return document

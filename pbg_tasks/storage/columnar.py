@@ -19,6 +19,7 @@ from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 from pbg_tasks.errors import AccessError, ConfigError, InputError, StorageError
 from pbg_tasks.redaction import credentials_in, shown
 from pbg_tasks.storage.endpoint import ALLOWED_VARIABLE, ENDPOINT_VARIABLES, Endpoints
+from pbg_tasks.storage.names import is_hidden
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -188,14 +189,6 @@ def read_errors(location: str, done: str = "listed") -> Iterator[None]:
         ) from error
     except (OSError, BotoCoreError, ClientError) as error:
         raise StorageError(f"{location}: cannot be {done} ({error}); check AWS_ENDPOINT_URL") from error
-
-
-def is_hidden(path: str) -> bool:
-    """Return whether a path within a snapshot is not its data.
-
-    That is so where the file, or a folder on the way to it, is named ``_...`` or ``.``.
-    """
-    return any(part.startswith(("_", ".")) for part in path.split("/"))
 
 
 def _uri(location: str, name: str) -> str:

@@ -36,6 +36,14 @@ def content_type(key: str) -> str:
     return _CONTENT_TYPES.get(key.rpartition(".")[2], "application/octet-stream")
 
 
+def is_hidden(path: str) -> bool:
+    """Return whether a path within a snapshot is not its data.
+
+    That is so where the file, or a folder on the way to it, is named ``_...`` or ``.``.
+    """
+    return any(part.startswith(("_", ".")) for part in path.split("/"))
+
+
 def check_key(key: str) -> str:
     """Return ``key`` when every store can hold it.
 

@@ -117,6 +117,19 @@ def put_all_new(
     return dict(zip(files, in_parallel(put, files.items(), 2), strict=True))
 
 
+def put_equal(store: Store, key: str, data: bytes) -> None:
+    """Create an object, unless an earlier try stored the same bytes.
+
+    Raises:
+        ConflictError: there is another one.
+    """
+    try:
+        store.put_new(key, data)
+    except ConflictError:
+        if store.get(key).data != data:
+            raise
+
+
 @contextmanager
 def named(local: Path, url: str) -> Iterator[None]:
     """Make errors about a local copy name the original.

@@ -16,7 +16,7 @@ from pbg_tasks.errors import ConfigError, ConflictError, FormatError, NotFoundEr
 from pbg_tasks.storage import FinalFile, LocalStore
 from pbg_tasks.storage.names import join
 from pbg_tasks.storage.parallel import in_parallel
-from pbg_tasks.storage.staging import fetch_verified, put_all_new, sha256_file
+from pbg_tasks.storage.staging import fetch_verified, put_all_new, put_equal, sha256_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -87,19 +87,6 @@ def write_manifest(run: RunContext, name: str, records: Mapping[str, ObjectRecor
         ConflictError: an earlier try of this task stored another one.
     """
     put_equal(run.store, f"{run.key(name)}/{MANIFEST}", encode(FileSet(objects=dict(sorted(records.items())))))
-
-
-def put_equal(store: Store, key: str, data: bytes) -> None:
-    """Create an object, unless an earlier try stored the same bytes.
-
-    Raises:
-        ConflictError: there is another one.
-    """
-    try:
-        store.put_new(key, data)
-    except ConflictError:
-        if store.get(key).data != data:
-            raise
 
 
 def open_directory(run: RunContext, name: str) -> VerifiedFiles:

@@ -22,8 +22,7 @@ from pbg_tasks.formats.embeddings import embeddings_file_name
 from pbg_tasks.formats.entities import entity_count_file_name, entity_names_file_name
 from pbg_tasks.prepare.ids import entity_ids_file_name
 from pbg_tasks.publish.exchange import Outbox
-from pbg_tasks.storage.columnar import is_hidden
-from pbg_tasks.storage.names import check_key
+from pbg_tasks.storage.names import check_key, is_hidden
 from pbg_tasks.tasks.exchange.export import export
 from pbg_tasks.tasks.nightly.chain import run_chain
 from pbg_tasks.tasks.release.adopt import adopt

@@ -13,6 +13,7 @@ from pbg_tasks.checkpoint.manifest import decode
 from pbg_tasks.errors import ConfigError, FormatError, InputError, NotFoundError
 from pbg_tasks.publish.exchange.manifest import MANIFEST, MARK, ExchangeManifest
 from pbg_tasks.storage import LocalStore, open_file, open_store
+from pbg_tasks.storage.names import is_hidden
 from pbg_tasks.storage.staging import fetch_verified, sha256_file
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class Inbox:
             ConfigError: the type is not known.
             InputError: there is no file of vectors.
         """
-        files = [name for name in self.names if name.lower().endswith(suffixes) and not _hidden(name)]
+        files = [name for name in self.names if name.lower().endswith(suffixes) and not is_hidden(name)]
         if self.single:
             files = self.names
         elif self.manifest is not None:
@@ -139,10 +140,6 @@ class Inbox:
     def is_escaped(self) -> bool:
         """Whether names are percent-encoded according to the manifest."""
         return self.manifest is not None and self.manifest.names == "percent-encoded"
-
-
-def _hidden(name: str) -> bool:
-    return any(part.startswith(("_", ".")) for part in name.split("/"))
 
 
 def _look(url: str) -> tuple[bool, Store, dict[str, int]]:

@@ -14,8 +14,8 @@ from pbg_tasks.config.results import EvalPart, EvalPartResult, EvalReleases, Eva
 from pbg_tasks.errors import ConfigError, FormatError, InputError
 from pbg_tasks.evaluate.counts import MergedCounting, Share, from_bytes, to_bytes
 from pbg_tasks.publish import Channel
+from pbg_tasks.storage.staging import put_equal
 from pbg_tasks.tasks.context import perform
-from pbg_tasks.tasks.files import put_equal
 from pbg_tasks.tasks.nightly.comparison_target import awaited, release_before
 from pbg_tasks.tasks.nightly.yardstick import best_release
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from pbg_tasks.config.nights import MANIFEST, SUCCESS, snapshot_folder
 from pbg_tasks.errors import InputError
-from pbg_tasks.storage.columnar import filesystem_for, is_hidden, list_files, read_errors
+from pbg_tasks.storage.columnar import filesystem_for, list_files, read_errors
+from pbg_tasks.storage.names import is_hidden
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
