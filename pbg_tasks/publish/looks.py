@@ -16,7 +16,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
@@ -60,24 +60,6 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _OFFSETS = Path("/proc/self/timens_offsets")
 
 
-class Ages(Protocol):
-    """Measure of how long objects have been unchanged."""
-
-    def unchanged(self, infos: Iterable[ObjectInfo]) -> bool:
-        """Return whether objects are as they were a grace ago.
-
-        None was written within the grace, and none came or went.
-
-        Args:
-            infos: objects as listed in this collection. They belong together: no other call names a part of them.
-        """
-        ...
-
-    def keep(self) -> None:
-        """Store the objects that this collection saw, for later ones."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Dates:
     """Ages by the dates of objects.
@@ -89,7 +71,11 @@ class Dates:
     since: float
 
     def unchanged(self, infos: Iterable[ObjectInfo]) -> bool:
-        """Return whether all objects are older than the grace."""
+        """Return whether all objects are older than the grace.
+
+        Args:
+            infos: objects as listed in this collection. They belong together: no other call names a part of them.
+        """
         return all(info.modified is not None and info.modified < self.since for info in infos)
 
     def keep(self) -> None:
@@ -145,7 +131,11 @@ class Looks:
         return cls(store, grace, machine, _uptime(), before)
 
     def unchanged(self, infos: Iterable[ObjectInfo]) -> bool:
-        """Return whether a collection saw these objects and tags a grace ago."""
+        """Return whether a collection saw these objects and tags a grace ago.
+
+        Args:
+            infos: as for ``Dates``.
+        """
         digest = hashlib.sha256()
         for info in sorted(infos, key=lambda info: info.key):
             digest.update(os.fsencode(f"{info.key}\0{info.tag}\0"))  # the name of a file may have any bytes
@@ -186,3 +176,7 @@ def _uptime() -> float:
         _, seconds, nanoseconds = _OFFSETS.read_text().splitlines()[-1].split()  # the last line is this clock's
         offset = int(seconds) + int(nanoseconds) / 1e9
     return time.clock_gettime(time.CLOCK_BOOTTIME) - offset
+
+
+Ages = Dates | Looks
+"""Measure of how long objects have been unchanged."""

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from pbg_tasks.config.graph import Shrink
     from pbg_tasks.formats.metadata import IterationInfo
     from pbg_tasks.formats.model import ModelState
-    from pbg_tasks.train.data.initial import InitialVectors
+    from pbg_tasks.train.data.initial import CheckpointStart
+    from pbg_tasks.train.data.named_arrays import NamedArrays
     from pbg_tasks.train.data.partitions import PartitionKey
 
 
@@ -66,7 +67,7 @@ class StartingPoint:
         grows: bool,
         seed: int,
         scratch: Path,
-        initial: InitialVectors | None = None,
+        initial: CheckpointStart | NamedArrays | None = None,
         newcomers: CheckpointFiles | None = None,
         shrink: Shrink | None = None,
     ) -> None:

@@ -6,7 +6,7 @@ It names a checkpoint directory, or arrays with names.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from pbg_tasks.checkpoint import open_directory
 from pbg_tasks.checkpoint.preserve import MANIFEST
@@ -25,35 +25,16 @@ if TYPE_CHECKING:
     from pbg_tasks.checkpoint import CheckpointFiles
     from pbg_tasks.config import ConfigSchema
     from pbg_tasks.storage import Store
+    from pbg_tasks.train.data.named_arrays import NamedArrays
     from pbg_tasks.train.data.partitions import PartitionKey
     from pbg_tasks.train.data.tables import Table
 
 _ADVICE = "a checkpoint starts the same entities only: give arrays with names as init_path instead"
 
 
-class InitialVectors(Protocol):
-    """Starting rows and parameters of a training that has no version yet."""
-
-    def fill(self, key: PartitionKey, table: Table) -> None:
-        """Overwrite the random start of a partition's known rows.
-
-        Raises:
-            FormatError: the rows do not fit, or are damaged.
-        """
-        ...
-
-    def model(self, current: ModelState) -> ModelState:
-        """Return ``current`` with the known parameters replaced.
-
-        Raises:
-            FormatError: the parameters do not fit, or are damaged.
-        """
-        ...
-
-
 def open_initial(
     config: ConfigSchema, scratch: Path, names: Callable[[PartitionKey], list[str]]
-) -> InitialVectors | None:
+) -> CheckpointStart | NamedArrays | None:
     """Open the start that the config's ``init_path`` names.
 
     None is returned where it names none.

@@ -1,45 +1,18 @@
 """Lookup of the ends of a batch in a table.
 
-An end is one row, or the mean of several rows (featurized entities).
+N embeddings are made of M rows: an end is one row, or the mean of several rows (featurized entities). The table stays
+as it is: where there is a ``max_norm``, the embeddings are made of shrunk rows.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import torch
 from torch.nn.functional import embedding_bag
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-
-class Lookup(Protocol):
-    """N embeddings, made of M rows.
-
-    Attributes:
-        rows_M: int64, the rows.
-    """
-
-    rows_M: Tensor
-
-    def __len__(self) -> int:
-        """Return N."""
-        ...
-
-    def gather(self, table: Tensor, out_ND: Tensor, *, max_norm: float | None = None) -> None:
-        """Write the embeddings, made of rows shrunk to ``max_norm``.
-
-        The table stays as it is.
-        """
-        ...
-
-    def spread(self, grad_ND: Tensor, out_MD: Tensor) -> None:
-        """Write the gradient of the rows from that of the embeddings.
-
-        Both may be the same memory if M is N.
-        """
-        ...
 
 
 def shrink_rows(table: Tensor, rows_M: Tensor, max_norm: float) -> None:
@@ -80,7 +53,7 @@ class Single:
             out_ND.copy_(torch.renorm(out_ND, 2, 0, max_norm))
 
     def spread(self, grad_ND: Tensor, out_MD: Tensor) -> None:
-        """Copy the gradient."""
+        """Copy the gradient; both may be the same memory."""
         if grad_ND is not out_MD:
             out_MD.copy_(grad_ND)
 
@@ -114,3 +87,6 @@ class Bags:
         shares_ND = grad_ND / counts_N.clamp_min(1).unsqueeze(1)
         owner_M = torch.repeat_interleave(counts_N, output_size=len(self.rows_M))
         torch.index_select(shares_ND, 0, owner_M, out=out_MD)
+
+
+Lookup = Single | Bags
