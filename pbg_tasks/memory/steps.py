@@ -42,6 +42,7 @@ _TOUCHED, _USE, _SLOT = (
     4,
 )  # bytes kept for each distinct row that is looked up, look-up, and slot of a hash table
 _CANDIDATE = 60  # bytes of the pointers, norms and sums of each negative drawn for a chunk
+_EDGE = 464  # bytes of each of a chunk's edges, whose factors and numbers are packed: native/packed.inc
 _BLOCK = 50  # negatives whose gradients are made at once: ``kBlock`` of native/chunk.inc
 
 
@@ -200,7 +201,8 @@ def _native_chunk(config: ModelConfig, rows: _Rows) -> int:
     scores, ends, drawn = (each // rows.chunks for each in (rows.scores, rows.ends, rows.drawn))
     halves = scores + (ends + drawn) // 2 if config.product_precision == "bf16" else 0
     listed = scores // 2 if config.gradient == "sampled" else 0
-    return scores + halves + listed + drawn // rows.row * _CANDIDATE
+    packed = ends + ends // rows.row * _EDGE
+    return scores + halves + listed + packed + drawn // rows.row * _CANDIDATE
 
 
 def _directions(config: ModelConfig, relation: RelationSchema) -> int:

@@ -262,7 +262,7 @@ struct pbg_workspace {
   Gradients rows[2];
   Gradients parameters[2][2];
   RowMemory ends[4], drawn;
-  Buffer<float> scores, row, by_candidate, discarded, matrix[2];
+  Buffer<float> scores, row, by_candidate, discarded, matrix[2], packed_factors[2], packed_queries, packed_strip;
   Buffer<double> global;
   Buffer<uint16_t> half_queries, half_rows, half_factors, half_in_turns;
   Buffer<const float*> candidates, pointers;
