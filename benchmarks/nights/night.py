@@ -7,20 +7,22 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.nights.process import run_commands
+from pbg_tasks.config.night_results import NightResults
+from pbg_tasks.config.results import SHAPES
 from pbg_tasks.errors import QualityGateError, UnusableError
 from pbg_tasks.publish import Channel
-from pbg_tasks.tasks.context import CHAIN, RunContext
+from pbg_tasks.tasks.context import RunContext
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from benchmarks.nights.process import Ended
+    from pbg_tasks.config.results import Against, DriftResult, Figures
 
 RELEASED = "released"
 DATA_GATE = "stopped by the data gate"
 QUALITY_GATE = "stopped by the quality gate"
-_SIDES = {"before": "current", "now": "candidate"}
 _PLACE = re.compile(r"\S+/(?=snapshots/|runs/)")
 _PLANNED = re.compile(r"; run (\S+)$", re.MULTILINE)
 _ERROR = re.compile(r"^error: (\S+): (.*)", re.MULTILINE | re.DOTALL)
@@ -108,55 +110,71 @@ def figures(url: str) -> dict[str, Any]:
         training; ``edges_trained`` in how many ``epochs``; ``release``, ``published`` and ``manifest``.
     """
     run = RunContext.open(url)
-    results = {task: run.result(task) or {} for task in CHAIN}
-    evaluated, published = results["eval"], results["publish"]
-    verdicts = [results[task].get("data_gate", {}) for task in ("validate", "partition")]
-    found = {
-        "edges": results["validate"].get("edges"),
-        "entities": results["partition"].get("entities"),
-        "warm_start": results["train"].get("warm_start"),
-        "loss": results["train"].get("loss"),
-        "mrr": evaluated.get("filtered", {}).get("mrr"),
-        "popularity": evaluated.get("popularity", {}).get("mrr"),
-        "gate": {check["name"]: check["value"] for check in results["gate"].get("checks", [])},
-        "frozen": _frozen(evaluated.get("against") or {}),
-        "drift": _drift(results["drift"]),
-        "train_cpu_seconds": round(results["train"].get("usage", {}).get("cpu_seconds", 0), 2),
-        "edges_trained": results["train"].get("edges_trained"),
-        "epochs": results["train"].get("epochs"),
-        "cpu_seconds": round(sum(each.get("usage", {}).get("cpu_seconds", 0) for each in results.values()), 2),
-        "warnings": [check["sentence"] for each in verdicts for check in each.get("checks", []) if check["warned"]],
+    results = NightResults.of(run.find(shape) for shape in SHAPES.values())
+    validated, evaluated, trained, published = results.validate, results.eval, results.train, results.publish
+    used = {task: result.usage.cpu_seconds for task, result in results.finished.items() if result.usage is not None}
+    warned = [
+        check.sentence
+        for task, verdict in results.verdicts.items()
+        if task != "gate"
+        for check in verdict.checks
+        if check.warned
+    ]
+    found: dict[str, object] = {
+        "edges": validated.edges if validated is not None else None,
+        "entities": results.partition.entities.document() if results.partition is not None else None,
+        "warm_start": trained.warm_start if trained is not None else None,
+        "loss": trained.loss if trained is not None else None,
+        "mrr": _mrr(evaluated.filtered) if evaluated is not None else None,
+        "popularity": _mrr(evaluated.popularity) if evaluated is not None else None,
+        "gate": {check.name: check.value for check in (results.gate.checks if results.gate is not None else ())},
+        "frozen": _frozen(evaluated.against) if evaluated is not None and evaluated.against is not None else None,
+        "drift": _drift(results.drift) if results.drift is not None else None,
+        "train_cpu_seconds": round(used.get("train", 0), 2),
+        "edges_trained": trained.edges_trained if trained is not None else None,
+        "epochs": trained.epochs if trained is not None else None,
+        "cpu_seconds": round(sum(used.values()), 2),
+        "warnings": warned,
     }
-    if "release" in published:
-        release = Channel(run.store, published["channel"]).release(published["release"])
+    if published is not None and published.release and published.channel is not None:
+        release = Channel(run.store, published.channel).release(published.release)
         found |= {
             "release": release.seq,
-            "published": published["published"],
+            "published": published.published,
             "manifest": release.manifest_sha256,
         }
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _frozen(against: dict[str, Any]) -> dict[str, Any] | None:
+def _mrr(ranked: Figures | None) -> float | None:
+    return ranked.figure("mrr") if ranked is not None else None
+
+
+def _frozen(against: Against) -> dict[str, float | None] | None:
     """Return the comparison with the release before.
 
     None where there was none to compare with.
     """
-    mrr = {name: against.get(side, {}).get("filtered", {}).get("mrr") for name, side in _SIDES.items()}
-    return {"edges": against["edges"], **mrr} if None not in mrr.values() else None
+    mrr = {"before": _mrr(against.current.filtered), "now": _mrr(against.candidate.filtered)}
+    return {"edges": against.edges, **mrr} if None not in mrr.values() else None
 
 
-def _drift(result: dict[str, Any]) -> dict[str, float] | None:
+def _drift(result: DriftResult) -> dict[str, float] | None:
     """Return mean cosine and overlap of entities of both nights.
 
     None for a first night.
     """
-    types = [each for each in result.get("types", {}).values() if each["common"]]
-    common = sum(each["common"] for each in types)
-    if result.get("release") is None or not common:
+    types = [each for each in result.types.values() if each.common]
+    common = sum(each.common for each in types)
+    if result.release is None or not common:
         return None
+    means = {
+        "cosine": [(each.cosine.mean, each.common) for each in types],
+        "overlap": [(each.overlap.mean, each.common) for each in types],
+    }
+    known = {name: [(mean, count) for mean, count in found if mean is not None] for name, found in means.items()}
     return {
-        name: round(sum(each[name]["mean"] * each["common"] for each in types) / common, 4)
-        for name in ("cosine", "overlap")
-        if all(each[name]["mean"] is not None for each in types)
+        name: round(sum(mean * count for mean, count in found) / common, 4)
+        for name, found in known.items()
+        if len(found) == len(types)
     }

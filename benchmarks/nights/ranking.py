@@ -15,6 +15,7 @@ import numpy as np
 
 from pbg_tasks.checkpoint import open_best, open_preserved, preserved_prefix
 from pbg_tasks.config import RunLayout
+from pbg_tasks.config.results import BucketResult, PartitionResult
 from pbg_tasks.evaluate.evaluation import evaluate_edges
 from pbg_tasks.evaluate.local_model import LocalModel
 from pbg_tasks.formats.edges import EdgeList, edge_file_name, read_edges
@@ -141,7 +142,7 @@ class _Trained:
             config,
             read_model(self.scratch / model_file_name(self.version)).params,
             {key: self.scratch / embeddings_file_name(*key, self.version) for key in partition_keys(config)},
-            self.run.require("partition")["counts"],
+            self.run.need(PartitionResult).counts,
             read_relation_names(self.scratch),
         )
         report, _ = evaluate_edges(
@@ -153,8 +154,7 @@ class _Trained:
             memory_bytes=MEMORY,
             tell_each=tell_each,
         )
-        mrr: float = report.to_json()["filtered"]["mrr"]
-        return mrr
+        return report.filtered["mrr"]
 
     def divided(self, edges: Mapping[tuple[int, int], EdgeList]) -> tuple[Buckets, Buckets]:
         """Return the edges with a new end, and the others.
@@ -209,8 +209,8 @@ class _Trained:
         previous = self.run.spec.previous
         assert previous is not None, "the run continues none"  # noqa: S101 - a mistake of the caller, not of the user
         before = RunContext.open(f"{self.run.store.url}/runs/{previous.run}")
-        ((_, counts),) = before.require("partition")["counts"].items()
-        return list(counts)
+        (counts,) = before.need(PartitionResult).counts.values()
+        return counts
 
 
 def _count(edges: Buckets) -> int:
@@ -236,6 +236,6 @@ def _opened(url: str, epoch: int | None = None) -> Iterator[_Trained]:
 
 
 def _edges(run: RunContext, split: str, scratch: Path) -> Buckets:
-    files, matrix = open_directory(run, RunLayout.edges), run.require("bucket")["matrix"]
+    files, matrix = open_directory(run, RunLayout.edges), run.need(BucketResult).matrix
     grid = [(lhs, rhs) for lhs in range(len(matrix)) for rhs in range(len(matrix[0]))]
     return {bucket: read_edges(files.fetch(f"{split}/{edge_file_name(*bucket)}", scratch)) for bucket in grid}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.nights.night import RELEASED, Night, run_nights
 from benchmarks.nights.ranking import rank_coming
+from pbg_tasks.config.results import PlanResult
 from pbg_tasks.progress import say
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.nightly.chain import run_task
@@ -73,7 +74,7 @@ def newcomers(graph: Graph, spec: Path, night: Night) -> dict[str, Any]:
 def train(spec: Path, day: str, *changes: str) -> str:
     """Train an unpublished night with a changed spec; return its URL."""
     with redirect_stderr(io.StringIO()):  # the night itself has reported everything
-        url: str = plan(spec, day, overrides=list(changes), publish=False)["run"]
+        url = PlanResult.model_validate(plan(spec, day, overrides=list(changes), publish=False)).run
         for task in UNTIL_TRAINED:
             run_task(task, url)
     return url

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.speed.measurement import Measurement, in_turns
 from benchmarks.speed.workloads import SPLITS, trained_fb15k
 from pbg_tasks.config import ConfigSchema
+from pbg_tasks.config.results import Metrics
 from pbg_tasks.errors import PbgError
 from pbg_tasks.formats.edges import edge_file_name, read_edges, write_edges
 from pbg_tasks.progress import human_count
@@ -40,7 +41,7 @@ class Ours:
     def rank(self, known: list[str]) -> float:
         """Rank by one thread without those known; return the filtered MRR."""
         found = evaluate_directory(self._config, filtered=True, known=known, threads=1)
-        return float(found["filtered"]["mrr"])
+        return Metrics.model_validate(found).filtered.figures()["mrr"]
 
 
 def measure(tools: Tools, *, quick: bool) -> list[Measurement]:

@@ -169,7 +169,7 @@ class OurExport:
     def tsv(self) -> int:
         """Write PBG's text; return its rows."""
         outputs = {f"{name}_output": str(self._folder / f"{name}.tsv") for name in ("entities", "relation_types")}
-        return int(export_directory(self._config, **outputs, overwrite=True)["entities"])
+        return export_directory(self._config, **outputs, overwrite=True)["entities"]
 
     def parquet(self) -> int:
         """Write the Parquet of ``pbg export parquet`` again; return its rows."""

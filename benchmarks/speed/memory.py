@@ -18,6 +18,7 @@ import numpy as np
 from benchmarks.speed.measurement import Measurement
 from benchmarks.speed.workloads import LIVEJOURNAL, Document, placed
 from pbg_tasks.config import ConfigSchema
+from pbg_tasks.config.results import MemoryDocument, Metrics
 from pbg_tasks.formats.edges import EdgeList, edge_file_name, write_edges
 from pbg_tasks.formats.entities import write_entity_count
 from pbg_tasks.tasks.directory.evaluate import evaluate_directory
@@ -122,14 +123,13 @@ class Ours:
 
     def train(self) -> dict[str, Any]:
         """Train, and return its report on memory."""
-        memory: dict[str, Any] = train_directory(ConfigSchema(**self._config))["memory"]
-        return memory
+        return MemoryDocument.model_validate(train_directory(ConfigSchema(**self._config))["memory"]).document()
 
     def mrr(self) -> float:
         """Return the MRR of the held-out edges."""
         held_out = self._config | {"edge_paths": [str(Path(self._config["edge_paths"][0]).with_name("held_out"))]}
         result = evaluate_directory(ConfigSchema(**held_out), max_candidates=_CANDIDATES)
-        return float(result["raw"]["mrr"])
+        return Metrics.model_validate(result).raw.figures()["mrr"]
 
 
 def measure(tools: Tools, *, quick: bool) -> list[Measurement]:

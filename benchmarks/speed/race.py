@@ -25,6 +25,7 @@ from benchmarks.speed.measurement import Measurement
 from benchmarks.speed.worker import ROOT
 from benchmarks.speed.workloads import FB15K, SPLITS, placed
 from pbg_tasks.config import ConfigSchema
+from pbg_tasks.config.results import Metrics
 from pbg_tasks.errors import PbgError
 from pbg_tasks.memory.machine import usable_cpus
 from pbg_tasks.progress import human_seconds, say
@@ -250,7 +251,7 @@ class _TheirRace:
         """
         config = ConfigSchema(**self.document | {"edge_paths": self.document["edge_paths"][-1:]})
         found = evaluate_directory(config, filtered=True, known=self.document["edge_paths"])
-        return float(found["filtered"]["mrr"])
+        return Metrics.model_validate(found).filtered.figures()["mrr"]
 
     def _command(self, module: str, *arguments: str) -> float:
         """Run one of PBG's commands and return the seconds it took.

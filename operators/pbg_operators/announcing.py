@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow.sdk import Asset, Context
+    from pydantic import JsonValue
 
 
 def remember(context: Mapping[str, Any]) -> None:
@@ -61,14 +62,14 @@ class AnnouncingOperator(PbgOperator):
         self._surroundings = super()._environment()
         return self._surroundings
 
-    def _stored(self, environment: Mapping[str, str]) -> dict[str, Any]:
+    def _stored(self, environment: Mapping[str, str]) -> dict[str, JsonValue]:
         """Run the command again on the worker.
 
         It finds its work done, and returns whether that was announced.
         """
         return self._run(environment, self.command, self.arguments)
 
-    def _skip_announced(self, context: Context, result: Mapping[str, Any]) -> NoReturn:
+    def _skip_announced(self, context: Context, result: Mapping[str, JsonValue]) -> NoReturn:
         """End the task as skipped, with its result, as announced before.
 
         Raises:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pbg_operators.task import PbgOperator
 from pbg_tasks.config.results import EvalPartResult
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from pydantic import JsonValue
 
 EVAL_PART = "eval_part"
 _OPTION = "--part="
@@ -28,7 +30,7 @@ class EvalPartOperator(PbgOperator):
     def _pod_task(self) -> str:
         return EVAL_PART
 
-    def _stored(self, environment: Mapping[str, str]) -> dict[str, Any]:
+    def _stored(self, environment: Mapping[str, str]) -> dict[str, JsonValue]:
         """Return the result that the part's Job has stored."""
         run, option = self.arguments
         task = EvalPartResult.task_of(option.removeprefix(_OPTION))

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from airflow.sdk import Asset, Context
+    from pydantic import JsonValue
 
 
 class ExportOperator(AnnouncingOperator):
@@ -53,7 +54,7 @@ class ExportOperator(AnnouncingOperator):
     def _pod_task(self) -> str:
         return self.announces
 
-    def execute(self, context: Context) -> dict[str, Any]:
+    def execute(self, context: Context) -> dict[str, JsonValue]:
         """Write the export.
 
         Raises:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from airflow.sdk import Context
+    from pydantic import JsonValue
 
 NOBODY = "nobody in time"
 LONGEST = 500
@@ -55,7 +56,7 @@ class ApprovalGateOperator(PbgOperator, ApprovalOperator):
             "", type="string", maxLength=LONGEST, title="Reason", description="Kept for good."
         )
 
-    def execute(self, context: Context) -> dict[str, Any]:
+    def execute(self, context: Context) -> dict[str, JsonValue]:
         """Judge the night, and ask for approval when it is refused.
 
         Raises:
@@ -71,7 +72,7 @@ class ApprovalGateOperator(PbgOperator, ApprovalOperator):
             self.body = f"{as_markdown(str(refusal))}\n\n{choice}"
             return ApprovalOperator.execute(self, context)  # type: ignore[no-any-return] # it only raises
 
-    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
+    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, JsonValue]:
         """Store the decision, and go on or end the night.
 
         Raises:
@@ -92,7 +93,7 @@ class ApprovalGateOperator(PbgOperator, ApprovalOperator):
         self._decide("approve", by, reason)
         return self._command(context)
 
-    def _judge_again(self, context: Context) -> dict[str, Any]:
+    def _judge_again(self, context: Context) -> dict[str, JsonValue]:
         """Go on where ``pbg approve`` was run while the task waited.
 
         Otherwise end the night.

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from airflow.sdk import BaseOperator
+    from pydantic import JsonValue
 
     from pbg_operators.plan import PlanOperator
     from pbg_operators.publish import PublishOperator
@@ -63,7 +64,7 @@ class PbgTaskGroup(TaskGroup):
         *,
         group_id: str | None = None,
         form: bool = False,
-        default_args: Mapping[str, Any] | None = None,
+        default_args: Mapping[str, JsonValue] | None = None,
         **arguments: Any,  # noqa: ANN401 - TaskGroup's own
     ) -> None:
         warn_of_untested_release()

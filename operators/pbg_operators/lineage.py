@@ -14,6 +14,8 @@ from pbg_tasks.config.run import RunLayout
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from pydantic import JsonValue
+
 log = logging.getLogger(__name__)
 SNAPSHOT = "{snapshot}"
 """Placeholder of the snapshot's location among the places below a run."""
@@ -44,9 +46,12 @@ WRITTEN = {
 }
 
 
-def tasks_of(command: str, result: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
+def tasks_of(command: str, result: Mapping[str, JsonValue]) -> Mapping[str, Mapping[str, JsonValue]]:
     """Return the results of the tasks that a command did, by name."""
-    return result.get("tasks", {}) if command in TOGETHER else {command: result}
+    if command not in TOGETHER:
+        return {command: result}
+    tasks = result.get("tasks")
+    return {task: found for task, found in tasks.items() if isinstance(found, dict)} if isinstance(tasks, dict) else {}
 
 
 def places(command: str, run_url: str, snapshots: str) -> tuple[list[str], list[str]]:
@@ -83,7 +88,7 @@ def operator_lineage(
     command: str,
     urls: tuple[Sequence[str], Sequence[str]],
     *,
-    result: Mapping[str, Any],
+    result: Mapping[str, JsonValue],
     columns: Mapping[str, str | None],
 ) -> Any:  # noqa: ANN401 - of an optional provider
     """Return Airflow's ``OperatorLineage`` of a task, with facets.
@@ -113,7 +118,7 @@ def operator_lineage(
 def _describe(
     lineage: Any,  # noqa: ANN401 - of an optional provider
     command: str,
-    result: Mapping[str, Any],
+    result: Mapping[str, JsonValue],
     columns: Mapping[str, str | None],
 ) -> None:
     """Add facets to a task's lineage."""

@@ -14,6 +14,8 @@ from airflow.sdk import conf
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from pydantic import JsonValue
+
     Tags = dict[str, str]
 
 OF_EVERY_TASK = {
@@ -46,7 +48,7 @@ REFUSED = "refused"
 """Metric that counts nights that a task refused."""
 
 
-def send(graph: str, task: str, result: Mapping[str, Any]) -> None:
+def send(graph: str, task: str, result: Mapping[str, JsonValue]) -> None:
     """Send the figures of a task's result.
 
     Args:
@@ -69,12 +71,13 @@ def count_refusal(graph: str, task: str) -> None:
     Stats.incr(metric, tags=tags)
 
 
-def figures(task: str, result: Mapping[str, Any]) -> Iterator[tuple[str, float, Tags]]:
+def figures(task: str, result: Mapping[str, JsonValue]) -> Iterator[tuple[str, float, Tags]]:
     """Yield name, value and further tags of each figure."""
     for name, path in (OF_EVERY_TASK | FIGURES.get(task, {})).items():
         yield from ((name, value, {}) for value in _number(result, path))
-    if task == "drift":
-        for entity, found in result.get("types", {}).items():
+    types = result.get("types") if task == "drift" else None
+    if isinstance(types, dict):
+        for entity, found in types.items():
             for name, path in OF_TYPES.items():
                 yield from ((name, value, {"type": entity}) for value in _number(found, path))
 

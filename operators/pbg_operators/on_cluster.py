@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow.sdk import Context
+    from pydantic import JsonValue
 
     from pbg_tasks.config import KubernetesLaunch
 
@@ -53,13 +54,13 @@ class OnCluster(BaseOperator):
     _killable: tuple[Cluster, Handle] | None = None
     _event: Mapping[str, str] | None = None
 
-    def job_ended(self, context: Context, event: Mapping[str, str]) -> dict[str, Any]:
+    def job_ended(self, context: Context, event: Mapping[str, str]) -> dict[str, JsonValue]:
         """Go on with the end of a Job.
 
         The triggerer has seen it. Fails as ``execute`` does.
         """
         self._event = event
-        result: dict[str, Any] = self.execute(context)
+        result: dict[str, JsonValue] = self.execute(context)
         return result
 
     def _gang(self, context: Context, launch: KubernetesLaunch) -> Gang:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow.sdk import Context
+    from pydantic import JsonValue
 
 WAIT = timedelta(minutes=1)
 """Pause after which a waiting run looks again; it waits for its snapshot or the night before and holds no slot
@@ -66,7 +67,7 @@ class PlanOperator(PbgOperator):
         self.source = source
         self.form = form
 
-    def execute(self, context: Context) -> dict[str, Any]:
+    def execute(self, context: Context) -> dict[str, JsonValue]:
         """Plan the run.
 
         Raises:
@@ -81,7 +82,7 @@ class PlanOperator(PbgOperator):
             context["ti"].xcom_push(key=ERROR_KEY, value=str(error))
             raise
 
-    def _plan(self, context: Context) -> dict[str, Any]:
+    def _plan(self, context: Context) -> dict[str, JsonValue]:
         run = context["dag_run"]
         arguments = plan_arguments(self.spec, self._named(context), context["params"] if self.form else {})
         if run.run_type == "scheduled" and not self.upstream_task_ids:  # no task before this one makes the snapshot
@@ -123,7 +124,7 @@ def snapshot_of(context: Context) -> str:
     return _snapshot(context["dag_run"].partition_key, context["params"])
 
 
-def _snapshot(partition_key: str | None, params: Mapping[str, Any]) -> str:
+def _snapshot(partition_key: str | None, params: Mapping[str, JsonValue]) -> str:
     snapshot = partition_key or params.get("snapshot")
     if not snapshot:
         raise AirflowFailException(
@@ -133,7 +134,7 @@ def _snapshot(partition_key: str | None, params: Mapping[str, Any]) -> str:
     return str(snapshot)
 
 
-def plan_arguments(spec: str, partition_key: str | None, params: Mapping[str, Any]) -> list[str]:
+def plan_arguments(spec: str, partition_key: str | None, params: Mapping[str, JsonValue]) -> list[str]:
     """Return the arguments of ``pbg plan``.
 
     The partition key goes before the form's snapshot.
@@ -147,7 +148,7 @@ def plan_arguments(spec: str, partition_key: str | None, params: Mapping[str, An
     return [spec, f"--snapshot={snapshot}", *options, *([] if publishes(params) else ["--no-publish"])]
 
 
-def publishes(params: Mapping[str, Any]) -> bool:
+def publishes(params: Mapping[str, JsonValue]) -> bool:
     """Return whether a run may publish.
 
     With changed training it is a trial, unless the form asks for more.

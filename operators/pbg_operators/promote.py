@@ -12,6 +12,7 @@ from pbg_tasks.config.results import PromoteAnswer
 
 if TYPE_CHECKING:
     from airflow.sdk import Asset, Context
+    from pydantic import JsonValue
 
 
 class PromoteOperator(AnnouncingOperator):
@@ -33,7 +34,7 @@ class PromoteOperator(AnnouncingOperator):
         self.spec, self.by_form = spec, by_form
         self.promoted_run = ""
 
-    def execute(self, context: Context) -> dict[str, Any]:
+    def execute(self, context: Context) -> dict[str, JsonValue]:
         """Promote, share, or end a share.
 
         Raises:

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowSkipException
 
 from pbg_operators.announcing import AnnouncingOperator
+from pbg_operators.lineage import tasks_of
 from pbg_operators.task import answer
-from pbg_tasks.config.results import PublishAnswer
+from pbg_tasks.config.results import Metrics, PublishAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from airflow.sdk import Asset, Context
+    from pydantic import JsonValue
 
     from pbg_operators.alerts import Alert
 
@@ -51,7 +53,7 @@ class PublishOperator(AnnouncingOperator):
         self.facts = facts
         self.told = told
 
-    def execute(self, context: Context) -> dict[str, Any]:
+    def execute(self, context: Context) -> dict[str, JsonValue]:
         """Publish the run.
 
         Raises:
@@ -65,11 +67,12 @@ class PublishOperator(AnnouncingOperator):
         if found.announced:
             self._skip_announced(context, result)
         facts = self._facts(result)
+        snapshot = str(facts["snapshot"])
         event = context["outlet_events"][self.asset]
         event.extra = {"release": found.release, "directory": found.directory, **facts}
-        event.add_partitions(facts["snapshot"])
+        event.add_partitions(snapshot)
         if self.told is not None:
-            text = f"channel {found.channel} serves release {found.release} of snapshot {facts['snapshot']}"
+            text = f"channel {found.channel} serves release {found.release} of snapshot {snapshot}"
             self.told({**context}, text)
         return result
 
@@ -85,7 +88,7 @@ class PublishOperator(AnnouncingOperator):
             f"{named} since, whose consumers get no event"
         )
 
-    def _facts(self, result: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - for the operator below
+    def _facts(self, result: Mapping[str, JsonValue]) -> dict[str, JsonValue]:  # noqa: ARG002 - for the operator below
         """Return what the event carries beside the command's result."""
         return {name: json.loads(text) for name, text in self.facts.items()}
 
@@ -99,5 +102,6 @@ class FinishOperator(PublishOperator):
     def __init__(self, **kwargs: Any) -> None:  # noqa: ANN401 - PublishOperator's own arguments
         super().__init__(command="finish", **kwargs)
 
-    def _facts(self, result: Mapping[str, Any]) -> dict[str, Any]:
-        return super()._facts(result) | {"mrr": result["tasks"]["eval"]["filtered"]["mrr"]}
+    def _facts(self, result: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+        evaluated = answer(Metrics, "eval", tasks_of(self.command, result).get("eval", {}))
+        return super()._facts(result) | {"mrr": evaluated.filtered.figure("mrr")}

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from pbg_operators.task import PbgOperator, check_arguments
+from pbg_operators.task import PbgOperator, answer, check_arguments
+from pbg_tasks.config.results import RedoAnswer
 
 if TYPE_CHECKING:
     from airflow.sdk import Asset, Context
+    from pydantic import JsonValue
 
 
 class RedoOperator(PbgOperator):
@@ -27,7 +29,7 @@ class RedoOperator(PbgOperator):
         super().__init__(command="redo", outlets=[asset], **kwargs)
         self.spec, self.asset = spec, asset
 
-    def execute(self, context: Context) -> dict[str, Any]:
+    def execute(self, context: Context) -> dict[str, JsonValue]:
         """Redo the days.
 
         Raises:
@@ -42,13 +44,14 @@ class RedoOperator(PbgOperator):
         self.arguments = arguments
         with self._telling(context):
             result = self._run(self._environment(), self.command, arguments)
-        released = [day for day in result["redone"] if day["release"] is not None]
+        found = answer(RedoAnswer, self.command, result)
+        released = [day for day in found.redone if day.release is not None]
         if not released:
             context["ti"].xcom_push(key="return_value", value=result)
-            raise AirflowSkipException(f"no day became a release; the days are {', '.join(result['days'])}")
+            raise AirflowSkipException(f"no day became a release; the days are {', '.join(found.days)}")
         event = context["outlet_events"][self.asset]
-        event.extra = {"release": released[-1]["release"], "snapshot": released[-1]["snapshot"]}
-        event.add_partitions(released[-1]["snapshot"])
+        event.extra = {"release": released[-1].release, "snapshot": released[-1].snapshot}
+        event.add_partitions(released[-1].snapshot)
         return result
 
     def lineage(self) -> tuple[list[str], list[str]]:

@@ -13,6 +13,7 @@ from pbg_operators.task import PbgOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+    from pydantic import JsonValue
 
 
 class ReportOperator(PbgOperator):
@@ -24,7 +25,7 @@ class ReportOperator(PbgOperator):
     def __init__(self, **kwargs: Any) -> None:  # noqa: ANN401 - PbgOperator's
         super().__init__(command="report", trigger_rule="all_done", **kwargs)
 
-    def execute(self, context: Context) -> dict[str, Any]:
+    def execute(self, context: Context) -> dict[str, JsonValue]:
         """Write the pages.
 
         Raises:

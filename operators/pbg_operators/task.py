@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
     from jinja2 import Environment
+    from pydantic import JsonValue
 
     from pbg_operators.alerts import Alert
     from pbg_tasks.config import KubernetesLaunch
@@ -124,7 +125,7 @@ class PbgOperator(OnCluster):
         self.kubernetes, self.kubernetes_conn_id, self.interval = kubernetes, kubernetes_conn_id, interval
         self.deferrable = kubernetes is not None and kubernetes.deferrable if deferrable is None else deferrable
         self.run_url = ""
-        self.found: dict[str, Any] = {}
+        self.found: dict[str, JsonValue] = {}
         self._process: CommandProcess | None = None
         self._was_refused = False
 
@@ -137,7 +138,7 @@ class PbgOperator(OnCluster):
         super().render_template_fields(context, jinja_env)
         check_arguments(self.arguments)
 
-    def execute(self, context: Context) -> dict[str, Any]:
+    def execute(self, context: Context) -> dict[str, JsonValue]:
         """Run the command.
 
         Raises:
@@ -170,7 +171,7 @@ class PbgOperator(OnCluster):
             context["ti"].xcom_push(key=ERROR_KEY, value=str(error))
             raise
 
-    def _command(self, context: Context) -> dict[str, Any]:
+    def _command(self, context: Context) -> dict[str, JsonValue]:
         environment = self._environment()
         if self.command != "plan" and self.arguments:
             self._show_link(context, self.arguments[0])
@@ -183,7 +184,7 @@ class PbgOperator(OnCluster):
             self.warned({**context}, f"run {self.run_url}: {'; '.join(sentences)}")
         return self.found
 
-    def _perform(self, context: Context, environment: Mapping[str, str]) -> dict[str, Any]:
+    def _perform(self, context: Context, environment: Mapping[str, str]) -> dict[str, JsonValue]:
         """Run the command, on the worker or as a Job."""
         if self.kubernetes is None:
             return self._run(environment, self.command, self.arguments)
@@ -195,13 +196,13 @@ class PbgOperator(OnCluster):
             raise task_failure(self.command, error)
         return self._stored(environment)
 
-    def _stored(self, environment: Mapping[str, str]) -> dict[str, Any]:
+    def _stored(self, environment: Mapping[str, str]) -> dict[str, JsonValue]:
         """Return the result that the command's Job has stored."""
         if self.command in TOGETHER:  # finds all of its tasks done, and puts their results together
             return self._run(environment, self.command, self.arguments)
         return self._run(environment, "show", [self.arguments[0], f"--task={self.command}"])
 
-    def _measure(self, send: Callable[..., None], task: str, *figures: Mapping[str, Any]) -> None:
+    def _measure(self, send: Callable[..., None], task: str, *figures: Mapping[str, JsonValue]) -> None:
         """Send metrics; a night does not fail without them."""
         if self.graph:
             try:
@@ -251,7 +252,7 @@ class PbgOperator(OnCluster):
             environment["PBG_SCRATCH"] = self.scratch
         return environment
 
-    def _run(self, environment: Mapping[str, str], command: str, arguments: Sequence[str]) -> dict[str, Any]:
+    def _run(self, environment: Mapping[str, str], command: str, arguments: Sequence[str]) -> dict[str, JsonValue]:
         # -P: the worker's current directory must not shadow installed modules
         call = [sys.executable, "-P", "-m", self.module, command, *arguments, "--json"]
         self._sweep(environment)
@@ -286,7 +287,7 @@ class GraphOperator(PbgOperator):
 
     operator_extra_links = ()
 
-    def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002 - BaseOperator's signature
+    def execute(self, context: Context) -> dict[str, JsonValue]:  # noqa: ARG002 - BaseOperator's signature
         """Run the command; fails as ``PbgOperator`` does."""
         return self._run(self._environment(), self.command, self.arguments)
 
@@ -340,7 +341,7 @@ def task_failure(command: str, error: PbgError) -> AirflowException:
     return RetryableError(message) if error.retryable else AirflowFailException(message)
 
 
-def answer(shape: type[Shape], command: str, result: Mapping[str, Any]) -> Shape:
+def answer(shape: type[Shape], command: str, result: Mapping[str, JsonValue]) -> Shape:
     """Return the answer of a command by its model.
 
     Raises:
@@ -355,7 +356,7 @@ def answer(shape: type[Shape], command: str, result: Mapping[str, Any]) -> Shape
         ) from None
 
 
-def warnings_of(command: str, result: Mapping[str, Any]) -> list[str]:
+def warnings_of(command: str, result: Mapping[str, JsonValue]) -> list[str]:
     """Return the warnings of a command that judges a night.
 
     Raises:
@@ -380,7 +381,7 @@ def outdone(message: str) -> AirflowSkipException:
     return AirflowSkipException(f"another run trains it: {message}")
 
 
-def parse_result(command: str, output: str) -> dict[str, Any]:
+def parse_result(command: str, output: str) -> dict[str, JsonValue]:
     """Return the JSON object in the last line of a command's stdout.
 
     Raises:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from airflow.sdk import Context
+    from pydantic import JsonValue
 
     from pbg_tasks.config import KubernetesLaunch
 
@@ -60,7 +61,7 @@ class PBGTrainJobOperator(PbgOperator):
         self.partition_servers = partition_servers
         self.max_restarts = max_restarts
 
-    def execute(self, context: Context) -> dict[str, Any]:
+    def execute(self, context: Context) -> dict[str, JsonValue]:
         """Train the run.
 
         Raises:
@@ -80,7 +81,7 @@ class PBGTrainJobOperator(PbgOperator):
             )
         return super().execute(context)
 
-    def execute_complete(self, context: Context, event: Mapping[str, str]) -> dict[str, Any]:
+    def execute_complete(self, context: Context, event: Mapping[str, str]) -> dict[str, JsonValue]:
         """Return the result of a Job whose end the triggerer has seen.
 
         Fails as ``execute`` does.

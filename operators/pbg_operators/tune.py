@@ -11,14 +11,16 @@ from pbg_operators.form import tune_form
 from pbg_operators.plan import snapshot_of
 from pbg_operators.report import ReportOperator
 from pbg_operators.settings import defaults, settings_of
-from pbg_operators.task import GraphOperator, PbgOperator, check_arguments
+from pbg_operators.task import GraphOperator, PbgOperator, answer, check_arguments
 from pbg_operators.xcom import template
+from pbg_tasks.config.results import CandidatesAnswer
 from pbg_tasks.config.tune_space import require_tunable, rung_epochs
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from airflow.sdk import Context
+    from pydantic import JsonValue
 
     from pbg_tasks.config import GraphSpec
 
@@ -39,7 +41,7 @@ class TuneStartOperator(GraphOperator):
         super().__init__(command="tune-start", **kwargs)
         self.spec = spec
 
-    def execute(self, context: Context) -> dict[str, Any]:
+    def execute(self, context: Context) -> dict[str, JsonValue]:
         """Plan the shared run, and store the search.
 
         Raises:
@@ -55,7 +57,7 @@ class TuneStartOperator(GraphOperator):
 class TuneOperator(PbgOperator):
     """Run a step of a search; the first argument is a run."""
 
-    def execute(self, context: Context) -> dict[str, Any]:
+    def execute(self, context: Context) -> dict[str, JsonValue]:
         """Run the step; fails as ``PbgOperator`` does."""
         environment = self._environment()
         self._show_link(context, self.arguments[0])
@@ -71,8 +73,8 @@ class TuneSelectOperator(TuneOperator):
         Raises:
             AirflowFailException: no candidate of the rung before has a result.
         """
-        found = super().execute(context)
-        return [[found["run"], found["search"], trial, str(found["rung"])] for trial in found["trials"]]
+        found = answer(CandidatesAnswer, self.command, super().execute(context))
+        return [[found.run, found.search, trial, str(found.rung)] for trial in found.trials]
 
 
 def tune_dag(spec: GraphSpec, spec_path: Path) -> DAG:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from pydantic import JsonValue
+
     from pbg_tasks.config import GraphSpec
     from pbg_tasks.config.nights import Collection, Watch
 
@@ -73,7 +75,7 @@ def _watch(spec: GraphSpec, watch: Watch) -> DAG:
         tags=["watch", spec.graph],
         **on_failure(spec),
     ) as dag:
-        source = {"format": spec.snapshots.format, "options": spec.snapshots.options}
+        source: dict[str, JsonValue] = {"format": spec.snapshots.format, "options": spec.snapshots.options}
         arrived = WatchOperator(
             task_id="wait_for_snapshots",
             location=spec.snapshots.location,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from airflow.sdk import BaseOperator, get_current_context, task
 from airflow.triggers.base import BaseTrigger, TriggerEvent
@@ -20,12 +20,20 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from airflow.sdk import Asset, Context, XComArg
+    from pydantic import JsonValue
 
     from pbg_tasks.config.nights import Watch, Whole
     from pbg_tasks.tasks.nightly.watermark import WatermarkDocument
 
 WATERMARK = "watermark"
 """Key of the asset's state with the snapshots that were announced."""
+
+
+class Arrived(TypedDict, total=False):
+    """Event of the trigger: new snapshots in their order, or an error."""
+
+    snapshots: list[str]
+    error: str
 
 
 class SnapshotTrigger(BaseTrigger):
@@ -55,14 +63,14 @@ class SnapshotTrigger(BaseTrigger):
         every_seconds: float,
         watermark: WatermarkDocument | None,
         chain: Sequence[str] | None = None,
-        table: Mapping[str, Any] | None = None,
+        table: Mapping[str, JsonValue] | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # Airflow's
         self.conn_id, self.location, self.complete = conn_id, location, complete
         self.quiet_seconds, self.every_seconds, self.watermark = quiet_seconds, every_seconds, watermark
         self.chain, self.table = chain, table
 
-    def serialize(self) -> tuple[str, dict[str, Any]]:
+    def serialize(self) -> tuple[str, dict[str, JsonValue]]:
         """Return the data from which another process makes the same trigger."""
         names = ("conn_id", "location", "complete", "quiet_seconds", "every_seconds", "watermark", "chain", "table")
         return f"{type(self).__module__}.{type(self).__qualname__}", {name: getattr(self, name) for name in names}
@@ -72,7 +80,7 @@ class SnapshotTrigger(BaseTrigger):
 
         The error is why they cannot be listed.
         """
-        event: dict[str, Any]
+        event: Arrived
         try:
             event = {"snapshots": await self._arrived()}
         except PbgError as error:
@@ -139,7 +147,7 @@ class WatchOperator(BaseOperator):
         begin: str | None,
         chain: Sequence[str] | None,
         asset: Asset,
-        table: Mapping[str, Any] | None = None,
+        table: Mapping[str, JsonValue] | None = None,
         store_conn_id: str | None = "pbg_s3",
         **kwargs: Any,  # noqa: ANN401 - BaseOperator's own arguments
     ) -> None:
@@ -166,7 +174,7 @@ class WatchOperator(BaseOperator):
         )
         self.defer(trigger=trigger, method_name="execute_complete")
 
-    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> list[str]:
+    def execute_complete(self, context: Context, event: Arrived) -> list[str]:
         """Announce the snapshots that the trigger found, and return them.
 
         Raises:
@@ -174,7 +182,7 @@ class WatchOperator(BaseOperator):
         """
         if "error" in event:
             raise RetryableError(event["error"])
-        found: list[str] = event["snapshots"][: None if self.chain is None else 1]
+        found = event["snapshots"][: None if self.chain is None else 1]
         self.log.info("announced: %s", ", ".join(found))
         context["outlet_events"][self.asset].add_partitions(found)
         return found
@@ -197,10 +205,11 @@ def remember_task(asset: Asset, begin: str | None, announced: XComArg) -> XComAr
     """
 
     @task(inlets=[asset])
-    def remember(announced: list[str]) -> dict[str, Any]:
+    def remember(announced: list[str]) -> dict[str, JsonValue]:
         state = get_current_context()["asset_state_store"]
         known = watermark_of(state.get(WATERMARK), begin) or Watermark(announced[0])
-        moved: dict[str, Any] = {**known.passing(announced).to_json()}  # in a form that Airflow accepts as a result
+        watermark = known.passing(announced).to_json()
+        moved: dict[str, JsonValue] = {"begin": watermark["begin"], "announced": [*watermark["announced"]]}
         state.set(WATERMARK, moved)
         return moved
 

@@ -10,10 +10,11 @@ import typer
 from pbg_tasks.cli.common import Json, Override, is_config, refuse, show_result
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from pbg_tasks.config import ConfigSchema
     from pbg_tasks.config.exports import ExportOptions
+    from pbg_tasks.tasks.exchange.export_tsv import ExportedTexts
 
 app = typer.Typer()
 
@@ -118,7 +119,7 @@ def export(
         if exchange != "tsv" or isinstance(model, str):
             raise typer.BadParameter("DEST is missing; only `export tsv CONFIG` goes without")
         refuse("only with DEST", channel=channel, entity_path=entity_path, part=part, parts=parts, **options)
-        result = _export_as_pbg(model, outputs, overwrite=overwrite)
+        result: Mapping[str, object] = _export_as_pbg(model, outputs, overwrite=overwrite)
     else:
         refuse("only for tsv without DEST", **outputs)
         task = _task(part, parts)
@@ -134,7 +135,7 @@ def export(
     show_result(result, as_json=as_json)
 
 
-def _task(part: str | None, parts: int | None) -> Callable[..., dict[str, Any]]:
+def _task(part: str | None, parts: int | None) -> Callable[..., Mapping[str, object]]:
     """Return the function that exports: all, a part, or the merge."""
     if part is not None and parts is not None:
         raise typer.BadParameter("--parts: makes the export of all parts; leave --part out")
@@ -158,7 +159,7 @@ def _own(option: list[str] | None, exchange: str) -> dict[str, Any] | None:
     return override({}, option, source=f"options of format {exchange}") if option else None
 
 
-def _export_as_pbg(config: ConfigSchema, outputs: dict[str, str | None], *, overwrite: bool) -> dict[str, Any]:
+def _export_as_pbg(config: ConfigSchema, outputs: dict[str, str | None], *, overwrite: bool) -> ExportedTexts:
     from pbg_tasks.tasks.exchange.export_tsv import export_directory
 
     places = {name: outputs[name] or usual for name, usual in _OF_PBG.items()}

@@ -5,9 +5,14 @@ A mild limit warns, a hard one blocks.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+
 import math
 from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from pydantic import model_validator
 
@@ -47,7 +52,7 @@ class Verdict:
         """Whether no check blocks."""
         return all(check.passed for check in self.checks)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, JsonValue]:
         """Return the verdict as plain JSON values."""
         return {"passed": self.passed, "checks": [asdict(check) for check in self.checks]}
 

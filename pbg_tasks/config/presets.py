@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pydantic import JsonValue
+
 OPERATOR = "complex_diagonal"
 """Operator of relations that name none."""
 
-PRESET: dict[str, Any] = {
+PRESET: dict[str, JsonValue] = {
     "comparator": "dot",
     "loss_fn": "softmax",
     "lr": 0.6,

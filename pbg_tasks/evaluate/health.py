@@ -6,12 +6,14 @@ It finds rows that are not numbers, rows of zeros, and a collapse to one directi
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from pydantic import JsonValue
 
 COLLAPSE = 0.99
 SAMPLE_ROWS = 1024
@@ -76,7 +78,7 @@ class Health:
             found.append(f"the embeddings have collapsed: their mean cosine is {self.cosine:.4f}")
         return found
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, JsonValue]:
         """Return plain JSON values."""
         rounded = {name: round(value, 6) if isinstance(value, float) else value for name, value in asdict(self).items()}
         return rounded | {"problems": self.problems()}

@@ -8,7 +8,7 @@ answers. Each edge gives a pair of ranks, and the interval of their difference i
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self, TypedDict
 
 import numpy as np
 
@@ -34,6 +34,14 @@ _INTERVAL = (0.025, 0.975)
 _MODELS = ("candidate", "current")
 
 
+class PairedRelation(TypedDict):
+    """Edges of a relation, and both filtered MRRs on them."""
+
+    edges: int
+    candidate: float
+    current: float
+
+
 @dataclass(frozen=True, slots=True)
 class PairedComparison:
     """Figures of two models on the same edges.
@@ -53,7 +61,7 @@ class PairedComparison:
     candidate: dict[str, Figures]
     current: dict[str, Figures]
     difference: dict[str, float]
-    relations: dict[str, dict[str, Any]]
+    relations: dict[str, PairedRelation]
 
     @classmethod
     def of(
@@ -88,10 +96,10 @@ class PairedComparison:
             current=rank_figures([ranks.select(over_all) for ranks in theirs]),
             difference=mean_interval((both[0] - both[1])[over_all], seed),
             relations={
-                labels[number]: {"edges": len(rows)}
-                | {
-                    name: round(float(values[rows].mean()), 8)
-                    for name, values in zip(("candidate", "current"), both, strict=True)
+                labels[number]: {
+                    "edges": len(rows),
+                    "candidate": round(float(both[0][rows].mean()), 8),
+                    "current": round(float(both[1][rows].mean()), 8),
                 }
                 for number, rows in by_relation(rel)
             },

@@ -5,7 +5,7 @@ Surroundings are the edges around a few entities. All come from one pass over th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -73,7 +73,7 @@ class RelationDrift:
                     for row, weights in enumerate((None, found[there])):
                         self._sums[name][row] += np.bincount(own.rel[there], weights, len(self._families))
 
-    def to_json(self, names: list[str]) -> dict[str, dict[str, Any]]:
+    def to_json(self, names: list[str]) -> dict[str, dict[str, float | None]]:
         """Return the figures of each relation that has edges, by name.
 
         Means are over ends that have a figure.

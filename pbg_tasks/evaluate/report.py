@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -11,6 +11,8 @@ from pbg_tasks.evaluate.ranking import Ranks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    from pydantic import JsonValue
 
     from pbg_tasks.evaluate.paired_comparison import PairedComparison
     from pbg_tasks.evaluate.questions import Side
@@ -154,7 +156,7 @@ class EvaluationReport:
             best=best,
         )
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, JsonValue]:
         """Return plain JSON values, all of them finite.
 
         Values that were not measured are left out.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self, TypedDict
 
 from pbg_tasks.config import ConfigSchema
 from pbg_tasks.config.base import parse
@@ -80,6 +80,13 @@ class BucketStats:
     seconds: float = field(default=0.0, compare=False)
 
 
+class EvalStatsDocument(TypedDict):
+    """Number of edges, and metrics by name, as PBG writes them."""
+
+    count: int
+    metrics: dict[str, float]
+
+
 @dataclass(frozen=True, slots=True)
 class EvalStats:
     """Ranking of held-out edges during training, as means.
@@ -115,8 +122,8 @@ class EvalStats:
         )
         return cls(count, *means)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return PBG's form: the count, and the metrics by name."""
+    def to_json(self) -> EvalStatsDocument:
+        """Return PBG's form."""
         metrics = asdict(self)
         return {"count": metrics.pop("count"), "metrics": metrics}
 
@@ -201,7 +208,7 @@ def stats_line(
     metrics = asdict(stats)
     count = metrics.pop("count")
     del metrics["seconds"]
-    entry: dict[str, Any] = {
+    entry: dict[str, object] = {
         "lhs_partition": lhs,
         "rhs_partition": rhs,
         "index": index,
@@ -224,7 +231,7 @@ def iteration_line(held_out: EvalStats, index: int, iteration: IterationInfo) ->
         iteration: its place.
     """
     # PBG 1.0.0 has no such lines and cannot resume when one has no ``stats``; later versions ignore the lines.
-    entry: dict[str, Any] = {"index": index, "stats": {"count": 0, "metrics": {}}}
+    entry: dict[str, object] = {"index": index, "stats": {"count": 0, "metrics": {}}}
     return json.dumps(_place(iteration) | entry | {"eval_stats_chunk_avg": held_out.to_json()}, allow_nan=False)
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pbg_tasks.progress import human_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from pydantic import JsonValue
 
 
 class Line(NamedTuple):
@@ -62,6 +64,6 @@ class Forecast:
         width = max(len(what) for what, _ in rows)
         return [f"{what:<{width}}  {f'{human_count(size)}B':>8}" for what, size in rows]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, JsonValue]:
         """Return the forecast as plain JSON values, in bytes."""
         return {"peak": self.peak, "lines": {line.what: line.size for line in self.lines}}

@@ -6,7 +6,7 @@ Every bucket of the grid is written, as a stream, in a mixed order that is alway
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     import duckdb
     import pyarrow as pa
+    from pydantic import JsonValue
 
     from pbg_tasks.config import GraphSpec, SnapshotFile
     from pbg_tasks.prepare.delta import Delta
@@ -62,7 +63,7 @@ class BucketReport:
     delta: dict[str, int] | None = None
     delta_matrix: list[list[int]] | None = None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, JsonValue]:
         """Return the report as plain JSON values."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 

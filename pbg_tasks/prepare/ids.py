@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import asdict, dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     import duckdb
     import numpy as np
+    from pydantic import JsonValue
 
     from pbg_tasks.config import GraphSpec, SnapshotFile
 
@@ -71,7 +72,7 @@ class EntityReport:
     relations: int
     expired: dict[str, int]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, JsonValue]:
         """Return the report as plain JSON values."""
         return asdict(self)
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import duckdb
+    from pydantic import JsonValue
 
     from pbg_tasks.config import GraphSpec, SnapshotFile
 
@@ -70,7 +71,7 @@ class SnapshotReport:
     columns: dict[str, list[str]]
     changes: EdgeChanges | None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, JsonValue]:
         """Return the report as plain JSON values."""
         return asdict(self)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pbg_tasks.checkpoint import open_preserved
 from pbg_tasks.checkpoint.manifest import decode, encode, encode_unique, sha256
@@ -23,7 +23,7 @@ from pbg_tasks.storage.parallel import in_parallel
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pbg_tasks.publish.release import Canary
+    from pbg_tasks.publish.release import Canary, Candidate
     from pbg_tasks.storage import Store
 
 
@@ -172,7 +172,7 @@ class Channel:
 
     def publish(
         self,
-        candidate: dict[str, Any],
+        candidate: Candidate,
         *,
         planned_on: int | None,
         independent: bool = False,
@@ -184,7 +184,7 @@ class Channel:
         Publishing the same run again changes nothing.
 
         Args:
-            candidate: the fields of the release but ``seq``, ``channel`` and ``previous``.
+            candidate: the fields of the release that the run gives.
             planned_on: number of the release the run started from.
             independent: whether the run started from none, so that the channel's pointer does not matter.
             by: the person, or the rule, that publishes; None: a night.
@@ -232,7 +232,7 @@ class Channel:
                 f"{planned_on}: plan the snapshot {snapshot!r} again"
             )
 
-    def _record(self, candidate: dict[str, Any], *, previous: int | None) -> Release:
+    def _record(self, candidate: Candidate, *, previous: int | None) -> Release:
         """Write the release document under the next free number.
 
         If an interrupted call left one for this run, return that.

@@ -17,7 +17,7 @@ from pbg_tasks.config.nights import snapshot_order
 from pbg_tasks.errors import ConfigError, ConflictError, FormatError, InputError
 from pbg_tasks.publish.compatibility import check_same_space
 from pbg_tasks.publish.gc_holds import hold, run_with
-from pbg_tasks.publish.release import Canary
+from pbg_tasks.publish.release import Canary, Promoted
 from pbg_tasks.storage.parallel import in_parallel
 
 if TYPE_CHECKING:
@@ -120,10 +120,13 @@ class Move:
                 if not self.target.set_canary(pointer, None, stopped=stopped):
                     raise self.target.moved()
             return there
-        fields = self.release.model_dump(mode="json", exclude={"format", "channel", "seq", "previous", "promoted"})
-        origin = {"channel": self.source.name, "seq": self.release.seq, "by": self.by, "at": datetime.now(UTC)}
+        origin = Promoted(channel=self.source.name, seq=self.release.seq, by=self.by, at=datetime.now(UTC))
         promoted, points = self.target.publish(
-            fields | {"promoted": origin}, planned_on=None, independent=True, by=self.by, check=self.check
+            {**self.release.candidate(), "promoted": origin},
+            planned_on=None,
+            independent=True,
+            by=self.by,
+            check=self.check,
         )
         if not points:
             raise self._left(promoted.seq)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
 
 from pbg_tasks.config import RunLayout
+from pbg_tasks.config.results import Stored
 from pbg_tasks.errors import ConfigError, FormatError, NotFoundError
 from pbg_tasks.publish.channel import Channel, channels
 from pbg_tasks.publish.gc_holds import TOMBSTONES, hold_key, run_with, tombstone_key
@@ -25,6 +27,22 @@ _EXPORT_OF_RUN = 4  # number of parts of exports/{name}/{run}/{file}
 CANARY = "-drill"
 """Suffix of the name of a channel that serves another channel's releases in a drill."""
 _EVERYTHING = Retention(days=float("inf"))
+
+
+class _Continued(Stored):
+    run: str = ""
+    directory: str = ""
+
+
+class _Graph(Stored):
+    channel: str | None = None
+
+
+class _Spec(Stored):
+    """References of a run's spec to a channel and another run."""
+
+    graph: _Graph = _Graph()
+    previous: _Continued | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,31 +163,28 @@ def at_work(store: Store, runs: Mapping[str, StoredRun], ages: Ages) -> set[str]
     A run is at work when any of its objects was written within the grace.
     """
     used = {run.run for run in runs.values() if not run.unchanged(ages)}
-    continued = (_spec(store, run).get("previous") or {} for run in used)
-    return used | {run_with(each.get("directory", ""), each["run"]) for each in continued if "run" in each}
+    continued = (_spec(store, run).previous for run in used)
+    return used | {run_with(each.directory, each.run) for each in continued if each is not None and each.run}
 
 
 def of_another_channel(store: Store, runs: Mapping[str, StoredRun], only: Collection[str]) -> set[str]:
     """Return the unreleased runs that were planned for other channels."""
     unreleased = (run.run for run in runs.values() if not run.releases)
-    return {run for run in unreleased if (_spec(store, run).get("graph") or {}).get("channel") not in only}
+    return {run for run in unreleased if _spec(store, run).graph.channel not in only}
 
 
-def _spec(store: Store, run: str) -> dict[str, Any]:
-    """Read a run's spec, of whatever version of this package.
-
-    It is empty for a run without one.
+def _spec(store: Store, run: str) -> _Spec:
+    """Read the references of a run's spec; none without a spec.
 
     Raises:
         FormatError: it is damaged, so that the needs of the run are unknown.
     """
     key = f"{RUNS}{run}/{RunLayout.spec}"
     try:
-        document = json.loads(store.get(key).data)
+        return _Spec.model_validate_json(store.get(key).data)
     except NotFoundError:
-        return {}
-    except ValueError:
-        document = None
-    if not isinstance(document, dict):
-        raise FormatError(f"{store.url}/{key}: not a run spec, so what the run needs is not known; restore it")
-    return document
+        return _Spec()
+    except ValidationError:
+        raise FormatError(
+            f"{store.url}/{key}: not a run spec, so what the run needs is not known; restore it"
+        ) from None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NotRequired, TypedDict, cast
 
 from pydantic import Field
 
@@ -19,6 +19,7 @@ from pbg_tasks.config.results import ReleaseFacts, ReleaseMetrics
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from pbg_tasks.config.results import Result
     from pbg_tasks.storage import ObjectInfo
 
 
@@ -74,6 +75,22 @@ class Canary(Frozen):
         return self.model_copy(update={"by": by or self.by, "at": datetime.now(UTC)})
 
 
+class Candidate(TypedDict):
+    """Fields of a release, but those that its channel adds."""
+
+    graph: str
+    run: str
+    snapshot: str
+    directory: str
+    manifest_sha256: str
+    id_layout: str
+    vector_space: str
+    split: str
+    metrics: NotRequired[Result]
+    data: NotRequired[Result]
+    promoted: NotRequired[Promoted | None]
+
+
 class Release(Growing):
     """One release: a plain PBG checkpoint directory with names and facts.
 
@@ -109,6 +126,11 @@ class Release(Growing):
     metrics: ReleaseMetrics = Field(default_factory=dict)
     data: ReleaseFacts = Field(default_factory=dict)
     promoted: Promoted | None = None
+
+    def candidate(self) -> Candidate:
+        """Return the fields that another channel, or this one again, may record."""
+        fields = self.model_dump(exclude={"format", "channel", "seq", "previous"})
+        return cast("Candidate", fields)
 
 
 class Current(Growing, Stamped):

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from pydantic import JsonValue
+
     from pbg_tasks.report.documents import (
         Compared,
         ComparedRelation,
@@ -87,7 +89,7 @@ def _relations(left: RunDocument, right: RunDocument) -> list[ComparedRelation]:
     return sorted(rows, key=lambda row: -abs(row["difference"] or 0.0))
 
 
-def _settings(left: Mapping[str, Any], right: Mapping[str, Any]) -> list[Setting]:
+def _settings(left: Mapping[str, JsonValue], right: Mapping[str, JsonValue]) -> list[Setting]:
     """List the keys of the specs that differ.
 
     Keys that differ from night to night are left out.

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, TypedDict
 
+from pydantic import JsonValue
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from pydantic import JsonValue
 
     from pbg_tasks.forecast.outcome import Cost, Pair
     from pbg_tasks.report.embedding_map import MapDocument
 
 State = Literal["damaged", "running", "refused", "failed", "finished", "released"]
-Stored = dict[str, object]
+Stored = dict[str, JsonValue]
 """Part of a stored document, as it is stored."""
 
 

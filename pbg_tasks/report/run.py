@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from pbg_tasks.config.base import digest
-from pbg_tasks.config.results import NOTHING_RANKED, Figures, RelationChanges, RelationDrift
+from pbg_tasks.config.results import NOTHING_RANKED, Expected, Figures, RelationChanges, RelationDrift
 from pbg_tasks.forecast.outcome import compare
 from pbg_tasks.report.training import training_document
 
@@ -276,8 +276,10 @@ def _forecast(run: RunFacts) -> ForecastPart | None:
         usage = plan.forecast.tasks.get(task)
         if usage is not None:
             pairs = found["tasks"].get(task, {})
-            expected = usage.document().items()
-            rows.append({"task": task} | {field: pairs.get(field) or _awaited(value) for field, value in expected})
+            expected = {field: getattr(usage, field) for field in sorted(Expected.model_fields)}
+            rows.append(
+                {"task": task} | {field: pairs.get(field) or _awaited(value) for field, value in expected.items()}
+            )
     return {
         "total_seconds": found["total_seconds"],
         "expected_seconds": sum(usage.seconds for usage in plan.forecast.tasks.values()),

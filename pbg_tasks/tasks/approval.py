@@ -16,7 +16,7 @@ from pbg_tasks.config import RunLayout
 from pbg_tasks.config.base import Frozen, parse
 from pbg_tasks.config.night_results import NightResults
 from pbg_tasks.config.nights import snapshot_order
-from pbg_tasks.config.results import GateResult, PartitionResult, ValidateResult
+from pbg_tasks.config.results import GateResult, PartitionResult, PublishResult, ValidateResult
 from pbg_tasks.errors import ConfigError, ConflictError, FormatError, NotFoundError
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
@@ -203,7 +203,7 @@ def _continued(run: RunContext) -> str:
 
 def _is_over(run: RunContext, *, planned: float) -> bool:
     """Whether a run was published, skipped, or refused without an approval."""
-    if run.result("publish") is not None:
+    if run.find(PublishResult) is not None:
         return True
     if refused := _refusals(run):
         return any(approval(run, task) is None for task, _ in refused)

@@ -264,12 +264,12 @@ def perform(shape: type[Shape], url: str, body: Callable[[RunContext], Stored], 
             run.refuse(str(error))
         raise
     seconds = time.monotonic() - started
-    usage = {
+    usage: Result = {
         "cpu_seconds": round(time.process_time() - computed, 3),
         "memory_bytes": peak_bytes(),
         "store_bytes_read": store.read,
         "store_bytes_written": store.written,
     }
-    header = {"task": task, "run": run.url, "seconds": round(seconds, 3), "usage": usage}
+    header: Result = {"task": task, "run": run.url, "seconds": round(seconds, 3), "usage": usage}
     say(f"{task}: finished in {human_seconds(seconds)}")
     return run.save_result(shape, task, header | findings.document())

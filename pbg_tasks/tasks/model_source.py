@@ -7,7 +7,7 @@ The file is longer than others so that these rules are found in one place.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from pbg_tasks.checkpoint.plain import open_directory
 from pbg_tasks.checkpoint.reader import VERSION_MIRROR, read_mirror
 from pbg_tasks.config import RunLayout
 from pbg_tasks.config.contract import Contract
-from pbg_tasks.config.results import EvalResult
+from pbg_tasks.config.results import EvalResult, Metrics, PreserveResult
 from pbg_tasks.datasets.fetch import cache_directory
 from pbg_tasks.errors import ConfigError, FormatError, InputError, NotFoundError
 from pbg_tasks.formats.directory import read_config
@@ -344,7 +344,7 @@ def locate(
         found = _released(Channel(place, channel), release, service, key)
         files = open_preserved(place, found.directory, expected_sha256=found.manifest_sha256)
         source = _preserved(files, names, scratch)
-        origin = Origin(found.graph, found.snapshot, _mrr(found.metrics))
+        origin = Origin(found.graph, found.snapshot, _mrr(Metrics.model_validate(found.metrics)))
         space = source.space or found.run
         return replace(source, channel=found.channel, release=found.seq, space=space, origin=origin)
     if release is not None:
@@ -414,7 +414,7 @@ def _released(channel: Channel, number: int | None, service: str | None, key: st
 
 def _of_run(run: RunContext, names: Directory | None, scratch: Path) -> Source:
     """Open a run's release; before there is one, its best commit."""
-    if run.result("preserve") is not None:
+    if run.find(PreserveResult) is not None:
         source = _preserved(open_preserved(run.store, run.key(RunLayout.release)), names, scratch)
         return replace(source, space=source.space or run.run_id, origin=_origin(run))
     manifest, files = open_best(run.store, run.key(RunLayout.checkpoint))
@@ -423,12 +423,12 @@ def _of_run(run: RunContext, names: Directory | None, scratch: Path) -> Source:
 
 
 def _origin(run: RunContext) -> Origin:
-    return Origin(run.spec.graph.graph, run.spec.snapshot, _mrr(run.result(EvalResult.TASK) or {}))
+    evaluated = run.find(EvalResult)
+    return Origin(run.spec.graph.graph, run.spec.snapshot, None if evaluated is None else _mrr(evaluated))
 
 
-def _mrr(metrics: Mapping[str, Any]) -> float | None:
-    filtered = metrics.get("filtered")
-    return filtered.get("mrr") if isinstance(filtered, dict) else None
+def _mrr(evaluated: Metrics) -> float | None:
+    return evaluated.filtered.figure("mrr")
 
 
 def _preserved(files: VerifiedFiles, names: Directory | None, scratch: Path) -> Source:

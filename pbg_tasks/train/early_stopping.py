@@ -8,7 +8,7 @@ committed versions, so each start and each rank comes to the same decision.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -16,6 +16,8 @@ from pbg_tasks.train.starting_point import seeded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from pydantic import JsonValue
 
     from pbg_tasks.checkpoint import Iteration, Manifest
     from pbg_tasks.formats.edges import EdgeList
@@ -111,7 +113,7 @@ class EarlyStopping:
         """Return whether a version ends the training before its last epoch."""
         return manifest is not None and stops(manifest.valid, self.patience)
 
-    def report(self, manifest: Manifest | None, epochs: int) -> dict[str, Any]:
+    def report(self, manifest: Manifest | None, epochs: int) -> dict[str, JsonValue]:
         """Return the part of a training's result about early stopping.
 
         Args:
@@ -119,7 +121,7 @@ class EarlyStopping:
             epochs: number of planned epochs.
         """
         valid = manifest.valid if manifest is not None else ()
-        found: dict[str, Any] = {
+        found: dict[str, JsonValue] = {
             "patience": self.patience,
             "edges": self.size,
             "mrr": [round(each, 6) for each in valid],

@@ -7,7 +7,7 @@ for each. Each parameter of the relations is a small matrix of its own, such as 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,6 +22,8 @@ from pbg_tasks.publish.exchange.vectors import Vectors
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pydantic import JsonValue
+
     from pbg_tasks.config.exports import AngelOptions, TextOptions
     from pbg_tasks.formats.angel import Loss, MatrixFilesMeta
     from pbg_tasks.publish.exchange.contents import Contents, EntityRows
@@ -35,7 +37,7 @@ _MOST_ROWS = 100_000  # most rows of a matrix: each is an entry of its metadata
 _LISTED_ROWS = 200_000  # most rows over all partitions of a matrix: 13 MB of metadata
 
 
-def write(contents: Contents, outbox: Outbox, options: AngelOptions) -> dict[str, Any]:
+def write(contents: Contents, outbox: Outbox, options: AngelOptions) -> dict[str, JsonValue]:
     """Write the matrix and mapping of each type, and relations' parameters.
 
     Raises:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pbg_tasks.errors import FormatError
 from pbg_tasks.formats.angel import read_line, write_line
@@ -18,6 +18,8 @@ from pbg_tasks.publish.exchange.vectors import Vectors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from pydantic import JsonValue
 
     from pbg_tasks.config.exports import AngelLineOptions
     from pbg_tasks.publish.exchange.contents import Contents
@@ -31,7 +33,7 @@ _EMBEDDING = re.compile(r"(?:(?P<output>.*?)/?)CP_(?P<epoch>[0-9]{1,9})/(?:input
 _DATA = re.compile(r"[0-9]+|part-.*")
 
 
-def write(contents: Contents, outbox: Outbox, options: AngelLineOptions) -> dict[str, Any]:
+def write(contents: Contents, outbox: Outbox, options: AngelLineOptions) -> dict[str, JsonValue]:
     """Write the lines and the mapping of each type.
 
     Raises:

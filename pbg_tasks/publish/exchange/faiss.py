@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import ModuleType
 
+    from pydantic import JsonValue
+
     from pbg_tasks.config.exports import FaissOptions
     from pbg_tasks.publish.exchange.contents import Contents, EntityRows
     from pbg_tasks.publish.exchange.names import NamesFile
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
 _TRAINING_ROWS = 200_000
 
 
-def write(contents: Contents, outbox: Outbox, options: FaissOptions) -> dict[str, Any]:
+def write(contents: Contents, outbox: Outbox, options: FaissOptions) -> dict[str, JsonValue]:
     """Write ``{type}.faiss`` and the names of each type.
 
     Raises:
@@ -50,7 +52,7 @@ def write(contents: Contents, outbox: Outbox, options: FaissOptions) -> dict[str
         FormatError: an embedding is damaged, or a name is no text.
     """
     faiss, form = _library(), Form.of(contents.config, no_metric("faiss", contents.config.comparator))
-    measured = {}
+    measured: dict[str, JsonValue] = {}
     for rows in contents.entities.values():
         files = index_name, names_name = (f"{rows.entity}.faiss", f"{rows.entity}.json")
         index = _build(faiss, rows, form, options)

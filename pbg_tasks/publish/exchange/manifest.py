@@ -5,9 +5,9 @@ It is written last, so that where it exists, all files do.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from pbg_tasks.checkpoint import ObjectRecord
 from pbg_tasks.checkpoint.manifest import Sha256
@@ -90,7 +90,7 @@ class ExchangeManifest(Frozen):
     names: Literal["plain", "percent-encoded"] = "plain"
     comparator: str | None = None
     relations: int | None = None
-    measured: dict[str, Any] = Field(default_factory=dict)
+    measured: dict[str, JsonValue] = Field(default_factory=dict)
     objects: dict[str, ObjectRecord]
 
 
@@ -114,12 +114,12 @@ class PartRecord(Frozen):
     part: str
     exchange: str
     source: ModelSource
-    options: dict[str, Any]
+    options: dict[str, JsonValue]
     folder: str
     types: dict[EntityName, TypeRecord]
     comparator: str
     relations: int
-    measured: dict[str, Any] = Field(default_factory=dict)
+    measured: dict[str, JsonValue] = Field(default_factory=dict)
     objects: dict[str, ObjectRecord]
 
 

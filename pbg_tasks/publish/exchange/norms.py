@@ -6,12 +6,14 @@ is visible in the vector's norm.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from pydantic import JsonValue
 
     from pbg_tasks.publish.exchange.contents import Block
 
@@ -65,7 +67,7 @@ class Norms:
         norm = 2.0 ** ((step + 0.5) / _STEPS + _LOWEST)
         return float(min(max(norm, self.smallest[0]), self.largest[0]))
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, JsonValue]:
         """Return the distribution; quantiles leave zeros out."""
         quantiles = {"p1": 0.01, "median": 0.5, "p99": 0.99}
         ends = (min(self.smallest[0], self.largest[0]), self.largest[0])

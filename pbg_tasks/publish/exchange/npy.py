@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from itertools import chain, islice
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from pydantic import JsonValue
+
     from pbg_tasks.config.exports import OptionsOfAll
     from pbg_tasks.publish.exchange.contents import Contents, EntityRows
     from pbg_tasks.publish.exchange.inbox import Inbox
@@ -41,7 +43,7 @@ _BLOCK_VALUES = 1 << 20
 _MATRIX = 2
 
 
-def write(contents: Contents, outbox: Outbox, options: OptionsOfAll) -> dict[str, Any]:
+def write(contents: Contents, outbox: Outbox, options: OptionsOfAll) -> dict[str, JsonValue]:
     """Write an array and names for each type, and the parameters.
 
     Each parameter of the relations is an array.
@@ -69,7 +71,7 @@ def write_rows(
     return files
 
 
-def write_shared(contents: Contents, outbox: Outbox, options: OptionsOfAll) -> dict[str, Any]:  # noqa: ARG001 - no option
+def write_shared(contents: Contents, outbox: Outbox, options: OptionsOfAll) -> dict[str, JsonValue]:  # noqa: ARG001 - no option
     """Write the parameters and the index of the relations."""
     for path, value in contents.params.items():
         np.save(outbox.path(f"{FOLDER}/{parameter_key(path)}.npy"), value.astype("<f4"), allow_pickle=False)

@@ -8,7 +8,7 @@ With ``feast`` a column ``event_timestamp`` has the time of the model, by which 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +23,8 @@ from pbg_tasks.publish.exchange.relations import FOLDER, relation_parameters, wr
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from pydantic import JsonValue
 
     from pbg_tasks.config.exports import ParquetOptions
     from pbg_tasks.publish.exchange.contents import Contents, EntityRows
@@ -51,7 +53,7 @@ _PARAMETERS = pa.schema(
 )
 
 
-def write(contents: Contents, outbox: Outbox, options: ParquetOptions) -> dict[str, Any]:
+def write(contents: Contents, outbox: Outbox, options: ParquetOptions) -> dict[str, JsonValue]:
     """Write a table for each type, and one of the relations' parameters.
 
     Raises:
@@ -71,7 +73,7 @@ def write_rows(
     return (name,)
 
 
-def write_shared(contents: Contents, outbox: Outbox, options: ParquetOptions) -> dict[str, Any]:  # noqa: ARG001 - none here
+def write_shared(contents: Contents, outbox: Outbox, options: ParquetOptions) -> dict[str, JsonValue]:  # noqa: ARG001 - none here
     """Write the parameters and the index of the relations."""
     _write_parameters(contents, outbox.path(PARAMETERS))
     write_relations(contents, outbox)
@@ -107,7 +109,7 @@ def _write_rows(rows: EntityRows, path: Path, time: pa.Scalar | None) -> None:
 
 
 def _write_parameters(contents: Contents, path: Path) -> None:
-    group: list[dict[str, Any]] = []
+    group: list[dict[str, JsonValue]] = []
     values = 0
     with _table(path, _PARAMETERS) as table:
         for item in relation_parameters(contents):

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pbg_tasks.publish.exchange.delimited import number_lines
 from pbg_tasks.publish.exchange.manifest import TypeRecord
 from pbg_tasks.publish.exchange.names import TABS_AND_BREAKS, writable
 
 if TYPE_CHECKING:
+    from pydantic import JsonValue
+
     from pbg_tasks.config.exports import ProjectorOptions
     from pbg_tasks.publish.exchange.contents import Contents, EntityRows
     from pbg_tasks.publish.exchange.outbox import Outbox
@@ -22,13 +24,14 @@ if TYPE_CHECKING:
 CONFIG = "projector_config.pbtxt"
 
 
-def write(contents: Contents, outbox: Outbox, options: ProjectorOptions) -> dict[str, Any]:
+def write(contents: Contents, outbox: Outbox, options: ProjectorOptions) -> dict[str, JsonValue]:
     """Write points and names of each type, and ``projector_config.pbtxt``.
 
     Raises:
         FormatError: a name holds a tab or a line break, or an embedding is damaged.
     """
-    entries, of = [], {}
+    entries = []
+    of: dict[str, JsonValue] = {}
     for rows in contents.entities.values():
         tensors, metadata = f"{rows.entity}/tensors.tsv", f"{rows.entity}/metadata.tsv"
         count = _write_points(rows, outbox, tensors, metadata, options)

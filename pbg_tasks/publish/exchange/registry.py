@@ -19,6 +19,8 @@ from pbg_tasks.plugins import AT_WORK, PluginError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pydantic import JsonValue
+
     from pbg_tasks.config.exports import ExportOptions
     from pbg_tasks.plugins import Kind
     from pbg_tasks.publish.exchange.contents import Block, Contents
@@ -65,7 +67,7 @@ class Format:
     write_options: ClassVar[type[Options]] = Options
     read_options: ClassVar[type[Options]] = Options
 
-    def write(self, contents: Contents, outbox: Outbox, options: Any) -> dict[str, Any]:  # noqa: ANN401 - of write_options
+    def write(self, contents: Contents, outbox: Outbox, options: Any) -> dict[str, JsonValue]:  # noqa: ANN401 - of write_options
         """Write the files of an export into ``outbox``.
 
         Args:
@@ -100,7 +102,7 @@ class Format:
 class Writer(Protocol):
     """Writer of an export."""
 
-    def __call__(self, contents: Contents, outbox: Outbox) -> dict[str, Any]:
+    def __call__(self, contents: Contents, outbox: Outbox) -> dict[str, JsonValue]:
         """Write files into ``outbox``; return figures for the manifest.
 
         Raises:
@@ -112,7 +114,7 @@ class Writer(Protocol):
 class PartWriter(Protocol):
     """Writer of one part of an export."""
 
-    def __call__(self, contents: Contents, outbox: Outbox, *, first: bool) -> dict[str, Any]:
+    def __call__(self, contents: Contents, outbox: Outbox, *, first: bool) -> dict[str, JsonValue]:
         """Write files of some partitions; return figures for the manifest.
 
         Args:
@@ -154,7 +156,7 @@ def writer(name: str, options: ExportOptions) -> Writer:
     form = _installed(name, EXPORTS, "write")
     own = parse(form.write_options, options.options, source=f"options of format {name}")
 
-    def write(contents: Contents, outbox: Outbox) -> dict[str, Any]:
+    def write(contents: Contents, outbox: Outbox) -> dict[str, JsonValue]:
         with EXPORTS.blamed(name, passing=AT_WORK):
             measured = form.write(contents, outbox, own)
             if not isinstance(measured, dict):
@@ -176,13 +178,13 @@ def part_writer(name: str, options: ExportOptions) -> PartWriter:
         raise ConfigError(reason)
     module = import_module(f"{_HERE}.{PARTED[name]}")
 
-    def write(contents: Contents, outbox: Outbox, *, first: bool) -> dict[str, Any]:
+    def write(contents: Contents, outbox: Outbox, *, first: bool) -> dict[str, JsonValue]:
         for entity, rows in contents.entities.items():
             files = list[str]()
             for number, part in rows.apart():
                 files += module.write_rows(contents, part, outbox, f"{entity}/part-{number:05d}", options)
             outbox.record(rows, *files)
-        found: dict[str, Any] = module.write_shared(contents, outbox, options) if first else {}
+        found: dict[str, JsonValue] = module.write_shared(contents, outbox, options) if first else {}
         return found
 
     return write

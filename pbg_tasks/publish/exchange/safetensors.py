@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import BinaryIO
 
+    from pydantic import JsonValue
+
     from pbg_tasks.config.exports import OptionsOfAll
     from pbg_tasks.publish.exchange.contents import Contents
     from pbg_tasks.publish.exchange.outbox import Outbox
@@ -28,7 +30,7 @@ FILE = "embeddings.safetensors"
 _ALIGNMENT = 8
 
 
-def write(contents: Contents, outbox: Outbox, options: OptionsOfAll) -> dict[str, Any]:  # noqa: ARG001 - no option
+def write(contents: Contents, outbox: Outbox, options: OptionsOfAll) -> dict[str, JsonValue]:  # noqa: ARG001 - no option
     """Write all tensors into one file, and names for each type.
 
     Raises:
@@ -61,8 +63,8 @@ def _write_header(out: BinaryIO, contents: Contents) -> None:
     out.write(len(header).to_bytes(8, "little") + header)
 
 
-def _entries(shapes: Mapping[str, tuple[int, ...]], comparator: str) -> dict[str, Any]:
-    entries: dict[str, Any] = {"__metadata__": {"comparator": comparator}}
+def _entries(shapes: Mapping[str, tuple[int, ...]], comparator: str) -> dict[str, JsonValue]:
+    entries: dict[str, JsonValue] = {"__metadata__": {"comparator": comparator}}
     start = 0
     for name, shape in shapes.items():
         stop = start + 4 * math.prod(shape)

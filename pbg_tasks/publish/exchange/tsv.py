@@ -6,7 +6,7 @@ decimals, as PBG writes them, so numbers that are read back are near and not equ
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from pbg_tasks.errors import FormatError
 from pbg_tasks.publish.decimals import write_lines
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from pydantic import JsonValue
+
     from pbg_tasks.config.exports import TextOptions
     from pbg_tasks.publish.exchange.contents import Contents, EntityRows
     from pbg_tasks.publish.exchange.inbox import Inbox
@@ -29,7 +31,7 @@ ENTITIES = "entity_embeddings.tsv"
 RELATIONS = "relation_types_parameters.tsv"
 
 
-def write(contents: Contents, outbox: Outbox, options: TextOptions) -> dict[str, Any]:
+def write(contents: Contents, outbox: Outbox, options: TextOptions) -> dict[str, JsonValue]:
     """Write one text of embeddings, and one of parameters.
 
     The embeddings are those of all types, the parameters those of the relations.
@@ -64,7 +66,7 @@ def _write(rows: EntityRows, out: BinaryIO, options: TextOptions) -> None:
         write_lines(out, names, block.vectors)
 
 
-def write_shared(contents: Contents, outbox: Outbox, options: TextOptions) -> dict[str, Any]:
+def write_shared(contents: Contents, outbox: Outbox, options: TextOptions) -> dict[str, JsonValue]:
     """Write the text of the relations' parameters."""
     relations = writable(contents.relations, TABS_AND_BREAKS, escape=options.escape, form="tsv")
     with outbox.path(RELATIONS).open("wb") as out:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from pydantic import JsonValue
 
     from pbg_tasks.publish.exchange.contents import Block
 
@@ -31,7 +33,7 @@ class ReadOptions:
     vector_column: str = "embedding"
     key_separator: str = "colon"
     feature_separator: str = "space"
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, JsonValue] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

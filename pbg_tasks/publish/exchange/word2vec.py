@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from pydantic import JsonValue
+
     from pbg_tasks.config.exports import TextOptions
     from pbg_tasks.publish.exchange.contents import Block, Contents
     from pbg_tasks.publish.exchange.inbox import Inbox
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 _HEADER = re.compile(r"([0-9]{1,12}) ([0-9]{1,6})\s*")
 
 
-def write(contents: Contents, outbox: Outbox, options: TextOptions) -> dict[str, Any]:
+def write(contents: Contents, outbox: Outbox, options: TextOptions) -> dict[str, JsonValue]:
     """Write ``{type}.txt`` for each type.
 
     Raises:
@@ -49,7 +51,7 @@ def write(contents: Contents, outbox: Outbox, options: TextOptions) -> dict[str,
     return {}
 
 
-def write_binary(contents: Contents, outbox: Outbox, options: TextOptions) -> dict[str, Any]:
+def write_binary(contents: Contents, outbox: Outbox, options: TextOptions) -> dict[str, JsonValue]:
     """Write ``{type}.bin`` for each type.
 
     Raises:

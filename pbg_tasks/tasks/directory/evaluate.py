@@ -6,7 +6,7 @@ Ranks edges with the checkpoint as it is, written by this package or by PBG.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Literal, TypedDict
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -30,23 +30,14 @@ from pbg_tasks.train.schedule import Bucket, bucket_order
 from pbg_tasks.train.starting_point import StartingPoint, seeded
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
-
-    from pydantic import JsonValue
 
     from pbg_tasks.config import ConfigSchema
     from pbg_tasks.config.results import Result
 
 Negatives = Literal["all", "config"]
 _NOTHING_DONE = IterationInfo(0, 0, 0, 0, "", 0, 0)
-
-
-class SampledFigures(TypedDict):
-    """Figures against the config's negatives: ``sampled`` has PBG's metrics by name."""
-
-    edges: int
-    sampled: dict[str, float]
 
 
 def evaluate_directory(
@@ -95,7 +86,7 @@ def evaluate_directory(
         if filtered and not known:
             say("eval: --filtered without --known leaves out edges of edge_paths only; published figures know training")
         if negatives == "config":
-            figures: Mapping[str, object] = _against_config(run, scratch.path, threads or usable_cpus(), seed)
+            figures = _against_config(run, scratch.path, threads or usable_cpus(), seed)
         else:
             figures = _against_all(
                 run,
@@ -128,7 +119,7 @@ def _against_all(
     threads: int,
     memory_bytes: int,
     seed: int,
-) -> Mapping[str, JsonValue]:
+) -> Result:
     config = run.config
     for entity, schema in config.entities.items():
         if schema.featurized:
@@ -152,12 +143,12 @@ def _against_all(
             memory_bytes=memory_bytes,
             seed=seed,
         )
-    figures: dict[str, JsonValue] = report.to_json()
+    figures = report.to_json()
     del figures["split"]
     return figures if known else _raw_only(figures)
 
 
-def _raw_only(figures: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+def _raw_only(figures: Result) -> Result:
     """Leave out filtered figures.
 
     Without known edges they would be equal to the raw ones, and were not asked for.
@@ -174,10 +165,10 @@ def _joined(first: EdgeList, second: EdgeList) -> EdgeList:
     return EdgeList(lhs, rhs, rel)
 
 
-def _against_config(run: DirectoryRun, scratch: Path, threads: int, seed: int) -> SampledFigures:
+def _against_config(run: DirectoryRun, scratch: Path, threads: int, seed: int) -> Result:
     """Rank as PBG's own evaluation does, against the config's negatives.
 
-    It goes batch by batch.
+    It goes batch by batch; ``sampled`` has PBG's metrics by name.
     """
     own = {
         "eval_num_batch_negs": run.config.num_batch_negs,
@@ -207,4 +198,4 @@ def _against_config(run: DirectoryRun, scratch: Path, threads: int, seed: int) -
                 parts.append(engine.evaluate(piece, lhs, rhs, generator=generator))
                 progress.advance(len(piece))
             del lhs, rhs  # given back: the buffer may let go of them
-    return {"edges": total, "sampled": EvalStats.mean(parts).to_json()["metrics"]}
+    return {"edges": total, "sampled": {**EvalStats.mean(parts).to_json()["metrics"]}}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 from pbg_tasks.checkpoint import ObjectRecord
 from pbg_tasks.checkpoint.manifest import encode
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pbg_tasks.config import ConfigSchema
-    from pbg_tasks.config.results import Result
     from pbg_tasks.prepare.buckets import BucketReport
     from pbg_tasks.prepare.ids import EntityReport
     from pbg_tasks.storage import Store
@@ -92,6 +91,21 @@ class EdgeLists:
         return f"column{column}"
 
 
+class Imported(TypedDict):
+    """Figures of an import, by entity type and by edge path."""
+
+    task: str
+    entity_path: str
+    seconds: float
+    entities: dict[str, int]
+    types: dict[str, dict[str, int]]
+    relations: int
+    edge_paths: dict[str, dict[str, int]]
+    edges: int
+    skipped: int
+    edges_per_second: int
+
+
 def import_edges(
     config: ConfigSchema,
     lists: Sequence[str],
@@ -100,7 +114,7 @@ def import_edges(
     minimum: Minimum | None = None,
     memory_gb: float = 4.0,
     threads: int | None = None,
-) -> Result:
+) -> Imported:
     """Import edge lists.
 
     Args:
@@ -339,7 +353,7 @@ def _result(
     reports: list[BucketReport],
     rows: list[int],
     seconds: float,
-) -> Result:
+) -> Imported:
     written = [report.edges["train"] for report in reports]
     skipped = sum(rows) - sum(written)
     if skipped:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import yaml
 
@@ -40,12 +40,13 @@ def write_config(url: str, lists: Sequence[str], how: EdgeLists, *, memory_gb: f
         InputError: a list is missing or unreadable.
     """
     store, name = open_file(url)
-    paths = _paths(name, lists)
+    entity_path, edges, checkpoint_path = _paths(name, lists)
+    paths = {"entity_path": entity_path, "edge_paths": edges, "checkpoint_path": checkpoint_path}
     operator = "none" if how.rel is None else OPERATOR
     relation = {"name": "edge" if how.rel is None else "all", "lhs": _ENTITY, "rhs": _ENTITY, "operator": operator}
-    keys: dict[str, Any] = {"entities": {_ENTITY: {"num_partitions": 1}}, "relations": [relation]}
-    keys |= {"dynamic_relations": how.rel is not None, "dimension": _DIMENSION} | PRESET
-    if takes_self_negatives(relation, keys["entities"]):
+    keys: dict[str, object] = {"entities": {_ENTITY: {"num_partitions": 1}}, "relations": [relation]}
+    keys |= {"dynamic_relations": how.rel is not None, "dimension": _DIMENSION, **PRESET}
+    if takes_self_negatives(relation, {}):
         keys["self_negatives"] = True
     for each in lists[1:]:
         found_lists(each)
@@ -56,7 +57,7 @@ def write_config(url: str, lists: Sequence[str], how: EdgeLists, *, memory_gb: f
     keys["entities"] = {_ENTITY: {"num_partitions": "auto"}}
     figures = {"entities": counts.entities[_ENTITY], "relations": counts.relations, "edges": counts.edges}
     told = ", ".join(f"{count:,} {what}" for what, count in figures.items())
-    head = f"# For {told}: a start, not tuned.\n{_first_only(name, paths['edge_paths'])}"
+    head = f"# For {told}: a start, not tuned.\n{_first_only(name, edges)}"
     text = head + yaml.safe_dump(paths | keys, sort_keys=False)
     try:
         store.put_new(name, text.encode())
@@ -70,13 +71,12 @@ def _first_only(name: str, edges: Sequence[str]) -> str:
     return f"# Train on the first list only: pbg train {name} -p edge_paths={edges[0]}\n" if len(edges) > 1 else ""
 
 
-def _paths(name: str, lists: Sequence[str]) -> dict[str, Any]:
-    """Return the paths, named by the config and the lists."""
+def _paths(name: str, lists: Sequence[str]) -> tuple[str, list[str], str]:
+    """Return the paths of entities, edges and checkpoint.
+
+    They are named by the config and the lists.
+    """
     graph = PurePosixPath(name).stem
     stems = [PurePosixPath(each.rstrip("/")).name.partition(".")[0] or str(n) for n, each in enumerate(lists)]
     edges = [stem if stems.count(stem) == 1 else f"{stem}_{n}" for n, stem in enumerate(stems)]
-    return {
-        "entity_path": f"data/{graph}",
-        "edge_paths": [f"data/{graph}/{edge}" for edge in edges],
-        "checkpoint_path": f"model/{graph}",
-    }
+    return f"data/{graph}", [f"data/{graph}/{edge}" for edge in edges], f"model/{graph}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from pbg_tasks.config.exports import ExportOptions, is_sink
 from pbg_tasks.errors import ConfigError
@@ -24,14 +24,51 @@ from pbg_tasks.tasks.model_source import load_newest
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from pydantic import JsonValue
+
     from pbg_tasks.config import ConfigSchema
-    from pbg_tasks.config.results import Result
     from pbg_tasks.publish.exchange import ExchangeManifest
     from pbg_tasks.publish.exchange.manifest import PartRecord
     from pbg_tasks.storage import Store
+    from pbg_tasks.tasks.exchange.fill import EntityShape, FilledTables
     from pbg_tasks.tasks.model_source import Source
 
 DEFAULTS = ExportOptions()
+
+
+class Exported(TypedDict):
+    """Figures of every export."""
+
+    task: str
+    exchange: str
+    checkpoint: str
+    version: int
+    destination: str
+    types: dict[str, EntityShape]
+    seconds: float
+
+
+class _Measured(TypedDict, total=False):
+    measured: Mapping[str, JsonValue]
+
+
+class ExportedFiles(Exported, _Measured):
+    """Figures of an export to files."""
+
+    files: int
+    bytes: int
+
+
+class ExportedPart(ExportedFiles):
+    """Figures of a part of an export."""
+
+    part: str
+
+
+class ExportedTables(Exported):
+    """Figures of an export to a vector store."""
+
+    measured: FilledTables
 
 
 def export(
@@ -45,7 +82,7 @@ def export(
     overwrite: bool = False,
     tags: Mapping[str, str] | None = None,
     check: Callable[[], None] = lambda: None,
-) -> Result:
+) -> Exported:
     """Write embeddings in another format, or fill a vector store.
 
     All files are of one version; either all are written or none.
@@ -76,7 +113,8 @@ def export(
         from pbg_tasks.tasks.exchange.fill import fill
 
         filled = fill(exchange, source, destination, channel=channel, entity_path=entity_path, options=options)
-        return {"task": "export", **filled}
+        tables: ExportedTables = {"task": "export", **filled}
+        return tables
     started = time.monotonic()
     write = writer(exchange, options)
     store = open_store(destination)
@@ -111,7 +149,7 @@ def export(
 
 def result_of(
     exchange: str, checkpoint: str, version: int, store: Store, written: ExchangeManifest | PartRecord, started: float
-) -> Result:
+) -> ExportedFiles:
     """Return the result of an export or of a part.
 
     Args:
@@ -122,6 +160,7 @@ def result_of(
         written: describes the files.
         started: monotonic time of the beginning.
     """
+    own: _Measured = {"measured": written.measured} if written.measured else {}
     return {
         "task": "export",
         "exchange": exchange,
@@ -131,7 +170,7 @@ def result_of(
         "types": {name: {"rows": record.rows, "dimension": record.dimension} for name, record in written.types.items()},
         "files": len(written.objects),
         "bytes": sum(record.size for record in written.objects.values()),
-        **({"measured": written.measured} if written.measured else {}),
+        **own,
         "seconds": round(time.monotonic() - started, 3),
     }
 

@@ -36,10 +36,12 @@ from pbg_tasks.tasks.model_source import load_newest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pydantic import JsonValue
+
     from pbg_tasks.config import ConfigSchema
-    from pbg_tasks.config.results import Result
     from pbg_tasks.storage import Store
     from pbg_tasks.storage.base import ObjectInfo
+    from pbg_tasks.tasks.exchange.export import ExportedFiles, ExportedPart
     from pbg_tasks.tasks.model_source import Source
 
 _THREADS = 4
@@ -56,7 +58,7 @@ def export_part(
     entity_path: str | None = None,
     options: ExportOptions = DEFAULTS,
     overwrite: bool = False,
-) -> Result:
+) -> ExportedPart:
     """Write the files of one part of an export.
 
     Args:
@@ -128,7 +130,7 @@ def merge_parts(
     overwrite: bool = False,
     check: Callable[[], None] = lambda: None,
     again: Callable[[str], str] = "`pbg export ... --part {}`".format,
-) -> Result:
+) -> ExportedFiles:
     """Make an export of its parts.
 
     A second merge of the same parts finds that it is done.
@@ -288,7 +290,7 @@ def _names(options: ExportOptions) -> Any:  # noqa: ANN401 - a literal of the ma
     return "percent-encoded" if options.escape else "plain"
 
 
-def _document(options: ExportOptions) -> dict[str, Any]:
+def _document(options: ExportOptions) -> dict[str, JsonValue]:
     """Return the options of a format that differ from their defaults."""
     fields = ExportOptions.model_fields
     written = options.model_dump(mode="json", include=set(fields))
@@ -323,10 +325,10 @@ def _is_done(standing: ExchangeManifest, found: Source, exchange: str, options: 
     return facts == (exchange, describe(found), _names(options), wanted)
 
 
-def _result(record: PartRecord, store: Store, started: float) -> Result:
+def _result(record: PartRecord, store: Store, started: float) -> ExportedPart:
     result = result_of(record.exchange, record.source.url, record.source.version, store, record, started)
-    return result | {"part": record.part}
+    return {**result, "part": record.part}
 
 
-def _summary(found: Source, store: Store, manifest: ExchangeManifest, started: float) -> Result:
+def _summary(found: Source, store: Store, manifest: ExchangeManifest, started: float) -> ExportedFiles:
     return result_of(manifest.exchange, found.checkpoint.url, found.version, store, manifest, started)

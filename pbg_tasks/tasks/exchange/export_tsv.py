@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from pbg_tasks.config.exports import ExportOptions
 from pbg_tasks.config.support import check_supported
@@ -20,14 +20,28 @@ from pbg_tasks.tasks.model_source import load_newest
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pydantic import JsonValue
+
     from pbg_tasks.config import ConfigSchema
-    from pbg_tasks.config.results import Result
     from pbg_tasks.storage import Store
+
+
+class ExportedTexts(TypedDict):
+    """Figures of an export to PBG's two texts."""
+
+    task: str
+    checkpoint: str
+    version: int
+    entities: int
+    entities_output: str
+    relation_parameters: JsonValue
+    relation_types_output: str
+    seconds: float
 
 
 def export_directory(
     config: ConfigSchema, *, entities_output: str, relation_types_output: str, overwrite: bool = False
-) -> Result:
+) -> ExportedTexts:
     """Write the newest version of a checkpoint as text.
 
     Args:
@@ -66,7 +80,7 @@ def export_directory(
         "version": found.version,
         "entities": contents.rows,
         "entities_output": entities_output,
-        **measured,
+        "relation_parameters": measured["relation_parameters"],
         "relation_types_output": relation_types_output,
         "seconds": round(seconds, 3),
     }

@@ -10,7 +10,7 @@ import itertools
 import re
 import secrets
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -24,6 +24,8 @@ from pbg_tasks.tasks.exchange.deltas import Delta, base_of, compare, write
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from pydantic import JsonValue
 
     from pbg_tasks.config.exports import ExportOptions
     from pbg_tasks.publish.exchange import Contents, EntityRows
@@ -109,7 +111,7 @@ class Filling:
             options=self._options(),
         )
 
-    def _options(self) -> dict[str, Any]:
+    def _options(self) -> dict[str, JsonValue]:
         """Return the options that change what is in a table."""
         found = self.own.model_dump(mode="json", exclude={"collection", "keep", "batch_mb", "whole_every"})
         return {key: value for key, value in found.items() if key != "moved_above" or value is not None}

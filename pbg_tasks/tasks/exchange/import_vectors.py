@@ -25,6 +25,8 @@ from pbg_tasks.tasks.exchange.delivery import check_free, deliver
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pydantic import JsonValue
+
     from pbg_tasks.config.results import Result
     from pbg_tasks.publish.exchange import Vectors
 
@@ -66,7 +68,7 @@ def import_embeddings(
             raise InputError(f"{inbox.url}: holds no vectors")
         origin = VectorSource(url=inbox.url)
         manifest = deliver(store, outbox, exchange=exchange, source=origin, overwrite=overwrite)
-    odd = [f"{entity}: {oddity}" for entity, found in norms.items() for oddity in found.oddities()]
+    odd: list[JsonValue] = [f"{entity}: {oddity}" for entity, found in norms.items() for oddity in found.oddities()]
     for oddity in odd:
         say(f"warning: {inbox.url}: {oddity}; compare with the program that wrote them")
     seconds = time.monotonic() - started

@@ -52,7 +52,7 @@ def run_together(command: str, url: str) -> Result:
         The result of the last task, with all of them by name in ``tasks``.
     """
     found = {name: run_task(name, url) for name in TOGETHER[command]}
-    return found[TOGETHER[command][-1]] | {"task": command, "tasks": found}
+    return {**found[TOGETHER[command][-1]], "task": command, "tasks": {**found}}
 
 
 def run_chain(spec: Path, snapshot: str, **options: Any) -> Summary:  # noqa: ANN401 - plan's options

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import yaml
 
@@ -87,7 +87,7 @@ def _provisional(name: str, store: str, source: DraftSource) -> GraphSpec:
     return parse(GraphSpec, keys, source="the new spec")
 
 
-def _sections(name: str, store: str, source: DraftSource, kinds: Kinds) -> list[tuple[str, dict[str, Any]]]:
+def _sections(name: str, store: str, source: DraftSource, kinds: Kinds) -> list[tuple[str, dict[str, object]]]:
     """Return the sections of a spec, each with a comment."""
     model, said = _model(source, kinds)
     least = round(kinds.edges * _LEAST_EDGES)
@@ -122,25 +122,23 @@ def _split(edges: int) -> dict[str, float]:
     return {"valid": 0.01, "test": 0.01} if edges >= _MANY_EDGES else {"valid": 0.05, "test": 0.05}
 
 
-def _model(source: DraftSource, kinds: Kinds) -> tuple[dict[str, Any], str]:
+def _model(source: DraftSource, kinds: Kinds) -> tuple[dict[str, object], str]:
     """Return the model and a comment on it."""
     entities, relations, said = _relations(source, kinds)
     dynamic = source.columns.rel is not None and len(relations) == 1 and relations[0]["name"] == _FROM_DATA
-    model: dict[str, Any] = {
-        "entities": {entity: {"num_partitions": "auto"} for entity in entities},
-        "relations": relations,
-    }
+    keys = {entity: {"num_partitions": "auto"} for entity in entities}
+    model: dict[str, object] = {"entities": keys, "relations": relations}
     model |= {"dynamic_relations": True} if dynamic else {}
-    model |= {"dimension": _DIMENSION} | PRESET | of_size(kinds.edges)
+    model |= {"dimension": _DIMENSION, **PRESET, **of_size(kinds.edges)}
     del model["eval_fraction"]  # a night's own default
-    if any(takes_self_negatives(relation, model["entities"]) for relation in relations):
+    if any(takes_self_negatives(relation, keys) for relation in relations):
         model["self_negatives"] = True
     between = ", ".join(f"{count:,} {entity}" for entity, count in kinds.entities.items() if entity in entities)
     counted = f"{kinds.edges:,} edges, about {kinds.relations or 1:,} relations{between and f', {between}'}"
     return model, f"{counted}:\n{said}"
 
 
-def _relations(source: DraftSource, kinds: Kinds) -> tuple[list[str], list[dict[str, Any]], str]:
+def _relations(source: DraftSource, kinds: Kinds) -> tuple[list[str], list[dict[str, str]], str]:
     """Return entity types, relations and a comment on them."""
     columns = source.columns
     if columns.lhs_type is not None and kinds.listed:
@@ -157,5 +155,5 @@ def _relations(source: DraftSource, kinds: Kinds) -> tuple[list[str], list[dict[
     return [_ENTITY], [_relation("edge", _ENTITY, _ENTITY, operator="none")], "one entity type and one relation"
 
 
-def _relation(name: str, lhs: str, rhs: str, *, operator: str = OPERATOR) -> dict[str, Any]:
+def _relation(name: str, lhs: str, rhs: str, *, operator: str = OPERATOR) -> dict[str, str]:
     return {"name": name, "lhs": lhs, "rhs": rhs, "operator": operator}

@@ -5,7 +5,7 @@ It reads the files that will be released. Parts may count the candidates before 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Self
 
 from pbg_tasks.config.results import (
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from pbg_tasks.evaluate.counts import Counting
     from pbg_tasks.evaluate.coverage import Coverage
     from pbg_tasks.evaluate.local_model import LocalModel
+    from pbg_tasks.evaluate.paired_comparison import PairedComparison
     from pbg_tasks.formats.edges import EdgeList
     from pbg_tasks.publish import Release
     from pbg_tasks.tasks.nightly.baseline import Baseline
@@ -203,20 +204,24 @@ def _evaluate(run: RunContext, releases: Releases, counting: Counting | None) ->
         # Here, where both models are on the local disk: `drift` would have to fetch and verify them again.
         directory = scratch.path / "now"
         drift = Comparison(run, baseline, tonight, directory, candidates).findings() if baseline is not None else None
-    found = report.to_json() | {"health": health}
+    found: dict[str, object] = {**report.to_json(), "health": health}
     if current is not None:
-        compared = {"release": current.seq, "snapshot": current.snapshot, "reason": brought.reason}
-        compared |= {"awaited": releases.awaited} if releases.awaited is not None else {}
-        compared |= {"continued": True} if baseline is not None and baseline.continued else {}
-        found["against"] = compared | found.get("against", {})
+        facts: dict[str, object] = {"awaited": releases.awaited} if releases.awaited is not None else {}
+        facts |= {"continued": True} if baseline is not None and baseline.continued else {}
+        found["against"] = _beside(current, brought.reason, report.against) | facts
     if best is not None:
-        about = {"release": best.seq, "snapshot": best.snapshot, "reason": brought.best_reason}
-        found["best"] = about | found.get("best", {})
+        found["best"] = _beside(best, brought.best_reason, report.best)
     found |= {"coverage": coverage.to_json()} if coverage is not None else {}
     found |= {"drift": drift} if drift is not None else {}
     evaluated = Evaluation.model_validate(found)
     changes = changes_of(evaluated)
     return evaluated.model_copy(update={"changes": changes}) if changes else evaluated
+
+
+def _beside(release: Release, reason: str | None, measured: PairedComparison | None) -> dict[str, object]:
+    """Return the keys of a comparison with an earlier release."""
+    about = {"release": release.seq, "snapshot": release.snapshot, "reason": reason}
+    return about | (asdict(measured) if measured is not None else {})
 
 
 def _bring_best(

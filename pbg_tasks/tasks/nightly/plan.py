@@ -11,7 +11,7 @@ from pbg_tasks.config import GraphSpec, Previous, RunLayout, RunSpec, SnapshotFi
 from pbg_tasks.config.base import digest, parse
 from pbg_tasks.config.loading import load_graph_spec
 from pbg_tasks.config.nights import Watch
-from pbg_tasks.config.results import ForecastDocument, MemoryDocument, PlanResult, Result
+from pbg_tasks.config.results import ForecastDocument, MemoryDocument, PlanResult, Result, ValidateResult
 from pbg_tasks.config.run import check_snapshot_key, id_layout, vector_space
 from pbg_tasks.config.support import check_nightly
 from pbg_tasks.errors import ConfigError, InputError, OutOfTurnError
@@ -129,7 +129,7 @@ def plan(
         forecast=ForecastDocument.model_validate(coming.night.to_json()),
     )
     result = run.save_result(PlanResult, "plan", findings.document())
-    if run.result("validate") is None:  # else the night has begun, so its limits were checked before
+    if run.find(ValidateResult) is None:  # else the night has begun, so its limits were checked before
         enforce_limits(run, written.limits, coming.night)
     run.begin()
     return result.document()

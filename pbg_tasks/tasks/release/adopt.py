@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from pbg_tasks.config import GraphSpec, ModelConfig
     from pbg_tasks.publish import Release
+    from pbg_tasks.publish.release import Candidate
     from pbg_tasks.tasks.model_source import Source
 
 NIGHT_ZERO = "0"
@@ -97,7 +98,7 @@ def adopt(checkpoint: str, entities: str, spec: Path, *, snapshot: str = NIGHT_Z
         stored = store_release(store, moved, out, snapshot=snapshot, epochs=0)
     if there is not None and there.run != stored.run:
         raise _taken(channel, there)
-    candidate = {
+    candidate: Candidate = {
         "graph": graph.graph,
         "run": stored.run,
         "snapshot": snapshot,

@@ -329,8 +329,7 @@ def drill(spec: Path, *, limit: float = DRILL_SECONDS) -> Drilled:
 
 def _serve(canary: Channel, release: Release) -> Release:
     """Give a canary channel a release of the same files."""
-    fields = release.model_dump(mode="json", exclude={"format", "channel", "seq", "previous"})
-    return canary.publish(fields, planned_on=None, independent=True)[0]
+    return canary.publish(release.candidate(), planned_on=None, independent=True)[0]
 
 
 def _move(canary: Channel, target: Release, limit: float) -> float:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from pbg_tasks.config import GraphSpec
     from pbg_tasks.publish import Release
+    from pbg_tasks.publish.release import Candidate
     from pbg_tasks.storage import Store
     from pbg_tasks.tasks.release.moved_release import Moved, Stored
 
@@ -188,7 +189,8 @@ def _check_not_moved(channel: Channel, release: Release) -> None:
 
 
 def _publish(channel: Channel, release: Release, moved: Moved, stored: Stored) -> _Published:
-    candidate = release.model_dump(exclude={"format", "channel", "seq", "previous"}) | {
+    candidate: Candidate = {
+        **release.candidate(),
         "run": stored.run,
         "directory": stored.directory,
         "manifest_sha256": stored.manifest.sha256(),

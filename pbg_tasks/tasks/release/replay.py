@@ -128,7 +128,7 @@ def _check_not_made(run: RunContext, store: Store) -> None:
     if store.url == run.store.url:
         raise ConfigError(f"{run.url}: {store.url} is the run's own store; replay into another, or into none")
     there = replace(run, store=store)
-    if there.result("preserve") is not None:
+    if there.find(PreserveResult) is not None:
         raise ConfigError(f"{there.url}: was made there before; name another store, or remove that run and try again")
 
 
