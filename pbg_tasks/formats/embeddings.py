@@ -32,7 +32,6 @@ __all__ = [
     "iter_rows",
     "map_embeddings",
     "read_embeddings",
-    "read_rows",
     "read_sums",
     "write_embeddings",
 ]
@@ -109,23 +108,6 @@ def embeddings_shape(path: Path) -> tuple[int, int]:
     with open_foreign(path) as file:
         rows, columns = _embeddings(file, None, None).shape
         return rows, columns
-
-
-def read_rows(path: Path, start: int, stop: int) -> np.ndarray:
-    """Read rows ``start`` to ``stop`` of a partition.
-
-    They are float32 (stop - start, d).
-
-    Raises:
-        FormatError: damaged, not PBG's, not finite, or with fewer rows.
-    """
-    with open_foreign(path) as file:
-        item = _embeddings(file, None, None)
-        if not 0 <= start <= stop <= len(item):
-            raise FormatError(f"{path}: holds {len(item)} rows; rows {start} to {stop} were asked for")
-        rows = np.empty((stop - start, item.shape[1]), np.float32)
-        _read_into(item, start, rows)
-        return rows
 
 
 def read_sums(path: Path) -> np.ndarray | None:

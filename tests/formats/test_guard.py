@@ -15,7 +15,7 @@ import pytest
 
 from pbg_tasks.errors import FormatError
 from pbg_tasks.formats.edges import EdgeList, count_edges, read_edges, write_edges
-from pbg_tasks.formats.embeddings import embeddings_shape, iter_blocks, read_embeddings, read_rows, write_embeddings
+from pbg_tasks.formats.embeddings import embeddings_shape, iter_blocks, iter_rows, read_embeddings, write_embeddings
 from pbg_tasks.formats.guard import open_foreign
 from pbg_tasks.formats.model import ModelState, read_model, write_model
 from pbg_tasks.storage import open_store
@@ -27,7 +27,7 @@ READERS = {
     "read_edges": read_edges,
     "read_embeddings": read_embeddings,
     "embeddings_shape": embeddings_shape,
-    "read_rows": lambda path: read_rows(path, 0, 1),
+    "iter_rows": lambda path: list(iter_rows(path, np.arange(1), 1)),
     "iter_blocks": lambda path: list(iter_blocks(path, 2)),
     "read_model": read_model,
 }
