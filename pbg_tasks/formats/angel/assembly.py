@@ -6,17 +6,20 @@ transposed by way of a file on the disk.
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 from pbg_tasks.errors import FormatError
-from pbg_tasks.formats.angel.table import Table
+from pbg_tasks.storage.files import disk_errors, write_all
+from pbg_tasks.storage.staging import Scratch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import TracebackType
 
     from pbg_tasks.formats.angel.partition import Cells, Partition
 
@@ -50,7 +53,7 @@ def column_vectors(
             yield from _ascending(group[0])
             continue
         columns = _dense_columns(group) if dense else _stored_columns(group)
-        with Table(len(rows), len(columns), kind) as table:
+        with _Table(len(rows), len(columns), kind) as table:
             _fill(table, group, rows, columns)
             step = max(1, BLOCK_NUMBERS // max(len(rows), 1))
             for start in range(0, len(columns), step):
@@ -80,7 +83,7 @@ def row_vectors(partitions: list[Partition], kind: np.dtype[np.generic]) -> Iter
     for _, group in sorted(groups.items()):
         _check_disjoint({(item.meta.start_col, item.meta.end_col): [item] for item in group}, "columns", group)
         rows, columns = _rows_of(group), np.arange(first, last)
-        with Table(len(rows), len(columns), kind) as table:
+        with _Table(len(rows), len(columns), kind) as table:
             _fill(table, group, rows, columns)
             step = max(1, BLOCK_NUMBERS // len(columns))
             for start in range(0, len(rows), step):
@@ -145,7 +148,7 @@ def _ascending(partition: Partition) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         yield columns, values
 
 
-def _fill(table: Table, group: list[Partition], rows: np.ndarray, columns: np.ndarray) -> None:
+def _fill(table: _Table, group: list[Partition], rows: np.ndarray, columns: np.ndarray) -> None:
     for item in group:
         last = np.full(len(rows), -1)
         for cells in item.cells():
@@ -153,7 +156,7 @@ def _fill(table: Table, group: list[Partition], rows: np.ndarray, columns: np.nd
 
 
 def _write(
-    table: Table, cells: Cells, rows: np.ndarray, columns: np.ndarray, last: np.ndarray, partition: Partition
+    table: _Table, cells: Cells, rows: np.ndarray, columns: np.ndarray, last: np.ndarray, partition: Partition
 ) -> None:
     """Write elements to the table, a row at a time.
 
@@ -190,3 +193,57 @@ def _check_ascending(numbers: np.ndarray, partition: Partition) -> None:
         raise FormatError(
             f"{partition.where}: columns do not ascend as Angel writes them: one comes twice or out of order"
         )
+
+
+class _Table:
+    """Values (rows, columns) in a scratch file, zero until written.
+
+    It is written by rows and read by columns, or the other way round. The file is removed when the ``with`` block ends.
+
+    Raises:
+        ResourceError: the disk has no room for it.
+    """
+
+    def __init__(self, rows: int, columns: int, kind: np.dtype[np.generic]) -> None:
+        self._rows, self._columns, self._kind = rows, columns, kind
+        self._scratch = Scratch()
+
+    def write(self, row: int, column: int, values: np.ndarray) -> None:
+        """Write values (n,) into a row, from a column on."""
+        write_all(self._file, values.tobytes(), self._offset(row, column))
+
+    def columns(self, start: int, stop: int) -> np.ndarray:
+        """Return columns as vectors (stop - start, rows)."""
+        found = np.empty((stop - start, self._rows), self._kind)
+        for row in range(self._rows):
+            found[:, row] = self._read(row, start, stop - start)
+        return found
+
+    def rows(self, start: int, stop: int) -> np.ndarray:
+        """Return rows (stop - start, columns)."""
+        return self._read(start, 0, (stop - start) * self._columns).reshape(stop - start, self._columns)
+
+    def _offset(self, row: int, column: int) -> int:
+        return (row * self._columns + column) * self._kind.itemsize
+
+    def _read(self, row: int, column: int, count: int) -> np.ndarray:
+        data, size, offset = b"", count * self._kind.itemsize, self._offset(row, column)
+        while len(data) < size:  # one system call may read less than requested
+            data += os.pread(self._file, size - len(data), offset + len(data))
+        return np.frombuffer(data, self._kind)
+
+    def __enter__(self) -> Self:
+        scratch = self._scratch.__enter__()
+        size = self._offset(self._rows, 0)
+        scratch.require(size)
+        path = scratch.path / "table"
+        with disk_errors(path):
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            os.truncate(self._file, size)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self._file)
+        self._scratch.__exit__(kind, error, trace)
