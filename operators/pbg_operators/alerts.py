@@ -31,12 +31,7 @@ log = logging.getLogger(__name__)
 
 
 class Alert:
-    """Call of a graph's notifiers for one kind of occasion.
-
-    Args:
-        spec: of the graph.
-        occasion: of the calls.
-    """
+    """Call of a graph's notifiers for one kind of occasion."""
 
     def __init__(self, spec: GraphSpec, occasion: Occasion) -> None:
         self._graph, self._occasion = spec.graph, occasion

@@ -33,9 +33,6 @@ class EmbeddingMap:
     The axes are those of most variance, as on the page of a run. ``to_pandas`` makes a data frame of it, and so does
     any library that takes Arrow, such as ``polars.DataFrame``.
 
-    Args:
-        document: the map.
-
     Attributes:
         table: columns ``name``, ``type``, ``x`` and ``y``.
         shown: share of the sample's variance that the two axes have.

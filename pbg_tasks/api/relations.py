@@ -21,12 +21,8 @@ if TYPE_CHECKING:
 class RelationIndex:
     """Index of the relations of a model.
 
-    Args:
-        config: of the model.
-        names: of its relations, by id.
-
     Attributes:
-        names: as given.
+        names: of the relations, by id.
         families: of the relations, with the places of their parameters.
     """
 

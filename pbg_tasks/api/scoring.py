@@ -47,12 +47,7 @@ def _select(ends: Ends, rows: np.ndarray) -> Ends:
 
 
 class EdgeScorer:
-    """Scorer of edges, exactly as in training and evaluation.
-
-    Args:
-        contents: of the model.
-        relations: of the model.
-    """
+    """Scorer of edges, exactly as in training and evaluation."""
 
     def __init__(self, contents: Contents, relations: RelationIndex) -> None:
         self._contents, self._relations = contents, relations

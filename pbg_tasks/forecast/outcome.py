@@ -55,12 +55,7 @@ class Outcome(TypedDict):
 
 
 def compare(forecast: ForecastDocument, results: Mapping[str, TaskResult]) -> Outcome:
-    """Compare a forecast with the figures of a run's finished tasks.
-
-    Args:
-        forecast: of the plan's result.
-        results: of the run's tasks, by name.
-    """
+    """Compare a forecast with the figures of a run's finished tasks."""
     measured = {task: Usage.of_result(result) for task, result in results.items() if task in forecast.tasks}
     finished = {task: usage for task, usage in measured.items() if usage is not None}
     tasks = {

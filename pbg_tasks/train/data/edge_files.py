@@ -117,9 +117,6 @@ class EdgesAhead:
 
     An edge chunk that follows itself, as a single bucket does from epoch to epoch, stays in memory and is read once.
 
-    Args:
-        edges: the buckets.
-
     Attributes:
         io: the thread that reads.
     """
