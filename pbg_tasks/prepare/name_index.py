@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from pbg_tasks.config.graph import Resources
 from pbg_tasks.errors import FormatError
+from pbg_tasks.formats.arrow_numbers import numbers
 from pbg_tasks.formats.name_index import digests_file_name, index_file_name, write_index
 from pbg_tasks.prepare.connection import batches, loading, phase, scratch_of
 from pbg_tasks.prepare.sql import DUCKDB, one_file
@@ -102,13 +103,16 @@ def _write(
             np.memmap(paths[part], np.uint32, "w+", shape=(total,)) for part in ("bucket", "by_hash", "by_name")
         )
         word = f"{DUCKDB.md5_head('name')} >> 32"
-        query = f"SELECT (({word}) * {total}::UBIGINT) >> 32 AS bucket, number FROM ({rows}) ORDER BY ALL"
+        query = (
+            f"SELECT (({word}) * {total}::UBIGINT) >> 32 AS bucket, number::BIGINT AS number FROM ({rows}) ORDER BY ALL"
+        )
         for begin, batch in _sorted(connection, query, total):
-            by_hash[begin : begin + len(batch)] = batch.column("number").to_numpy()
-            _count(batch.column("bucket").to_numpy().astype(np.int64), bucket)
+            by_hash[begin : begin + len(batch)] = numbers(batch.column("number"), np.int64)
+            _count(numbers(batch.column("bucket"), np.uint64).astype(np.int64), bucket)
         np.cumsum(bucket, out=bucket, dtype=np.uint32)
-        for begin, batch in _sorted(connection, f"SELECT number FROM ({rows}) ORDER BY name, number", total):
-            by_name[begin : begin + len(batch)] = batch.column(0).to_numpy()
+        query = f"SELECT number::BIGINT AS number FROM ({rows}) ORDER BY name, number"
+        for begin, batch in _sorted(connection, query, total):
+            by_name[begin : begin + len(batch)] = numbers(batch.column("number"), np.int64)
         written = [out / index_file_name(entity), out / digests_file_name(entity)]
         write_index(
             *written,

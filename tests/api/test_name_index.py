@@ -7,7 +7,10 @@ import json
 import random
 import re
 import shutil
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +31,21 @@ from pbg_tasks.tasks.nightly.chain import run_chain
 from tests.tasks.conftest import Workplace, ring
 
 LETTERS = ["a", "b", "B", "ä", "ß", "é", "e\u0301", "中", "😀", "\x00", '"', "\\", "\n", " ", "\u2028", "\U0010ffff"]
+
+WITHOUT_PANDAS = """
+import sys
+from pathlib import Path
+from pbg_tasks.config.graph import Resources
+from pbg_tasks.prepare import connect
+from pbg_tasks.prepare.name_index import index_ids
+out = Path(sys.argv[1])
+with connect(Resources(threads=1), out) as connection:
+    connection.sql("SELECT 0 AS partition, range AS \\"offset\\", 'n' || range AS name FROM range(3)").write_parquet(
+        str(out / "ids.parquet")
+    )
+    index_ids(connection, out / "ids.parquet", "n", [3], out)
+assert "pandas" not in sys.modules
+"""
 
 
 def random_names(count, seed):
@@ -83,6 +101,12 @@ def test_name_given_twice_has_lower_number(tmp_path):
 def test_index_of_equal_names_has_equal_bytes(built, tmp_path):
     names, counts, paths = built
     assert [path.read_bytes() for path in build(names, counts, tmp_path)] == [path.read_bytes() for path in paths]
+
+
+@pytest.mark.skipif(find_spec("pandas") is None, reason="pandas is not installed")
+def test_index_is_written_without_pandas(tmp_path):
+    subprocess.run([sys.executable, "-c", WITHOUT_PANDAS, str(tmp_path)], check=True)
+    assert mapped([tmp_path / index_file_name("n"), tmp_path / digests_file_name("n")], [3]).find(["n2"]) == [2]
 
 
 def test_flipped_byte_never_gives_wrong_name(built, tmp_path):
