@@ -48,6 +48,21 @@ def test_modules_of_document_exist(document):
     assert [name for name in sorted(without_example) if not any((root / name).exists() for root in ROOTS)] == []
 
 
+def test_untyped_dictionaries_are_where_decision_allows():
+    table = (REPOSITORY / "docs/dev/decisions/014-typed-json.md").read_text()
+    allowed = {
+        name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`(.*?)`", row)
+    }
+    roots = ((PACKAGE, PACKAGE), (REPOSITORY / "operators", REPOSITORY))
+    found = {
+        path.relative_to(root).as_posix()
+        for folder, root in roots
+        for path in folder.rglob("*.py")
+        if re.search(r"\b(dict|Mapping)\[str, Any\]", path.read_text())
+    }
+    assert found == allowed
+
+
 def test_architecture_lists_each_room_in_order():
     text = (REPOSITORY / "ARCHITECTURE.md").read_text()
     table = [name for row in re.findall(r"^\| (`\w+`(?:, `\w+`)*) \|", text, re.MULTILINE) for name in row.split(", ")]

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from airflow.sdk import Context
+    from pydantic import JsonValue
 
     from pbg_tasks.config.exports import Export
 
@@ -39,7 +40,7 @@ class ExportPartOperator(PbgOperator):
         """Return the arguments of each part's task; ``run`` is a template."""
         return [[run, export.name, f"{_OPTION}{number}/{export.parts}"] for number in range(1, export.parts + 1)]
 
-    def execute(self, context: Context) -> dict[str, Any]:
+    def execute(self, context: Context) -> dict[str, JsonValue]:
         """Write the part.
 
         Raises:
@@ -52,6 +53,6 @@ class ExportPartOperator(PbgOperator):
     def _pod_task(self) -> str:
         return f"export-{self.arguments[1]}-part"
 
-    def _stored(self, environment: Mapping[str, str]) -> dict[str, Any]:
+    def _stored(self, environment: Mapping[str, str]) -> dict[str, JsonValue]:
         """Run the command again on the worker, which finds its work done."""
         return self._run(environment, self.command, self.arguments)
