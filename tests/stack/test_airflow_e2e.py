@@ -7,13 +7,12 @@ The tests of this file are one story and run in the order they stand in.
 
 from __future__ import annotations
 
-import json
 import os
-import sqlite3
+import re
 import time
 import urllib.error
 import urllib.request
-from base64 import b64decode, b64encode
+from base64 import b64decode
 from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
@@ -23,14 +22,13 @@ import pytest
 
 from examples.stack import processes
 from examples.stack.watch import Watch
-from pbg_tasks.storage import open_store
 from tests.browser import CONTRAST
-from tests.stack.browser import signed_in
+from tests.stack.browser import check_page, choose_theme, no_problems, signed_in
 from tests.stack.conftest import BUCKET, CLUSTERED, GRAPH
+from tests.stack.traces import DAG, commands, forms_of, writers_below, writings_of
 
 pytestmark = pytest.mark.airflow
 
-DAG = f"reembed_{GRAPH}"
 RUN_SECONDS = 400.0
 
 
@@ -90,6 +88,16 @@ def test_night_from_the_form_succeeds(page, api):
     assert summary["release"]["published"]
     assert set(states(api, run["dag_run_id"]).values()) == {"success"}
     page.get_by_text("Success").first.wait_for()
+    (run,) = api.runs(DAG)
+    assert run["partition_key"] == "first"  # as that of a run that an event or the API began
+
+
+def test_summary_shows_its_table_in_its_log(api):
+    run_id = next(run["dag_run_id"] for run in api.runs(DAG) if run["state"] == "success")
+    (task,) = (each for each in api.tasks(DAG, run_id) if each.task == "summary")
+    log = "\n".join(api.log(DAG, run_id, task))
+    assert "verdict                           release 1 of production" in log
+    assert re.search(r"  MRR filtered +0\.\d{4}\n", log)
 
 
 def test_second_night_begins_by_event_of_edges(api):
@@ -128,6 +136,57 @@ def test_pages_of_one_and_all_nights_are_shown(page, api, stack):
     nights.get_by_role("button", name="Look up").press("Enter")
     nights.get_by_text("Nearest to node7").wait_for()
     assert nights.locator("tbody tr").count() == 10
+
+
+@pytest.mark.browser
+def test_pages_keep_theme_width_and_first_paint(page, api, stack, tmp_path):
+    """Pictures go to the folder that ``PBG_PICTURES`` names."""
+    out = Path(os.environ.get("PBG_PICTURES", tmp_path))
+    page.set_viewport_size({"width": 1400, "height": 560})
+    painted = []
+    with no_problems(page):
+        for mode, suffix in (("Light", ""), ("Dark", "-dark")):
+            page.goto(f"{stack.login()['url']}/")
+            page.get_by_role("button", name="Browse").click()
+            page.get_by_role("menuitem", name="Embeddings").click()
+            shown = page.frame_locator("iframe")
+            choose_theme(page, mode)
+            shown.get_by_role("link", name=GRAPH, exact=True).wait_for()
+            shown.locator("td.wait").first.wait_for(state="detached")
+            check_page(page, mode, picture=out / f"embeddings{suffix}.png")
+            shown.get_by_role("link", name=GRAPH, exact=True).click()
+            shown.locator("table.sortable").first.wait_for()
+            check_page(page, mode)
+            shown.get_by_role("link", name="Begin a night").click()
+            shown.get_by_role("heading", name="What will happen").wait_for()
+            painted.append(check_page(page, mode, picture=out / f"begin{suffix}.png"))
+        night = next(run for run in api.runs(DAG) if run["state"] == "success")["dag_run_id"]
+        page.goto(f"{stack.login()['url']}/dags/{DAG}/runs/{quote(night)}/plugin/pbg-run")
+        shown.locator("#metrics .main-svg").first.wait_for()
+        check_page(page, "Dark")
+    assert min(painted) < 1000  # of milliseconds, the other load of this machine included
+
+
+@pytest.mark.browser
+@pytest.mark.rotated(3)
+def test_night_begun_from_its_page_is_followed(page, api, stack):
+    before = {run["dag_run_id"] for run in api.runs(DAG)}
+    with no_problems(page):
+        page.goto(f"{stack.login()['url']}/dags/{DAG}")
+        page.get_by_role("link", name="Nights", exact=True).click()
+        shown = page.frame_locator("iframe")
+        shown.get_by_role("link", name="Begin a night").click()
+        shown.get_by_role("button", name="Begin first", exact=True).click()
+        shown.get_by_role("button", name="Really begin first?").click()
+        shown.get_by_role("link", name="begun").click()
+        page.wait_for_url(f"**/dags/{DAG}/runs/*")
+        (run,) = (each for each in api.runs(DAG) if each["dag_run_id"] not in before)
+        assert run["dag_run_id"] in page.evaluate("decodeURIComponent(location.pathname)")
+        assert run["partition_key"] == "first"
+        page.get_by_role("link", name="Embedding", exact=True).click()
+        shown.locator("td.done").first.wait_for(timeout=RUN_SECONDS * 1000)
+        shown.get_by_role("status").get_by_text("released", exact=True).wait_for(timeout=RUN_SECONDS * 1000)
+    assert succeed(api, run["dag_run_id"])["snapshot"] == "first"
 
 
 def test_pages_are_for_readers_of_the_dag_only(api, stack):
@@ -310,72 +369,3 @@ def test_down_leaves_no_process(stack, api):
     assert not writers_below(stack.directory)
     assert not list(processes.members(stack.directory))
     assert api.health() == {}
-
-
-def commands(stack, name):
-    """Return the running ``pbg`` commands of that name."""
-    found = []
-    for process in processes.members(stack.directory):
-        try:
-            words = Path(f"/proc/{process.pid}/cmdline").read_bytes().split(b"\0")
-        except OSError:  # it has ended meanwhile
-            continue
-        if words[2:5] == [b"-m", b"pbg_tasks", name.encode()]:
-            found.append(process)
-    return found
-
-
-def writers_below(directory):
-    """Return the processes whose output goes below a directory.
-
-    They are found without the help of the code under test.
-    """
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) != os.getpid():
-            try:
-                outputs = [(entry / "fd" / number).readlink() for number in ("1", "2")]
-            except OSError:
-                continue
-            if any(output.is_relative_to(directory) for output in outputs):
-                found.append(int(entry.name))
-    return found
-
-
-def forms_of(key):
-    """Return the forms a key may be written in, as bytes.
-
-    As it is, in a URL, in JSON, in base64.
-    """
-    text = key.encode()
-    return {text, quote(key, safe="").encode(), json.dumps(key)[1:-1].encode(), b64encode(text).rstrip(b"=")[:-1]}
-
-
-def writings_of(stack, api, cluster):
-    """Return everything written, by kind and place.
-
-    Settings and the store's own files are left out.
-    """
-    airflow = stack.directory / "airflow"
-    logs = [path for folder in (airflow / "logs", stack.directory / "logs") for path in folder.rglob("*")]
-    with closing(sqlite3.connect(f"file:{airflow}/airflow.db?mode=ro", uri=True)) as database:
-        tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        rows = {name: repr(database.execute(f'SELECT * FROM "{name}"').fetchall()).encode() for name in tables}
-    assert {"xcom", "rendered_task_instance_fields", "serialized_dag", "log"} <= set(tables)
-    environment = stack.store.environment() | {"PBG_SCRATCH": str(stack.directory / "scratch")}
-    store = open_store(f"s3://{BUCKET}", environment=environment)
-    runs = [run["dag_run_id"] for run in api.runs(DAG) if run["state"] == "success"]
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    pages = {}
-    for path in ("", "/neighbours?entity=node7", *(f"/runs/{quote(run)}" for run in runs)):
-        headers = {"Authorization": f"Bearer {api._token}"}
-        address = f"{stack.login()['url']}/pbg/dags/{DAG}{path}"
-        with opener.open(urllib.request.Request(address, headers=headers)) as answer:  # noqa: S310 - our own server's
-            pages[path] = answer.read()
-    return {
-        "logs": {str(path): path.read_bytes() for path in logs if path.is_file()},
-        "database": rows,
-        "objects": {stored.key: store.get(stored.key).data for stored in store.list("")},
-        "jobs": {str(at): repr(job).encode() for at, job in enumerate(cluster.objects.everything("jobs"))},
-        "pages": pages,
-    }
