@@ -1,4 +1,4 @@
-"""What a stack leaves behind: processes, files, objects, rows and pages."""
+"""Traces that a stack leaves behind: processes, files, objects, rows, pages."""
 
 from __future__ import annotations
 
