@@ -21,7 +21,15 @@ from pbg_tasks.checkpoint.partial_record import PartialRecord
 from pbg_tasks.checkpoint.segments import Segment, read_progress
 from pbg_tasks.config import RunSpec
 from pbg_tasks.config.base import Frozen, canonical_json
-from pbg_tasks.config.results import SHAPES, parse_result, read_result
+from pbg_tasks.config.results import (
+    SHAPES,
+    EvalPartResult,
+    EvalReleasesResult,
+    ExportResult,
+    parse_result,
+    read_result,
+    shape_of,
+)
 from pbg_tasks.config.tune_results import Outcome, Rung, Search
 from pbg_tasks.errors import FormatError
 from pbg_tasks.formats.directory import parse_iteration_line, parse_stats_line, read_config
@@ -43,7 +51,7 @@ from pbg_tasks.tasks.view.show import show
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 FIXTURES = REPOSITORY / "tests" / "fixtures" / "documents"
-VERSIONS = sorted(path for path in FIXTURES.iterdir() if (path / "runs").is_dir())
+VERSIONS = sorted(path for path in FIXTURES.iterdir() if (path / "runs").is_dir() and (path / "channels").is_dir())
 """Stores of whole nights; the other folders hold documents that a later version added."""
 FILES = sorted(path for path in FIXTURES.rglob("*") if path.is_file())
 PAGE = REPOSITORY / "docs" / "dev" / "stored-documents.md"
@@ -148,12 +156,22 @@ def test_spec_gains_no_key_at_its_default(path):
 OF_CHAIN = [path for path in FILES if path.parent.name == "results" and path.stem in SHAPES]
 
 
-@pytest.mark.parametrize("path", OF_CHAIN, ids=lambda path: str(path.relative_to(FIXTURES)))
+OF_PARTS = sorted((FIXTURES / "0.1.0-parts").rglob("results/*.json"))
+
+
+@pytest.mark.parametrize("path", [*OF_CHAIN, *OF_PARTS], ids=lambda path: str(path.relative_to(FIXTURES)))
 def test_result_read_by_model_keeps_its_bytes(path):
-    found = parse_result(SHAPES[path.stem], path.read_bytes(), source=path.name)
+    shape = shape_of(path.stem)
+    found = parse_result(shape, path.read_bytes(), source=path.name)
     assert canonical_json(found.document()) == path.read_bytes()
     later = canonical_json(json.loads(path.read_bytes()) | {"of_a_later_version": {"ratio": 1, "loss": 1.0}})
-    assert canonical_json(parse_result(SHAPES[path.stem], later, source=path.name).document()) == later
+    assert canonical_json(parse_result(shape, later, source=path.name).document()) == later
+
+
+def test_results_of_parts_have_fixtures_and_models():
+    found = {path.stem: shape_of(path.stem) for path in OF_PARTS}
+    shapes = {EvalReleasesResult.TASK: EvalReleasesResult, "eval-1-of-2": EvalPartResult}
+    assert found == shapes | {"export-npy-1-of-2": ExportResult}
 
 
 def test_every_task_of_the_chain_has_result_fixtures():

@@ -9,6 +9,7 @@ the shapes of all results are found in one place.
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import (
@@ -667,6 +668,11 @@ class EvalPartResult(EvalPart, TaskResult):
         """Return the task's name in the run, of part ``i/n``."""
         return f"eval-{part.replace('/', '-of-')}"
 
+    @staticmethod
+    def is_name(task: str) -> bool:
+        """Return whether a task is a part of an evaluation."""
+        return re.fullmatch(r"eval-[0-9]+-of-[0-9]+", task) is not None
+
 
 class GateFindings(VerdictDocument):
     """Figures of ``gate``; ``against_release``: number of the compared release."""
@@ -820,6 +826,10 @@ def read_result(task: str, data: bytes, *, source: str) -> Result:
 
 def shape_of(task: str) -> type[TaskResult]:
     """Return the model of a task's result."""
+    if task == EvalReleasesResult.TASK:
+        return EvalReleasesResult
+    if EvalPartResult.is_name(task):
+        return EvalPartResult
     return SHAPES.get(task, ExportResult if task.startswith("export-") else TaskResult)
 
 
