@@ -66,6 +66,7 @@ _WHOLE = {
     "word2vec-bin": "is one file a type, which begins with the number of all its rows",
     "safetensors": "is one file, which begins with the places of all tensors",
     "projector": "is a sample of at most limit points of a type",
+    "angel-line": "numbers the nodes of all partitions, in files of a million",
 }
 
 

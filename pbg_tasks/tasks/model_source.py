@@ -235,6 +235,25 @@ class Source:
         numbers = (expired if partitions is None else expired.within(entity, partitions)).numbers(entity, bases)
         return np.empty(0, np.int64) if numbers is None else numbers
 
+    def shown_counts(self, entity: str) -> list[int]:
+        """Return the number of shown entities of each partition.
+
+        Raises:
+            FormatError: the directory of the names does not have the counts.
+        """
+        names = [entity_count_file_name(entity, part) for part in self._partitions(entity)]
+        found = in_parallel(self._number, names, _THREADS)
+        if None in found:
+            raise FormatError(
+                f"{self.entities.url}/{names[found.index(None)]}: missing, and parts of this format number all "
+                "entities; export the model whole"
+            )
+        sizes = np.array(found, np.int64)
+        bases = np.cumsum([0, *sizes])
+        places = np.searchsorted(bases, self.hidden(entity, bases), "right") - 1
+        shown: list[int] = (sizes - np.bincount(places, minlength=len(sizes))).tolist()
+        return shown
+
     def relations(self, scratch: Path) -> tuple[str, ...]:
         """Return the names of the relations, by id."""
         if not self.config.relations_from_data:

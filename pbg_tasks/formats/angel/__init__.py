@@ -29,7 +29,7 @@ from pbg_tasks.formats.angel.formats import ANGEL_FORMATS, FORMATS, class_name, 
 from pbg_tasks.formats.angel.layout import MatrixLayout
 from pbg_tasks.formats.angel.line import SEPARATORS, latest_line, read_line, write_line
 from pbg_tasks.formats.angel.losses import AngelLossWarning, Loss, refuse
-from pbg_tasks.formats.angel.mapping import read_mapping, write_mapping
+from pbg_tasks.formats.angel.mapping import read_mapping, write_lines, write_mapping
 from pbg_tasks.formats.angel.matrix import Matrix, open_matrix
 from pbg_tasks.formats.angel.meta import (
     MatrixFilesMeta,
@@ -41,7 +41,7 @@ from pbg_tasks.formats.angel.meta import (
 from pbg_tasks.formats.angel.partition import Cells
 from pbg_tasks.formats.angel.records import Format, Records, Span, Style, Types
 from pbg_tasks.formats.angel.row_types import RowType
-from pbg_tasks.formats.angel.writer import write_cells, write_matrix
+from pbg_tasks.formats.angel.writer import write_cells, write_matrix, write_range
 
 __all__ = [
     "ANGEL_FORMATS",
@@ -78,6 +78,8 @@ __all__ = [
     "upload",
     "write_cells",
     "write_line",
+    "write_lines",
     "write_mapping",
     "write_matrix",
+    "write_range",
 ]

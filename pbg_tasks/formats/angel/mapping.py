@@ -55,13 +55,23 @@ def write_mapping(folder: Path, names: Iterable[tuple[int, str]]) -> int:
         ConflictError: the folder is there.
         ResourceError: the disk is full.
     """
-    count = 0
     with replacing_directory(folder) as partial:
-        with (partial / "part-00000").open("wb") as file:
-            for number, name in names:
-                file.write(b"%d:%b\n" % (number, _encoded(name)))
-                count += 1
+        count = write_lines(partial / "part-00000", names)
         (partial / "_SUCCESS").touch()
+    return count
+
+
+def write_lines(path: Path, names: Iterable[tuple[int, str]]) -> int:
+    """Write one file of a mapping; return its number of lines.
+
+    Raises:
+        FormatError: as ``write_mapping``.
+    """
+    count = 0
+    with path.open("wb") as file:
+        for number, name in names:
+            file.write(b"%d:%b\n" % (number, _encoded(name)))
+            count += 1
     return count
 
 

@@ -63,6 +63,46 @@ def write_matrix(model: Path, layout: MatrixLayout, blocks: Vectors, *, replace:
         return writer.finish()
 
 
+def write_range(folder: Path, layout: MatrixLayout, blocks: Vectors, start: int, stop: int) -> list[str]:
+    """Write the files of a dense matrix that begin in some columns.
+
+    They have the bytes that ``write_matrix`` gives them.
+
+    Args:
+        folder: of the matrix.
+        layout: of the whole matrix, whose format is by column.
+        blocks: columns int64 (n,) from ``start`` on, each one more than the one before, values (n, rows); read until
+            the end of the last file.
+        start: first column at which a file may begin.
+        stop: column before which the last file begins.
+
+    Returns:
+        The names of the files, and last that of the metadata, which has these files only.
+
+    Raises:
+        FormatError: columns are missing.
+    """
+    folder.mkdir(parents=True)
+    writer = _Writer(folder, layout)
+    names = writer.keep(start, stop)
+    end = writer.tiles[-1].end_col if writer.tiles else start
+    writer.add_streamed(((ids, _cast(values, layout)) for ids, values in _until(blocks, end)))
+    for part in writer.finish().part_metas.values():
+        if part.save_col_num != part.end_col - part.start_col:
+            raise FormatError(f"matrix {layout.name!r}: some columns before {part.end_col} are missing")
+    return [*names, layout.meta_name]
+
+
+def _until(blocks: Vectors, end: int) -> Vectors:
+    """Yield blocks until the column before ``end``, and read no further."""
+    place = -1
+    for ids, values in blocks:
+        yield ids, values
+        place = int(ids[-1]) if len(ids) else place
+        if place + 1 >= end:
+            return
+
+
 def write_cells(
     model: Path,
     layout: MatrixLayout,
@@ -126,9 +166,19 @@ class _Writer:
         self._types = Types(layout.row_type.key_type, layout.row_type.value_type, 0)
         self._metas: dict[int, MatrixPartitionMeta] = {}
 
+    def keep(self, start: int, stop: int) -> list[str]:
+        """Keep the files that begin in some columns; return their names."""
+        begins = {self._names[tile.part_id]: tile.start_col for tile in reversed(self.tiles)}
+        own = [name for name in reversed(begins) if start <= begins[name] < stop]
+        kept = set(own)
+        self.tiles = [tile for tile in self.tiles if self._names[tile.part_id] in kept]
+        return own
+
     def add_streamed(self, blocks: Vectors) -> None:
         """Write partitions by column, in the order in which columns arrive."""
         pending = _Pending(blocks)
+        for _ in pending.until(self.tiles[0].start_col if self.tiles else 0):
+            pass  # columns of a file that begins before
         for tile in self.tiles:
             count, width = 0, tile.end_row - tile.start_row
             with self._opened(tile) as file:

@@ -13,7 +13,7 @@ from pbg_tasks.publish.exchange.contents import Block, Contents, EntityRows
 from pbg_tasks.publish.exchange.inbox import Inbox
 from pbg_tasks.publish.exchange.manifest import MANIFEST, ExchangeManifest, TypeRecord
 from pbg_tasks.publish.exchange.outbox import Outbox
-from pbg_tasks.publish.exchange.registry import READERS, WRITERS, Format, part_writer, reader, writer
+from pbg_tasks.publish.exchange.registry import READERS, WRITERS, Format, join_pieces, part_writer, reader, writer
 from pbg_tasks.publish.exchange.vectors import ReadOptions, Vectors
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "ReadOptions",
     "TypeRecord",
     "Vectors",
+    "join_pieces",
     "part_writer",
     "reader",
     "writer",

@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pbg_tasks.errors import FormatError
-from pbg_tasks.formats.angel import MatrixLayout, open_matrix, write_cells, write_mapping, write_matrix
+from pbg_tasks.formats.angel import (
+    MatrixLayout,
+    open_matrix,
+    parse_meta,
+    serialize_meta,
+    write_cells,
+    write_lines,
+    write_mapping,
+    write_matrix,
+    write_range,
+)
 from pbg_tasks.progress import say
 from pbg_tasks.publish.exchange.angel_folders import MAPPING, InboxFolder, by_type, named_blocks, of_type
 from pbg_tasks.publish.exchange.names import BREAKS, writable
@@ -20,13 +30,13 @@ from pbg_tasks.publish.exchange.relations import parameter_key, write_relations
 from pbg_tasks.publish.exchange.vectors import Vectors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from pydantic import JsonValue
 
     from pbg_tasks.config.exports import AngelOptions, TextOptions
     from pbg_tasks.formats.angel import Loss, MatrixFilesMeta
-    from pbg_tasks.publish.exchange.contents import Contents, EntityRows
+    from pbg_tasks.publish.exchange.contents import Around, Contents, EntityRows
     from pbg_tasks.publish.exchange.inbox import Inbox
     from pbg_tasks.publish.exchange.outbox import Outbox
     from pbg_tasks.publish.exchange.vectors import ReadOptions
@@ -44,29 +54,89 @@ def write(contents: Contents, outbox: Outbox, options: AngelOptions) -> dict[str
         FormatError: an embedding is damaged, or a name holds a line break.
     """
     for rows in contents.entities.values():
-        layout = _layout(rows, f"{options.layout}Format")
+        layout = _layout(rows, f"{options.layout}Format", len(rows))
         write_matrix(outbox.root, layout, columns(rows))
         write_names(rows, outbox, f"{MAPPING}/{rows.entity}", options)
         outbox.record(rows, *outbox.adopt(layout.name), *outbox.adopt(f"{MAPPING}/{rows.entity}"))
-    for path, value in contents.params.items():
-        _write_parameter(parameter_key(path), value, outbox)
-    write_relations(contents, outbox)
+    _write_shared(contents, outbox)
     return {}
 
 
-def _layout(rows: EntityRows, form: str) -> MatrixLayout:
+def write_part(contents: Contents, outbox: Outbox, options: AngelOptions, *, first: bool) -> dict[str, JsonValue]:
+    """Write the files that begin in the partitions of a part.
+
+    They are those of the whole matrix, to the byte. The last one may end in the partitions that follow, of which only
+    those are brought. Its metadata is a piece. The mapping has a file a partition.
+
+    Raises:
+        FormatError: an embedding is damaged, or a name holds a line break.
+    """
+    for rows in contents.entities.values():
+        files = list[str]()
+        if rows.partitions:
+            files += _write_own(rows, outbox, options)
+        folder = outbox.path(f"{MAPPING}/{rows.entity}/_SUCCESS") if first else None
+        if folder is not None:
+            folder.touch()
+        outbox.record(rows, *files)
+    if first:
+        _write_shared(contents, outbox)
+    return {}
+
+
+def _write_own(rows: EntityRows, outbox: Outbox, options: AngelOptions) -> list[str]:
+    if rows.around is None:
+        raise RuntimeError("the rows of a part do not know the other partitions: a bug")
+    around = rows.around()
+    start = sum(around.counts[: rows.partitions[0]])
+    layout = _layout(rows, f"{options.layout}Format", sum(around.counts))
+    names = write_range(outbox.root / layout.name, layout, _following(rows, around, start), start, start + len(rows))
+    *files, meta = (f"{layout.name}/{name}" for name in names)
+    outbox.files |= {file: outbox.root / file for file in files}
+    outbox.pieces[meta] = outbox.root / meta
+    for number, part in rows.apart():
+        name = f"{MAPPING}/{rows.entity}/part-{number:05d}"
+        start += write_lines(outbox.path(name), enumerate(_names(part, options), start))
+        files.append(name)
+    return files
+
+
+def _following(rows: EntityRows, around: Around, start: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield the columns of a part and of the partitions after it."""
+    yield from columns(rows, start)
+    start += len(rows)
+    for number in range(rows.partitions[-1] + 1, len(around.counts)):
+        yield from columns(around.bring(number), start)
+        start += around.counts[number]
+
+
+def join(pieces: Sequence[bytes], source: str) -> bytes:
+    """Return the metadata of a matrix of which parts have written files."""
+    first, *others = (parse_meta(piece, source) for piece in pieces)
+    metas = dict(first.part_metas)
+    for each in others:
+        metas |= each.part_metas
+    return serialize_meta(replace(first, part_metas=dict(sorted(metas.items()))))
+
+
+def _write_shared(contents: Contents, outbox: Outbox) -> None:
+    for path, value in contents.params.items():
+        _write_parameter(parameter_key(path), value, outbox)
+    write_relations(contents, outbox)
+
+
+def _layout(rows: EntityRows, form: str, count: int) -> MatrixLayout:
     """Return the matrix layout of a type.
 
     Its partitions are as Angel would cut them, or larger, because each lists all its rows in the metadata.
     """
-    layout = MatrixLayout(name=f"{rows.entity}{SUFFIX}", rows=rows.dimension, end_col=len(rows), format=form)
+    layout = MatrixLayout(name=f"{rows.entity}{SUFFIX}", rows=rows.dimension, end_col=count, format=form)
     most = max(1, _LISTED_ROWS // rows.dimension)
-    return replace(layout, block_col=max(layout.columns_of_block, -(-len(rows) // most)))
+    return replace(layout, block_col=max(layout.columns_of_block, -(-count // most)))
 
 
-def columns(rows: EntityRows) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the numbers of rows, from 0, with their vectors."""
-    start = 0
+def columns(rows: EntityRows, start: int = 0) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield the numbers of rows, from ``start``, with their vectors."""
     for block in rows.blocks():
         yield np.arange(start, start + len(block.names)), block.vectors
         start += len(block.names)
@@ -78,8 +148,11 @@ def write_names(rows: EntityRows, outbox: Outbox, folder: str, options: TextOpti
     Raises:
         FormatError: a name holds a line break.
     """
-    names = (name for part in rows.names() for name in writable(part, BREAKS, escape=options.escape, form="angel"))
-    write_mapping(outbox.root / folder, enumerate(names))
+    write_mapping(outbox.root / folder, enumerate(_names(rows, options)))
+
+
+def _names(rows: EntityRows, options: TextOptions) -> Iterator[str]:
+    return (name for part in rows.names() for name in writable(part, BREAKS, escape=options.escape, form="angel"))
 
 
 def _write_parameter(name: str, value: np.ndarray, outbox: Outbox) -> None:

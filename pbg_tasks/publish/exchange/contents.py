@@ -46,6 +46,18 @@ class Partition(NamedTuple):
     number: int
 
 
+class Around(NamedTuple):
+    """All partitions of a type, around those of a part.
+
+    Attributes:
+        counts: number of rows of each that are not hidden.
+        bring: returns the rows of one, downloaded when it is called.
+    """
+
+    counts: Sequence[int]
+    bring: Callable[[int], EntityRows]
+
+
 class EntityRows:
     """Embeddings of one entity type, partition after partition.
 
@@ -59,8 +71,10 @@ class EntityRows:
         hidden: int64, ascending numbers of rows that are left out; the others are numbered anew. None: no row is left
             out.
         on_rows: called with the number of rows that were yielded since the last call.
+        around: returns what is known of the type's other partitions; None: nothing.
 
     Attributes:
+        around: the same.
         counts: number of rows of each partition that are not hidden.
 
     Raises:
@@ -76,8 +90,9 @@ class EntityRows:
         added: np.ndarray | None = None,
         hidden: np.ndarray | None = None,
         on_rows: Callable[[int], None] | None = None,
+        around: Callable[[], Around] | None = None,
     ) -> None:
-        self.entity, self.dimension = entity, dimension
+        self.entity, self.dimension, self.around = entity, dimension, around
         self._partitions, self._added, self._on_rows = tuple(partitions), added, on_rows
         shapes = [embeddings_shape(partition.embeddings) for partition in partitions]
         for partition, (_, columns) in zip(partitions, shapes, strict=True):
@@ -91,6 +106,11 @@ class EntityRows:
 
     def __len__(self) -> int:
         return sum(self.counts)
+
+    @property
+    def partitions(self) -> tuple[int, ...]:
+        """Numbers of the partitions."""
+        return tuple(files.number for files in self._partitions)
 
     def apart(self) -> Iterator[tuple[int, EntityRows]]:
         """Yield the number and the rows of each partition."""

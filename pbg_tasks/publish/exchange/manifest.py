@@ -108,6 +108,7 @@ class PartRecord(Frozen):
         relations: number of the model's relations.
         measured: figures of the format.
         objects: its files, by the names that the export gives them.
+        pieces: its files that the merge joins with those of other parts, the same.
     """
 
     format: Literal[1] = 1
@@ -121,6 +122,7 @@ class PartRecord(Frozen):
     relations: int
     measured: dict[str, JsonValue] = Field(default_factory=dict)
     objects: dict[str, ObjectRecord]
+    pieces: dict[str, ObjectRecord] = Field(default_factory=dict)
 
 
 class UnfinishedMark(Frozen):

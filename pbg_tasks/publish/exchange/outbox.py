@@ -26,12 +26,14 @@ class Outbox:
     Attributes:
         root: the directory.
         files: paths by name, which may hold slashes; in the order in which they are to appear.
+        pieces: paths by name of files that the merge of an export's parts joins.
         types: record of each entity type.
     """
 
     def __init__(self, folder: Path) -> None:
         self.root = folder
         self.files: dict[str, Path] = {}
+        self.pieces: dict[str, Path] = {}
         self.types: dict[str, TypeRecord] = {}
 
     def path(self, name: str) -> Path:

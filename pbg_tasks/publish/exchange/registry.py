@@ -17,7 +17,7 @@ from pbg_tasks.errors import ConfigError
 from pbg_tasks.plugins import AT_WORK, PluginError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from pydantic import JsonValue
 
@@ -41,8 +41,10 @@ WRITERS = {
     "projector": "projector:write",
     "tsv": "tsv:write",
 }
-PARTED = {"parquet": "parquet", "npy": "npy", "tsv": "tsv"}
-"""Modules whose formats have a file a partition, where an export is in parts."""
+PARTED = ("parquet", "npy", "tsv")
+"""Formats that have a file a partition, where an export is in parts; the module of each has its name."""
+JOINED = ("angel",)
+"""Formats whose parts have pieces of files, which the merge joins; same."""
 READERS = {
     "angel": "angel:read",
     "angel-line": "angel_line:read",
@@ -176,7 +178,9 @@ def part_writer(name: str, options: ExportOptions) -> PartWriter:
         writer(name, options)
     if (reason := no_parts(name, options)) is not None:
         raise ConfigError(reason)
-    module = import_module(f"{_HERE}.{PARTED[name]}")
+    module = import_module(f"{_HERE}.{name}")
+    if name in JOINED:
+        return partial(module.write_part, options=options)
 
     def write(contents: Contents, outbox: Outbox, *, first: bool) -> dict[str, JsonValue]:
         for entity, rows in contents.entities.items():
@@ -188,6 +192,18 @@ def part_writer(name: str, options: ExportOptions) -> PartWriter:
         return found
 
     return write
+
+
+def join_pieces(name: str, pieces: Sequence[bytes], source: str) -> bytes:
+    """Return the file of which the parts of an export have pieces.
+
+    Args:
+        name: of the format.
+        pieces: in the order of the parts.
+        source: name of the file, for messages.
+    """
+    joined: bytes = import_module(f"{_HERE}.{name}").join(pieces, source)
+    return joined
 
 
 def reader(name: str, options: ReadOptions) -> Reader:

@@ -53,9 +53,12 @@ def check_free(store: Store, *, overwrite: bool) -> None:
 
 def records_of(outbox: Outbox) -> dict[str, ObjectRecord]:
     """Return the sizes and hashes of an outbox's files."""
-    return {
-        name: ObjectRecord(sha256=sha256_file(path), size=path.stat().st_size) for name, path in outbox.files.items()
-    }
+    return {name: object_record(path) for name, path in outbox.files.items()}
+
+
+def object_record(path: Path) -> ObjectRecord:
+    """Return the size and hash of a file."""
+    return ObjectRecord(sha256=sha256_file(path), size=path.stat().st_size)
 
 
 def deliver(

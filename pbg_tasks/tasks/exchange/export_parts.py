@@ -16,25 +16,26 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pbg_tasks.checkpoint.manifest import decode, encode
+from pbg_tasks.checkpoint import ObjectRecord
+from pbg_tasks.checkpoint.manifest import decode, encode, sha256
 from pbg_tasks.config.exports import ExportOptions
 from pbg_tasks.errors import ConfigError, ConflictError, FormatError, NotFoundError
 from pbg_tasks.evaluate.counts import Share
 from pbg_tasks.progress import Progress, human_seconds, say
-from pbg_tasks.publish.exchange import MANIFEST, ExchangeManifest, Outbox, TypeRecord, part_writer
+from pbg_tasks.publish.exchange import MANIFEST, ExchangeManifest, Outbox, TypeRecord, join_pieces, part_writer
 from pbg_tasks.publish.exchange.manifest import PARTS, PartRecord
 from pbg_tasks.storage import FinalFile, LocalStore, open_store
 from pbg_tasks.storage.files import disk_errors
 from pbg_tasks.storage.parallel import in_parallel
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.storage.uploads import end_old_uploads
-from pbg_tasks.tasks.exchange.delivery import check_free, deliver_parts, records_of
+from pbg_tasks.tasks.exchange.delivery import check_free, deliver_parts, object_record, records_of
 from pbg_tasks.tasks.exchange.export import DEFAULTS, result_of
 from pbg_tasks.tasks.exchange.opened import describe, finder, identity, load_contents, told
 from pbg_tasks.tasks.model_source import load_newest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from pydantic import JsonValue
 
@@ -98,7 +99,9 @@ def export_part(
             measured = write(contents, outbox, first=share.number == 1)
         folder = parts.folder(share)
         objects = records_of(outbox)
-        in_parallel(lambda name: store.put_new(f"{folder}{name}", FinalFile(outbox.files[name])), objects, _THREADS)
+        pieces = {name: object_record(path) for name, path in outbox.pieces.items()}
+        paths = outbox.files | outbox.pieces
+        in_parallel(lambda name: store.put_new(f"{folder}{name}", FinalFile(paths[name])), paths, _THREADS)
         record = PartRecord(
             part=part,
             exchange=exchange,
@@ -110,6 +113,7 @@ def export_part(
             relations=len(contents.relations),
             measured=measured,
             objects=objects,
+            pieces=pieces,
         )
     stored = parts.store_record(share, record, None if before is None else before[1])
     if not _alike(stored, exchange, options):
@@ -172,10 +176,12 @@ def merge_parts(
             f"{store.url}: part {missing} of the export of {found.checkpoint.url} is missing{stored.others(missing)}; "
             f"run {again(str(missing))}, then merge"
         )
-    manifest = _manifest(records_there, found, exchange, options)
+    joined = _joined(store, records_there)
+    manifest = _manifest(records_there, joined, found, exchange, options)
     if standing != manifest:
         check_free(store, overwrite=overwrite)
         keys = {name: f"{record.folder}{name}" for record in records_there for name in record.objects}
+        keys |= stored.put(joined)
         deliver_parts(store, manifest, keys, overwrite=overwrite, check=check)
     stored.remove()
     say(f"export {exchange}: {store.url} is complete after {human_seconds(time.monotonic() - started)}")
@@ -227,6 +233,13 @@ class _Parts:
         self._tidy()
         return record
 
+    def put(self, files: Mapping[str, bytes]) -> dict[str, str]:
+        """Store files that were joined; return their keys."""
+        folder = f"{self._prefix}joined.{secrets.token_hex(8)}/"
+        for name, data in files.items():
+            self._store.put_new(f"{folder}{name}", data)
+        return {name: f"{folder}{name}" for name in files}
+
     def others(self, share: Share) -> str:
         """Return a note on the part of another version; empty without one."""
         ending = f"/{share.number}of{share.parts}.json"
@@ -266,14 +279,31 @@ def _remove_empty(folder: Path) -> None:
             Path(place).rmdir()
 
 
-def _manifest(records: list[PartRecord], found: Source, exchange: str, options: ExportOptions) -> ExchangeManifest:
+def _joined(store: Store, records: list[PartRecord]) -> dict[str, bytes]:
+    """Return the files of which parts have pieces, by name."""
+    found: dict[str, list[bytes]] = {}
+    for record in records:
+        for name, piece in record.pieces.items():
+            data = store.get(f"{record.folder}{name}").data
+            if sha256(data) != piece.sha256:
+                raise FormatError(f"{store.url}/{record.folder}{name}: was changed; remove it and run the part again")
+            found.setdefault(name, []).append(data)
+    exchange = records[0].exchange
+    return {name: join_pieces(exchange, pieces, f"{store.url}/{name}") for name, pieces in found.items()}
+
+
+def _manifest(
+    records: list[PartRecord], joined: Mapping[str, bytes], found: Source, exchange: str, options: ExportOptions
+) -> ExchangeManifest:
     """Return the manifest, the same for any number of parts."""
     types = {}
     for name in records[0].types:
         own = [record.types[name] for record in records]
-        files = tuple(file for each in own for file in each.files)
+        # Files of one folder are in the order of partitions, whatever the number of parts.
+        files = tuple(sorted((file for each in own for file in each.files), key=lambda file: file.rpartition("/")[0]))
         types[name] = TypeRecord(rows=sum(each.rows for each in own), dimension=own[0].dimension, files=files)
     objects = {name: record for each in records for name, record in each.objects.items()}
+    objects |= {name: ObjectRecord(sha256=sha256(data), size=len(data)) for name, data in joined.items()}
     return ExchangeManifest(
         exchange=exchange,
         source=describe(found),

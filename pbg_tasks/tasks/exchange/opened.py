@@ -20,7 +20,7 @@ from pbg_tasks.formats.entity_sets import EXPIRED
 from pbg_tasks.formats.model import model_file_name
 from pbg_tasks.progress import say
 from pbg_tasks.publish.exchange import Contents, EntityRows
-from pbg_tasks.publish.exchange.contents import Partition
+from pbg_tasks.publish.exchange.contents import Around, Partition
 from pbg_tasks.publish.exchange.manifest import ModelSource
 from pbg_tasks.publish.tsv import global_embedding
 from pbg_tasks.storage.names import join
@@ -115,7 +115,14 @@ def _rows(
     source.check_counts(name, dict(zip(numbers, sizes, strict=True)))
     bases = np.cumsum([0, *sizes])
     dimension, hidden = source.config.entity_dimension(name), source.hidden(name, bases, numbers)
-    return EntityRows(name, partitions, dimension, added=added, hidden=hidden, on_rows=on_rows)
+
+    def bring(number: int) -> EntityRows:
+        return _rows(source, name, scratch, added, lambda _: None, [number])
+
+    def around() -> Around:
+        return Around(source.shown_counts(name), bring)
+
+    return EntityRows(name, partitions, dimension, added=added, hidden=hidden, on_rows=on_rows, around=around)
 
 
 def _names(scratch: Path) -> Path:
