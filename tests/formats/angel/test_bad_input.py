@@ -205,7 +205,7 @@ def test_false_sizes_take_no_memory(tmp_path):
     folders += [edited(tmp_path / f"row{n}", "ColIdValueTextRowFormat", lie) for n, lie in enumerate(LIES)]
     program = f"""
 import resource
-from pbg_tasks.memory import peak_bytes
+from pbg_tasks.memory.machine import peak_bytes
 from pbg_tasks.errors import PbgError
 from pbg_tasks.formats.angel import LocalFolder, open_matrix
 from pathlib import Path
