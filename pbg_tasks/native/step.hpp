@@ -187,12 +187,10 @@ class Gradients {
   float* at(int64_t row) { return gradient(touched_[place_of(row) - 1]); }
 
   // Tells that the next uses are over: shows each row that has no other use with its gradient, which is then forgotten. Rows
-  // whose gradient was never asked for are not shown. Before, rows are named to `soon`, which may fetch what `use` needs.
-  template <class Use, class Soon>
-  void finish(int64_t count, Use use, Soon soon) {
-    constexpr int64_t kAhead = 4;
+  // whose gradient was never asked for are not shown.
+  template <class Use>
+  void finish(int64_t count, Use use) {
     for (const int64_t end = over_ + count; over_ < end;) {
-      if (over_ + kAhead < end) soon(touched_[uses_[over_ + kAhead]].row);
       Touched& touched = touched_[uses_[over_]];
       if (touched.last != ++over_) continue;
       float* found = touched.gradient;
@@ -205,7 +203,7 @@ class Gradients {
 
   template <class Use>
   void finish(Use use) {
-    finish(static_cast<int64_t>(uses_.size()) - over_, use, [](int64_t) {});
+    finish(static_cast<int64_t>(uses_.size()) - over_, use);
   }
 
  private:
