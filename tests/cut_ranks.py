@@ -11,7 +11,6 @@ every packet between them, without a reset. The gang must notice by silence alon
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 import subprocess
 import sys
@@ -27,7 +26,7 @@ from tests.fence_ranks import wait_for_end, wait_for_progress
 from tests.kill_ranks import END_SECONDS, Graph
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 SPACES = ("pbg-rank-0", "pbg-rank-1")
 PORT = "29511"
@@ -60,7 +59,7 @@ def two_hosts() -> Iterator[None]:
                 run("ip", "netns", "del", space)
 
 
-def start(graph: Graph, token: str) -> list[subprocess.Popen[bytes]]:
+def start(graph: Graph, secrets: Mapping[str, str]) -> list[subprocess.Popen[bytes]]:
     """Start a rank in each namespace."""
     gang = []
     for rank, space in enumerate(SPACES):
@@ -69,7 +68,7 @@ def start(graph: Graph, token: str) -> list[subprocess.Popen[bytes]]:
             "WORLD_SIZE": "2",
             "MASTER_ADDR": "10.77.0.1",
             "MASTER_PORT": PORT,
-            "PBG_RUN_TOKEN": token,
+            **secrets,
             "GLOO_SOCKET_IFNAME": f"pbg{rank}",
         }
         command = ["ip", "netns", "exec", space, sys.executable, "-m", "pbg_tasks", "train", str(graph.config)]
@@ -85,7 +84,7 @@ def cut_and_mend(graph: Graph) -> str:
         RuntimeError: a rank succeeded without the other, or the ledger is wrong.
     """
     with two_hosts():
-        first = start(graph, secrets.token_hex(32))
+        first = start(graph, graph.secrets())
         wait_for_progress(graph, first, epoch=1)
         rule = ("INPUT", "-i", "pbg0", "-j", "DROP")
         run("ip", "netns", "exec", SPACES[0], "iptables", "-I", *rule)
@@ -95,7 +94,7 @@ def cut_and_mend(graph: Graph) -> str:
         if not all(statuses):
             raise RuntimeError(f"a rank succeeded without the other: {statuses}")
         run("ip", "netns", "exec", SPACES[0], "iptables", "-D", *rule)
-        if any(wait_for_end(start(graph, secrets.token_hex(32)), 600)):
+        if any(wait_for_end(start(graph, graph.secrets()), 600)):
             raise RuntimeError(f"the second gang failed: {(graph.directory / 'log-0').read_text()[-2000:]}")
         edges, retrained = graph.check()
         if edges != (graph.total,) * graph.epochs:
@@ -107,13 +106,14 @@ def main(
     servers: Annotated[int, typer.Option(help="num_partition_servers: 0 or -1.")] = 0,
     *,
     ahead: Annotated[bool, typer.Option("--ahead", help="partitions_ahead.")] = False,
+    tls: Annotated[bool, typer.Option("--tls", help="rank_tls.")] = False,
 ) -> None:
     """Cut and repair."""
     missing = [tool for tool in ("ip", "iptables") if shutil.which(tool) is None]
     if missing or os.geteuid() != 0:
         sys.exit(f"takes root and {', '.join(missing) or 'nothing else'}")
     with tempfile.TemporaryDirectory() as directory:
-        keys = {"num_partition_servers": servers, "partitions_ahead": ahead}
+        keys = {"num_partition_servers": servers, "partitions_ahead": ahead, "rank_tls": tls}
         print(cut_and_mend(Graph.random(Path(directory) / "graph", epochs=2, edges=60_000, **keys)))
 
 

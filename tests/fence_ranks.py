@@ -12,7 +12,6 @@ writes, and it has to end with the category of that.
 from __future__ import annotations
 
 import os
-import secrets
 import signal
 import subprocess
 import sys
@@ -37,10 +36,8 @@ def start_rank(graph: Graph, rank: int, world: int, meeting: str, **environment:
 
 def start_gang(graph: Graph, name: str, world: int = 2) -> list[subprocess.Popen[bytes]]:
     """Start all ranks of a gang."""
-    token, meeting = secrets.token_hex(32), f"file://{graph.directory}/{name}"
-    return [
-        start_rank(graph, rank, world, meeting, PBG_RUN_TOKEN=token, GLOO_SOCKET_IFNAME="lo") for rank in range(world)
-    ]
+    secrets, meeting = graph.secrets(), f"file://{graph.directory}/{name}"
+    return [start_rank(graph, rank, world, meeting, GLOO_SOCKET_IFNAME="lo", **secrets) for rank in range(world)]
 
 
 def wait_for_progress(graph: Graph, gang: list[subprocess.Popen[bytes]], *, epoch: int, seconds: float = 120.0) -> None:
@@ -109,10 +106,11 @@ def main(
     servers: Annotated[int, typer.Option(help="num_partition_servers: 0 or -1.")] = 0,
     *,
     ahead: Annotated[bool, typer.Option("--ahead", help="partitions_ahead.")] = False,
+    tls: Annotated[bool, typer.Option("--tls", help="rank_tls.")] = False,
 ) -> None:
     """Stop and wake."""
     with tempfile.TemporaryDirectory() as directory:
-        keys = {"num_partition_servers": servers, "partitions_ahead": ahead}
+        keys = {"num_partition_servers": servers, "partitions_ahead": ahead, "rank_tls": tls}
         graph = Graph.random(Path(directory) / "graph", epochs=2, edges=60_000, **keys)
         print(stop_and_wake(graph, rank))
 

@@ -12,9 +12,11 @@ and the vectors are as good as those of an undisturbed gang. Prints a table; end
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 import random
+import secrets
 import signal
 import subprocess
 import sys
@@ -33,6 +35,7 @@ from pbg_tasks.checkpoint import open_committed
 from pbg_tasks.formats.edges import EdgeList, edge_file_name, write_edges
 from pbg_tasks.storage import open_store
 from pbg_tasks.storage.staging import Scratch
+from pbg_tasks.train.ranks.transport.certificates import make_certificates
 
 IN_TRAINING = 0.85
 """Share of kills that wait until the gang trains; the others come while it forms."""
@@ -94,7 +97,9 @@ class Graph:
         return graph
 
     @classmethod
-    def imported(cls, directory: Path, data: Path, *, epochs: int, servers: int, ahead: bool) -> Graph:
+    def imported(
+        cls, directory: Path, data: Path, *, epochs: int, servers: int, ahead: bool, tls: bool = False
+    ) -> Graph:
         """Import FB15k-237 from files ``train.tsv``, ``valid.tsv`` and ``test.tsv``."""
         directory.mkdir(parents=True)
         graph = cls(directory, 0, epochs)
@@ -108,6 +113,7 @@ class Graph:
             num_uniform_negs=100,
             num_partition_servers=servers,
             partitions_ahead=ahead,
+            rank_tls=tls,
         )
         files = [str(data / f"{split}.tsv") for split in ("train", "valid", "test")]
         edge_paths = [str(directory / split) for split in ("train", "valid", "test")]
@@ -125,6 +131,13 @@ class Graph:
     def checkpoint(self) -> Path:
         """Path of the trained checkpoint."""
         return self.directory / self.model
+
+    def secrets(self) -> dict[str, str]:
+        """Return a new gang's token, and certificates with rank_tls."""
+        token = {"PBG_RUN_TOKEN": secrets.token_hex(32)}
+        if not json.loads(self.config.read_text()).get("rank_tls"):
+            return token
+        return {**token, **make_certificates(dt.timedelta(hours=1)).environment()}
 
     def configure(self, **keys: object) -> None:
         """Write the config."""
@@ -331,6 +344,7 @@ def main(
     servers: Annotated[int, typer.Option(help="num_partition_servers: 0 or -1.")] = 0,
     *,
     ahead: Annotated[bool, typer.Option("--ahead", help="partitions_ahead.")] = False,
+    tls: Annotated[bool, typer.Option("--tls", help="rank_tls.")] = False,
     epochs: Annotated[int, typer.Option(help="Of the training.")] = 8,
     seed: Annotated[int, typer.Option(help="Of moments, victims and the training.")] = 0,
     longest: Annotated[float, typer.Option(help="Seconds until the kill, at most.")] = 2.0,
@@ -339,7 +353,7 @@ def main(
     """Kill, resume, and check."""
     with tempfile.TemporaryDirectory() as directory:
         files = obtain(FB15K_237, data, cache_directory())
-        graph = Graph.imported(Path(directory) / "graph", files, epochs=epochs, servers=servers, ahead=ahead)
+        graph = Graph.imported(Path(directory) / "graph", files, epochs=epochs, servers=servers, ahead=ahead, tls=tls)
         findings = kill_often(graph, ranks=ranks, times=rounds, seed=seed, longest=longest)
         print(table(graph, findings, compare(graph, findings, ranks=ranks, seed=seed)))
         if findings.problems:

@@ -10,6 +10,8 @@ other work.
 
 from __future__ import annotations
 
+import datetime as dt
+import os
 import random
 import statistics
 import subprocess
@@ -24,7 +26,7 @@ import numpy as np
 import typer
 
 from benchmarks.transport.carriers import CARRIERS, Carrier, Client, connect, serve
-from benchmarks.transport.tls import Files
+from pbg_tasks.train.ranks.transport.certificates import make_certificates
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,12 +76,13 @@ def main(
     rounds: Annotated[int, typer.Option(help="Of each size and way.")] = 7,
     megabytes: Annotated[int, typer.Option(help="Carried by each carrier in a round.")] = 100,
     server: Annotated[int | None, typer.Option(hidden=True, help="Index of a carrier to serve.")] = None,
-    directory: Annotated[Path | None, typer.Option(hidden=True)] = None,
+    directory: Annotated[str | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Measure and print."""
     if server is not None and directory is not None:
-        serve(CARRIERS[server], directory, lambda address: print(address, flush=True))
+        serve(CARRIERS[server], Path(directory), lambda address: print(address, flush=True))
         return
+    os.environ.update(make_certificates(dt.timedelta(days=1)).environment())
     with ExitStack() as stack:
         sides = [stack.enter_context(_side(number)) for number in range(len(CARRIERS))]
         print("| carrier | way | MB | MB/s, best | of today's | CPU s/GB | CPU times today's: min, median, max |")
@@ -94,12 +97,11 @@ def main(
 def _side(number: int) -> Iterator[Side]:
     """Start a carrier's server, and connect to it."""
     with tempfile.TemporaryDirectory() as name:
-        Files.make(Path(name))
         command = [sys.executable, "-m", MODULE, "--server", str(number), "--directory", name]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             try:
                 address = process.stdout.readline().strip() if process.stdout else ""
-                yield Side(CARRIERS[number], connect(CARRIERS[number], Path(name), address), process)
+                yield Side(CARRIERS[number], connect(CARRIERS[number], address), process)
             finally:
                 process.kill()
 

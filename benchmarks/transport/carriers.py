@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import grpc
 import numpy as np
 
-from benchmarks.transport.tls import Files, TlsStream
+from pbg_tasks.train.ranks.transport.certificates import NAME, Certificates
 from pbg_tasks.train.ranks.transport.connection import Connection
 from pbg_tasks.train.ranks.transport.handshake import Peer
+from pbg_tasks.train.ranks.transport.tls import SecureStream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -78,28 +80,32 @@ def serve(carrier: Carrier, directory: Path, ready: Callable[[str], None]) -> No
 
     Args:
         carrier: what to speak.
-        directory: with certificates, and for a UNIX-domain socket.
+        directory: for a UNIX-domain socket.
         ready: called with the address once it can be reached.
     """
     (_serve_frames if carrier.kind == "frames" else _serve_grpc)(carrier, directory, ready)
 
 
-def connect(carrier: Carrier, directory: Path, address: str) -> Client:
+def connect(carrier: Carrier, address: str) -> Client:
     """Connect to a server."""
-    return (_Frames if carrier.kind == "frames" else _Grpc)(carrier, directory, address)
+    return (_Frames if carrier.kind == "frames" else _Grpc)(carrier, address)
 
 
-def _files(directory: Path) -> Files:
-    return Files(*(directory / f"{name}.pem" for name in Files._fields))
+def _certificates() -> Certificates:
+    found = Certificates.from_environment()
+    if found is None:
+        raise RuntimeError("the environment has no certificates")
+    return found
 
 
-def _connection(stream: socket.socket, carrier: Carrier, directory: Path, *, server: bool) -> Connection:
+def _connection(stream: socket.socket, carrier: Carrier, *, server: bool) -> Connection:
     if not carrier.local:
         stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     stream.settimeout(PATIENCE)
     used: Any = stream
     if carrier.tls:
-        used = TlsStream(stream, _files(directory).context(server=server), server=server)
+        used = SecureStream(stream, _certificates(), server=server)
+        used.secure(time.monotonic() + PATIENCE)
     return Connection(used, Peer(0, "partition-server"))
 
 
@@ -113,7 +119,7 @@ def _serve_frames(carrier: Carrier, directory: Path, ready: Callable[[str], None
     else:
         listener = socket.create_server(("127.0.0.1", 0))
         ready(str(listener.getsockname()[1]))
-    connection = _connection(listener.accept()[0], carrier, directory, server=True)
+    connection = _connection(listener.accept()[0], carrier, server=True)
     held: dict[int, Bytes] = {}
     while True:
         message = connection.receive(timeout=None)
@@ -130,13 +136,13 @@ def _held(held: dict[int, Bytes], size: int) -> Bytes:
 
 
 class _Frames:
-    def __init__(self, carrier: Carrier, directory: Path, address: str) -> None:
+    def __init__(self, carrier: Carrier, address: str) -> None:
         if carrier.local:
             stream = socket.socket(socket.AF_UNIX)
             stream.connect(address)
         else:
             stream = socket.create_connection(("127.0.0.1", int(address)))
-        self._connection = _connection(stream, carrier, directory, server=False)
+        self._connection = _connection(stream, carrier, server=False)
 
     def get(self, size: int) -> Bytes:
         return self._connection.request("get", timeout=PATIENCE, size=size).arrays[0]
@@ -179,10 +185,10 @@ def _serve_grpc(carrier: Carrier, directory: Path, ready: Callable[[str], None])
     server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(SERVICE, handlers)])
     address = f"unix:{directory / 'socket'}" if carrier.local else "127.0.0.1:0"
     if carrier.tls:
-        files = _files(directory)
-        pair = files.key.read_bytes(), files.certificate.read_bytes()
+        own = _certificates()
+        pair = own.key.encode(), own.certificate.encode()
         port = server.add_secure_port(
-            address, grpc.ssl_server_credentials([pair], files.authority.read_bytes(), require_client_auth=True)
+            address, grpc.ssl_server_credentials([pair], own.authority.encode(), require_client_auth=True)
         )
     else:
         port = server.add_insecure_port(address)
@@ -192,11 +198,13 @@ def _serve_grpc(carrier: Carrier, directory: Path, ready: Callable[[str], None])
 
 
 class _Grpc:
-    def __init__(self, carrier: Carrier, directory: Path, address: str) -> None:
+    def __init__(self, carrier: Carrier, address: str) -> None:
         if carrier.tls:
-            files = _files(directory)
-            credentials = grpc.ssl_channel_credentials(*(files[i].read_bytes() for i in (0, 2, 1)))
-            name = ("grpc.ssl_target_name_override", "localhost")
+            own = _certificates()
+            credentials = grpc.ssl_channel_credentials(
+                *(text.encode() for text in (own.authority, own.key, own.certificate))
+            )
+            name = ("grpc.ssl_target_name_override", NAME)
             channel = grpc.secure_channel(address, credentials, options=(*OPTIONS, name))
         else:
             channel = grpc.insecure_channel(address, options=OPTIONS)

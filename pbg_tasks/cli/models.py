@@ -106,9 +106,11 @@ def _launch(
 ) -> None:
     from pbg_tasks.tasks.training.launch import launch
 
-    servers = max(_config(target, param).num_partition_servers, 0)
+    config = _config(target, param)
+    servers = max(config.num_partition_servers, 0)
     command = ["train", target, "--json", *arguments]
-    show_result(launch(command, ranks=ranks, servers=servers, max_restarts=max_restarts), as_json=as_json)
+    found = launch(command, ranks=ranks, servers=servers, max_restarts=max_restarts, encrypted=config.rank_tls)
+    show_result(found, as_json=as_json)
 
 
 def _config(target: str, param: list[str] | None) -> ConfigSchema:

@@ -98,6 +98,7 @@ class KubernetesLaunch(Frozen):
         kueue_priority: Kueue's workload priority class, which decides what preempts what in a queue.
         deferrable: wait in Airflow's triggerer instead of a worker's slot.
         network_policy: allow connections between a gang's pods only.
+        certificates: make certificates for each gang, with which its pods encrypt what they send each other.
     """
 
     connection: Annotated[str, Field(min_length=1)] = "kubernetes_default"
@@ -136,6 +137,7 @@ class KubernetesLaunch(Frozen):
     kueue_priority: ObjectName | None = None
     deferrable: bool = True
     network_policy: bool = True
+    certificates: bool = True
 
     @model_validator(mode="after")
     def _pinned(self) -> Self:
@@ -164,6 +166,8 @@ class KubernetesLaunch(Frozen):
         for where, names in (("environment", self.environment), (f"pod_template: env of {CONTAINER}", theirs)):
             if taken := [name for name in RESERVED if name in names]:
                 raise ValueError(f"{where}: {taken[0]} is set for every rank by the launcher")
+        if self.certificates and (own := [name for name in self.environment if name.startswith("PBG_TLS_")]):
+            raise ValueError(f"environment: {own[0]} is set for every rank by the launcher; set certificates: false")
         for name, asked in self.requests.items():
             limit = self.resources.get(name)
             if limit is None:

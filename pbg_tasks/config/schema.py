@@ -61,6 +61,7 @@ EXTENSIONS = (
     "parameter_interval",
     "parameter_bandwidth",
     "partitions_ahead",
+    "rank_tls",
 )
 ENTITY_EXTENSIONS = ("trainable",)
 RELATION_EXTENSIONS = ("lhs_weight", "rhs_weight", "reciprocal")
@@ -167,6 +168,7 @@ class ModelConfig(Growing):
         "gradient_variance",
         "checksums",
         "partitions_ahead",
+        "rank_tls",
     )
 
     entities: dict[EntityName, EntitySchema] = Field(min_length=1)
@@ -255,6 +257,9 @@ class ModelConfig(Growing):
     # PBG lacks it. Whether a rank reads its next bucket's partitions, and puts the last one's away, while it trains. It
     # takes memory for two buckets more, and a rank that is killed can lose two.
     partitions_ahead: bool = False
+    # PBG lacks it. Whether ranks refuse to train without certificates, with which they encrypt what they send each
+    # other. `--ranks` makes them; on several machines they are also used where this is false.
+    rank_tls: bool = False
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -82,6 +82,14 @@ def test_ranks_that_ignore_sigterm_are_killed(ranks, monkeypatch):
     assert time.monotonic() - started < 20
 
 
+def test_gang_has_certificates_of_its_own_if_encrypted(ranks):
+    ranks("import json; print(json.dumps({name: os.environ.get(name) for name in ('PBG_TLS_CA', 'PBG_TLS_KEY')}))")
+    first, second = (launch([], ranks=2, servers=0, max_restarts=0, encrypted=True) for _ in range(2))
+    assert first["PBG_TLS_CA"].startswith("-----BEGIN CERTIFICATE")
+    assert first["PBG_TLS_CA"] != second["PBG_TLS_CA"]
+    assert launch([], ranks=1, servers=0, max_restarts=0) == {"PBG_TLS_CA": None, "PBG_TLS_KEY": None}
+
+
 @pytest.mark.rotated(3)
 def test_killed_gang_restarts_until_all_edges_trained(tmp_path):
     """This is the short form of ``python -m tests.kill_ranks``."""

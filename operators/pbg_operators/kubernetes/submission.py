@@ -5,6 +5,7 @@ Restarts of the gang's task find the Job again.
 
 from __future__ import annotations
 
+import datetime as dt
 import secrets
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,12 +14,17 @@ from pbg_operators.kubernetes import manifest
 from pbg_operators.kubernetes.conditions import Phase, phase
 from pbg_operators.kubernetes.jobset import jobset
 from pbg_tasks.errors import ConfigError, ConflictError, NotFoundError, ResourceError
+from pbg_tasks.train.ranks.transport.certificates import make_certificates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pbg_operators.kubernetes.api import Cluster
     from pbg_operators.kubernetes.manifest import Gang, Manifest
+
+
+QUEUED = dt.timedelta(days=7)
+"""Time that certificates are good for beyond a gang's deadline, because it may wait for Kueue first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +136,7 @@ def _complete(cluster: Cluster, gang: Gang, handle: Handle, job: Manifest, value
     name, uid = handle.name, handle.uid
     if phase(job) is not Phase.UNDER_WAY or not job["spec"].get("suspend"):
         return
-    token = {"PBG_RUN_TOKEN": secrets.token_hex(32)} if gang.meets else {}
-    _ensure(cluster, manifest.secret(name, uid, {**values, **token}, gang.kind), uid)
+    _ensure(cluster, manifest.secret(name, uid, {**values, **_credentials(gang)}, gang.kind), uid)
     if gang.meets and gang.kind == "Job":
         _ensure(cluster, manifest.service(name, uid), uid)
     if gang.launch.network_policy:
@@ -141,6 +146,20 @@ def _complete(cluster: Cluster, gang: Gang, handle: Handle, job: Manifest, value
             cluster.change_job(name, uid, manifest.resumed(), gang.kind)
         except ConflictError as error:  # not by another training: a Job of this name is being removed and made again
             raise ResourceError(f"{gang.kind} {name} could not be resumed: {error}") from None
+
+
+def _credentials(gang: Gang) -> dict[str, str]:
+    """Return the variables with which a gang's pods prove themselves.
+
+    Certificates outlast all of the gang's restarts, and a week in a queue before them.
+    """
+    if not gang.meets:
+        return {}
+    token = {"PBG_RUN_TOKEN": secrets.token_hex(32)}
+    if not gang.launch.certificates:
+        return token
+    lifetime = dt.timedelta(seconds=gang.launch.deadline_seconds * (gang.restarts + 1)) + QUEUED
+    return {**token, **make_certificates(lifetime).environment()}
 
 
 def _ensure(cluster: Cluster, wanted: Manifest, uid: str) -> None:

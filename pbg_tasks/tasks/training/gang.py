@@ -35,6 +35,7 @@ from pbg_tasks.train.ranks.partitions.partition_store import PartitionStore
 from pbg_tasks.train.ranks.rank import Links, RankWork, depart, keep, withdraw
 from pbg_tasks.train.ranks.services import JOIN_SECONDS, LEASES, RECORDS, Services
 from pbg_tasks.train.ranks.shared import SharedState
+from pbg_tasks.train.ranks.transport.certificates import VARIABLES, Certificates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -150,7 +151,14 @@ def train_as(env: RankEnv, target: TrainingTarget, scratch: Path) -> Stored:
 
 
 def _join(env: RankEnv, target: TrainingTarget) -> Gang:
-    return Gang.join(env, target.spec, token=os.environ.get(TOKEN), timeout=JOIN_SECONDS)
+    certificates = Certificates.from_environment()
+    if target.config.rank_tls and certificates is None:
+        raise ConfigError(
+            f"rank_tls: this rank has no certificates; set {', '.join(VARIABLES.values())} on every machine, or start "
+            "the ranks by `pbg train --ranks` or launch.launcher, which make them"
+        )
+    token = os.environ.get(TOKEN)
+    return Gang.join(env, target.spec, token=token, certificates=certificates, timeout=JOIN_SECONDS)
 
 
 def _leader(gang: Gang, env: RankEnv, target: TrainingTarget, writer: CheckpointWriter, scratch: Path) -> TrainFindings:

@@ -5,6 +5,7 @@ It is started and ended as one, and started again where that may help.
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 import secrets
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from pbg_tasks.errors import BY_EXIT_CODE, EvictedError, PbgError, RankLostError
 from pbg_tasks.progress import say
 from pbg_tasks.storage.staging import Scratch
+from pbg_tasks.train.ranks.transport.certificates import Certificates, make_certificates
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -33,6 +35,8 @@ Ranks that are still waiting for it to come get a SIGTERM afterwards.
 GRACE_SECONDS = 75.0
 """A rank ends itself within a minute after its gang broke; what takes longer is killed."""
 POLL_SECONDS = 0.1
+LIFETIME = dt.timedelta(days=1)
+"""Of a gang's certificates: it makes all its connections at its start."""
 
 
 class Exit(NamedTuple):
@@ -58,7 +62,7 @@ class Exit(NamedTuple):
         return kind(self.reason.removeprefix(f"{kind.kind}: ") or f"rank {self.rank} ended with status {self.status}")
 
 
-def launch(arguments: Sequence[str], *, ranks: int, servers: int, max_restarts: int) -> Result:
+def launch(arguments: Sequence[str], *, ranks: int, servers: int, max_restarts: int, encrypted: bool = False) -> Result:
     """Run a gang of local processes to the end of its training.
 
     Args:
@@ -66,6 +70,7 @@ def launch(arguments: Sequence[str], *, ranks: int, servers: int, max_restarts: 
         ranks: trainers.
         servers: partition servers.
         max_restarts: how many more gangs may be started when one ends for a reason that may pass.
+        encrypted: make certificates for each gang, unless the environment has some.
 
     Returns:
         What rank 0 printed.
@@ -75,7 +80,7 @@ def launch(arguments: Sequence[str], *, ranks: int, servers: int, max_restarts: 
     """
     with _told_to_end() as ending:
         for attempt in range(max_restarts + 1):
-            with _LocalGang(arguments, ranks + servers) as gang:
+            with _LocalGang(arguments, ranks + servers, encrypted=encrypted) as gang:
                 error = gang.wait(ending)
                 if error is None:
                     return gang.result()
@@ -90,11 +95,13 @@ def launch(arguments: Sequence[str], *, ranks: int, servers: int, max_restarts: 
 class _LocalGang:
     """The processes of one gang.
 
-    They share a token and a meeting place that no other gang has.
+    They share a token and a meeting place that no other gang has, and certificates if they encrypt.
     """
 
-    def __init__(self, arguments: Sequence[str], size: int) -> None:
+    def __init__(self, arguments: Sequence[str], size: int, *, encrypted: bool) -> None:
         self._arguments, self._size = list(arguments), size
+        makes = encrypted and Certificates.from_environment() is None
+        self._certificates = make_certificates(LIFETIME).environment() if makes else {}
         self._processes: list[subprocess.Popen[str]] = []
         self._last_lines = [""] * size
         self._readers: list[threading.Thread] = []
@@ -109,6 +116,7 @@ class _LocalGang:
             "PBG_RUN_TOKEN": secrets.token_hex(32),
             "PBG_INIT_METHOD": f"file://{self._scratch.path}/meeting",
             "GLOO_SOCKET_IFNAME": "lo",
+            **self._certificates,
             "TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR"),  # not a stack for every lost peer
         }
         # -P: the current directory must not shadow installed modules

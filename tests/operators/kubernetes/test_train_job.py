@@ -26,6 +26,7 @@ from pbg_operators.kubernetes.manifest import Gang
 from pbg_operators.task import RetryableError
 from pbg_operators.train_job import PBGTrainJobOperator
 from pbg_tasks.errors import ConfigError, PbgError, ResourceError
+from pbg_tasks.train.ranks.transport.certificates import VARIABLES
 from tests.operators.connections import CONNECTION
 from tests.operators.kubernetes.conftest import JOB, RUN, launch, operator
 from tests.operators.kubernetes.jobs import QUICK, RANKS, RESULT, TRAIN, Try, logged_lines
@@ -67,6 +68,45 @@ def test_secrets_are_in_secret_objects_only(double, fake_pbg, train, monkeypatch
     others = [entry[3] for entry in double.objects.history if entry[2][0] != "secrets"]
     for place in (str(others), str(logged), str(double.requests)):
         assert not [name for name, value in values.items() if value in place and name != "AWS_REGION"]
+
+
+MEETING = (
+    RANKS
+    + """
+    import pathlib, time
+    from pbg_tasks.train.ranks.transport.certificates import Certificates
+    from pbg_tasks.train.ranks.transport.wire import Credentials, Listener, connect
+
+    token, place = os.environ["PBG_RUN_TOKEN"].encode(), pathlib.Path(os.environ["PLACE"])
+    own = Credentials(token, "spec", rank, "trainer", Certificates.from_environment())
+    answer = lambda connection: connection.send(connection.receive(timeout=20).kind)
+    if rank == 0:
+        with Listener(own, {"test": answer}, host="127.0.0.1") as listener:
+            place.with_suffix(".new").write_text(str(listener.address[1]))
+            place.with_suffix(".new").rename(place)
+            while not place.with_suffix(".done").exists():
+                time.sleep(0.05)
+    else:
+        while not place.exists():
+            time.sleep(0.05)
+        with connect(("127.0.0.1", int(place.read_text())), own, "test", timeout=20) as connection:
+            print(connection.request("a", timeout=20).kind, own.certificates is not None, flush=True)
+        place.with_suffix(".done").touch()
+"""
+)
+
+
+@pytest.mark.parametrize("made", [True, False])
+def test_pods_talk_with_certificates_of_their_gang(double, fake_pbg, train, tmp_path, made):
+    fake_pbg(MEETING)
+    with capture_logs() as logged:
+        place = {"PLACE": str(tmp_path / "place")}
+        assert train(ranks=2, kubernetes=launch(environment=place, certificates=made)) == RESULT
+    assert f"[rank 1] a {made}" in logged_lines(logged)
+    (secret,) = double.objects.everything("secrets")
+    assert {name for name in secret["data"] if name.startswith("PBG_TLS")} == (
+        set(VARIABLES.values()) if made else set()
+    )
 
 
 def test_objects_of_job_are_deleted_with_it(double, fake_pbg, train):

@@ -16,9 +16,9 @@ import time
 from pathlib import Path
 
 HOST = "127.0.0.1"
-SLOW = b"PBGh\x02" + bytes(400)
+SLOW = b"PBGh\x03" + bytes(400)
 SLOW_SECONDS = 0.2
-GARBAGE = (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\0\x01", b"PBGh\x02" + b"\xff" * 300, bytes(10_000))
+GARBAGE = (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\0\x01", b"PBGh\x03" + b"\xff" * 300, bytes(10_000))
 
 
 class Stranger:

@@ -110,7 +110,8 @@ def test_contradictory_processes_all_fail_at_once(gather, unusual, text):
     assert max(result["seconds"] for result in results) < 20
 
 
-ARRIVAL = {"version": __version__, "spec": "s", "world": 2, "servers": 0, "token": "", "host": "127.0.0.1"}
+ARRIVAL = {"version": __version__, "spec": "s", "world": 2, "servers": 0, "token": "", "encrypted": False}
+ARRIVAL["host"] = "127.0.0.1"
 
 
 def test_arrival_of_this_version_is_read_whole():

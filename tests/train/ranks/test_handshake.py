@@ -71,7 +71,7 @@ def test_other_token_is_refused():
     assert isinstance(introduced, ConfigError)
     assert "PBG_RUN_TOKEN" in str(introduced)
     assert str(admitted) == "it does not hold this run's token"
-    assert tap.heard == [b"PBGr\x02"]  # a stranger gets no proof, and no greeting to make one from
+    assert tap.heard == [b"PBGr\x03"]  # a stranger gets no proof, and no greeting to make one from
 
 
 def test_other_spec_is_refused():
@@ -139,8 +139,8 @@ def test_proof_is_valid_for_one_rank_only():
     [
         (b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", ConfigError, "does not speak this protocol"),
         (b"PBGh\x01", ConfigError, "another version"),
-        (b"PBGh\x02" + b"\xff" * 101, ConfigError, "does not speak this protocol"),
-        (b"PBGh\x02" + b"short", RankLostError, "hung up"),
+        (b"PBGh\x03" + b"\xff" * 102, ConfigError, "does not speak this protocol"),
+        (b"PBGh\x03" + b"short", RankLostError, "hung up"),
         (b"", RankLostError, "hung up"),
     ],
 )
@@ -179,7 +179,7 @@ def test_timeout_covers_the_whole_handshake():
 def test_only_own_errors_are_raised(data, begun):
     one, other = socket.socketpair()
     with one, other:
-        one.sendall((b"PBGh\x02" if begun else b"") + data)
+        one.sendall((b"PBGh\x03" if begun else b"") + data)
         with pytest.raises(PbgError):
             admit(other, HERE, ["leases"], timeout=2)
 

@@ -19,17 +19,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from pbg_tasks.config.base import canonical_json
-from pbg_tasks.errors import RankLostError
+from pbg_tasks.errors import ConfigError, RankLostError
 from pbg_tasks.progress import say
 from pbg_tasks.train.ranks.group.rank_env import RankEnv
 from pbg_tasks.train.ranks.group.rendezvous import meet
 from pbg_tasks.train.ranks.transport.frames import parse_object
 from pbg_tasks.train.ranks.transport.handshake import Credentials
+from pbg_tasks.train.ranks.transport.host import is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from torch.distributed import Store  # type: ignore[attr-defined]  # torch's manual documents it
+
+    from pbg_tasks.train.ranks.transport.certificates import Certificates
 
 __all__ = ["Gang", "RankEnv"]
 
@@ -66,7 +69,15 @@ class Gang:
         self._store, self._secret, self._rounds = store, secret.encode(), 0
 
     @classmethod
-    def join(cls, env: RankEnv, spec: str, *, token: str | None = None, timeout: float = 60.0) -> Self:
+    def join(
+        cls,
+        env: RankEnv,
+        spec: str,
+        *,
+        token: str | None = None,
+        certificates: Certificates | None = None,
+        timeout: float = 60.0,
+    ) -> Self:
         """Meet the other processes.
 
         Args:
@@ -74,28 +85,46 @@ class Gang:
             spec: hash of the run spec.
             token: the gang's secret (``PBG_RUN_TOKEN``), the same for all; None: rank 0 draws one and shares it at the
                 meeting point, so that only the network keeps other processes out.
+            certificates: with which the processes encrypt their connections; None: they do not.
             timeout: seconds in which all must come.
 
         Raises:
             RankLostError: a rank did not come, or ended again, or rank 0 is silent.
             ConfigError: the processes do not fit together (spec, version, number or token differ, or two have one
-                rank), or cannot meet at the configured place; the token is too short.
+                rank), or cannot meet at the configured place; the token is too short, or missing beside certificates.
         """
         import_module("torch.distributed")  # importing it takes seconds that must not count as waiting
+        if token is None and certificates is not None:
+            raise ConfigError(
+                "PBG_RUN_TOKEN: not set, and without it the ranks' token would travel unencrypted; set the same text "
+                "on all machines, as made by `openssl rand -hex 32`"
+            )
         if token is not None:
             Credentials(token.encode(), spec, env.rank, env.role)  # checks it before any process waits
         pulse = _Pulse(env.meeting_point)
-        work = partial(cls._form, env, spec, token, timeout, pulse)
+        work = partial(cls._form, env, spec, token, certificates, timeout, pulse)
         return _bounded(timeout + _SILENCE + _GRACE, work, pulse.check)
 
     @classmethod
-    def _form(cls, env: RankEnv, spec: str, token: str | None, timeout: float, pulse: _Pulse) -> Self:
-        gang = cls(env, *meet(env, spec, token=token, timeout=timeout, beat=pulse.beat), token or "")
+    def _form(
+        cls,
+        env: RankEnv,
+        spec: str,
+        token: str | None,
+        certificates: Certificates | None,
+        timeout: float,
+        pulse: _Pulse,
+    ) -> Self:
+        encrypted = certificates is not None
+        met = meet(env, spec, token=token, encrypted=encrypted, timeout=timeout, beat=pulse.beat)
+        gang = cls(env, *met, token or "")
         if token is None:
             token = gang._round({"token": secrets.token_hex(32)}, _SILENCE)[0]["token"]
             if env.rank == 0:
                 say("PBG_RUN_TOKEN is not set: the ranks trust every process that reaches the place where they meet")
-        gang.credentials = Credentials(str(token).encode(), spec, env.rank, env.role)
+        if env.rank == 0 and not encrypted and not is_loopback(gang.host):
+            say("rank_tls is off: what the ranks send each other can be read on their network")
+        gang.credentials = Credentials(str(token).encode(), spec, env.rank, env.role, certificates)
         return gang
 
     def share(self, document: Mapping[str, Any]) -> list[dict[str, Any]]:

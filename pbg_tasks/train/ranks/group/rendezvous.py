@@ -20,6 +20,7 @@ from pbg_tasks import __version__
 from pbg_tasks.config.base import canonical_json
 from pbg_tasks.errors import ConfigError, RankLostError
 from pbg_tasks.train.ranks.group.rank_env import ENVIRONMENT
+from pbg_tasks.train.ranks.transport.certificates import VARIABLES
 from pbg_tasks.train.ranks.transport.frames import parse_object
 from pbg_tasks.train.ranks.transport.host import common_host, is_loopback, own_host
 
@@ -46,6 +47,7 @@ class Arrival(NamedTuple):
         world: number of trainers.
         servers: number of partition servers.
         token: digest that differs between run tokens without revealing them; empty where there is none.
+        encrypted: whether the process has certificates.
         host: the address under which this process can be reached.
     """
 
@@ -54,6 +56,7 @@ class Arrival(NamedTuple):
     world: int
     servers: int
     token: str
+    encrypted: bool
     host: str
 
     def difference(self, other: Arrival) -> str:
@@ -72,16 +75,21 @@ class Arrival(NamedTuple):
             )
         if self.token != other.token:
             return "different run tokens: set the same PBG_RUN_TOKEN everywhere, or nowhere"
+        if self.encrypted != other.encrypted:
+            return f"certificates in only one of them: set {', '.join(VARIABLES.values())} everywhere, or nowhere"
         return ""
 
 
-def meet(env: RankEnv, spec: str, *, token: str | None, timeout: float, beat: Callable[[], None]) -> tuple[Store, str]:
+def meet(
+    env: RankEnv, spec: str, *, token: str | None, encrypted: bool, timeout: float, beat: Callable[[], None]
+) -> tuple[Store, str]:
     """Wait until all processes have come and agree.
 
     Args:
         env: of this process.
         spec: hash of the run spec.
         token: the gang's secret.
+        encrypted: whether this process has certificates.
         timeout: seconds in which all must come.
         beat: called repeatedly, unless a call of torch hangs.
 
@@ -99,7 +107,7 @@ def meet(env: RankEnv, spec: str, *, token: str | None, timeout: float, beat: Ca
     try:
         store = _open(env, tag, deadline, beat)
         host = own_host(env.master[0] if env.master else None)
-        own = Arrival(__version__, spec, env.world, env.servers, tag, host)
+        own = Arrival(__version__, spec, env.world, env.servers, tag, encrypted, host)
         others = _call_roll(store, env, own, deadline, timeout, beat)
     except RuntimeError as error:  # from torch
         reason = str(error).partition("\n")[0]
@@ -229,7 +237,7 @@ def _read_arrival(stored: bytes) -> Arrival | None:
         return None
     version = document.get("version")
     if isinstance(version, str) and version != __version__:
-        return Arrival(version, spec="", world=0, servers=0, token="", host="")
+        return Arrival(version, spec="", world=0, servers=0, token="", encrypted=False, host="")
     kinds = get_type_hints(Arrival)
     if document.keys() != kinds.keys() or any(type(document[name]) is not kind for name, kind in kinds.items()):
         return None

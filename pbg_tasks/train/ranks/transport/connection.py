@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from pbg_tasks.train.ranks.transport.frames import Array, Into, Message
-    from pbg_tasks.train.ranks.transport.handshake import Peer
+    from pbg_tasks.train.ranks.transport.handshake import Peer, Stream
 
 LIMIT = 64 << 30
 """Default limit of the bytes of arrays in one message."""
@@ -41,7 +41,7 @@ class Connection:
         ended: whether nothing more can be received.
     """
 
-    def __init__(self, stream: socket.socket, peer: Peer, *, limit: int = LIMIT) -> None:
+    def __init__(self, stream: Stream, peer: Peer, *, limit: int = LIMIT) -> None:
         self.peer = peer
         self.ended = False
         self._limit = limit

@@ -21,8 +21,9 @@ from pbg_tasks.config.documents import parse_json
 from pbg_tasks.errors import ConfigError, FormatError, ResourceError
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Callable, Mapping, Sequence
+
+    from pbg_tasks.train.ranks.transport.handshake import Stream
 
     Array = np.ndarray[Any, np.dtype[Any]]
     Into = Callable[[int, np.dtype[Any], tuple[int, ...]], Array] | Sequence[Array]
@@ -67,7 +68,7 @@ class _Promise(NamedTuple):
         return self.dtype.itemsize * math.prod(self.shape)
 
 
-def send(stream: socket.socket, kind: str, fields: Mapping[str, Any], arrays: Sequence[Array]) -> None:
+def send(stream: Stream, kind: str, fields: Mapping[str, Any], arrays: Sequence[Array]) -> None:
     """Send a message; contiguous arrays are not copied.
 
     Raises:
@@ -95,7 +96,7 @@ def send(stream: socket.socket, kind: str, fields: Mapping[str, Any], arrays: Se
             parts[0] = parts[0][sent:]
 
 
-def receive(stream: socket.socket, limit: int, into: Into | None = None) -> Message:
+def receive(stream: Stream, limit: int, into: Into | None = None) -> Message:
     """Receive a message, with its arrays directly in their final memory.
 
     Args:
@@ -186,13 +187,13 @@ def _bytes_of(array: Array) -> memoryview:
     return array.reshape(-1).view(np.uint8).data
 
 
-def _read(stream: socket.socket, size: int) -> bytearray:
+def _read(stream: Stream, size: int) -> bytearray:
     data = bytearray(size)
     _fill(stream, memoryview(data))
     return data
 
 
-def _fill(stream: socket.socket, view: memoryview) -> None:
+def _fill(stream: Stream, view: memoryview) -> None:
     while view:
         count = stream.recv_into(view)
         if not count:

@@ -16,10 +16,13 @@ from pbg_tasks.train.ranks.transport.connection import LIMIT, Connection
 from pbg_tasks.train.ranks.transport.door import Door
 from pbg_tasks.train.ranks.transport.frames import Message
 from pbg_tasks.train.ranks.transport.handshake import Credentials, Peer, admit, introduce
+from pbg_tasks.train.ranks.transport.tls import SecureStream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from types import TracebackType
+
+    from pbg_tasks.train.ranks.transport.handshake import Stream
 
     Service = Callable[[Connection], None]
 
@@ -83,9 +86,9 @@ def _connect(address: Address, credentials: Credentials, service: str, seconds: 
     deadline = time.monotonic() + seconds
     stream = socket.create_connection(address, min(seconds, _CALL_SECONDS))
     try:
-        _prepare(stream)
-        peer = introduce(stream, credentials, service, timeout=deadline - time.monotonic())
-        return Connection(stream, peer, limit=limit)
+        used = _prepared(stream, credentials, server=False)
+        peer = introduce(used, credentials, service, timeout=deadline - time.monotonic())
+        return Connection(used, peer, limit=limit)
     except BaseException:
         stream.close()
         raise
@@ -169,9 +172,9 @@ class Listener:
 
     def _examine(self, stream: socket.socket, host: str, begun: bytes) -> None:
         try:
-            _prepare(stream)
-            peer, service = admit(stream, self._credentials, self._services, timeout=_HANDSHAKE_SECONDS, begun=begun)
-            connection = Connection(stream, peer, limit=self._limit)
+            used = _prepared(stream, self._credentials, server=True)
+            peer, service = admit(used, self._credentials, self._services, timeout=_HANDSHAKE_SECONDS, begun=begun)
+            connection = Connection(used, peer, limit=self._limit)
         except (PbgError, OSError) as error:
             stream.close()
             self._refuse(host, str(error))
@@ -215,10 +218,16 @@ class Listener:
         self.close()
 
 
-def _prepare(stream: socket.socket) -> None:
-    """Send small messages at once, and detect a vanished machine in silence."""
+def _prepared(stream: socket.socket, credentials: Credentials, *, server: bool) -> Stream:
+    """Send small messages at once, and detect a vanished machine in silence.
+
+    Returns:
+        The socket, which with certificates can be encrypted.
+    """
     stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4)):
         if hasattr(socket, option):  # Linux has them
             stream.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+    certificates = credentials.certificates
+    return stream if certificates is None else SecureStream(stream, certificates, server=server)
