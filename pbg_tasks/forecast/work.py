@@ -122,10 +122,10 @@ def modelled(work: Work, *, memory: Mapping[str, int]) -> dict[str, Usage]:
     staged = work.edges * _STAGED_BYTES
     hashes, buckets, ids = work.edges * _HASH_BYTES, work.edges * _EDGE_BYTES, work.names * _ID_BYTES
     seconds = {
-        "validate": 0.1 + 0.9e-6 * work.edges + compared * (0.1 + 0.3e-6 * work.edges),
-        "partition": 0.1 + 0.4e-6 * work.edges + 1e-6 * work.names + warm * (0.1 + 0.5e-6 * work.names),
-        "bucket": 0.4 + 1.2e-6 * work.edges + 0.3e-6 * work.names,
-        "train": 0.5 + _training_seconds(work),
+        "validate": 0.1 + 0.9e-6 * work.edges + compared * (0.05 + 0.3e-6 * work.edges),
+        "partition": 0.1 + 0.4e-6 * work.edges + 1e-6 * work.names + warm * (0.03 + 0.5e-6 * work.names),
+        "bucket": 0.15 + 1.2e-6 * work.edges + 0.3e-6 * work.names,
+        "train": 0.2 + _training_seconds(work),
         "preserve": 0.1 + 1.8e-6 * work.indexed,
         "eval": 0.2 + _evaluation_seconds(work) + compared * _compared_seconds(work) + best * _best_seconds(work),
         "drift": compared * 0.02,  # passes on figures of eval
@@ -186,7 +186,7 @@ def _compared_seconds(work: Work) -> float:
 
     It is asked the same edges, and its vectors are compared.
     """
-    return 0.3 + _ranking_seconds(work) + _drift_seconds(work)
+    return 0.1 + _ranking_seconds(work) + _drift_seconds(work)
 
 
 def _best_seconds(work: Work) -> float:
