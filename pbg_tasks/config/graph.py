@@ -425,7 +425,8 @@ class GraphSpec(Frozen):
         if len(set(names)) < len(names):
             raise ValueError("two exports have the same name: give them different ones with key 'name'")
         for export in self.exports:
-            if export.parts > 1 and f"{export.name}_part" in names:
+            parts = (export.part_task(f"{number}/{export.parts}") for number in range(1, export.parts + 1))
+            if export.parts > 1 and {f"export-{export.name}_part", *parts} & {other.task for other in self.exports}:
                 raise ValueError(
                     f"the parts of export {export.name!r} have the name of another export; rename that one"
                 )

@@ -166,8 +166,8 @@ class KubernetesLaunch(Frozen):
         for where, names in (("environment", self.environment), (f"pod_template: env of {CONTAINER}", theirs)):
             if taken := [name for name in RESERVED if name in names]:
                 raise ValueError(f"{where}: {taken[0]} is set for every rank by the launcher")
-        if self.certificates and (own := [name for name in self.environment if name.startswith("PBG_TLS_")]):
-            raise ValueError(f"environment: {own[0]} is set for every rank by the launcher; set certificates: false")
+            if self.certificates and (own := [name for name in names if str(name).startswith("PBG_TLS_")]):
+                raise ValueError(f"{where}: {own[0]} is set for every rank by the launcher; set certificates: false")
         for name, asked in self.requests.items():
             limit = self.resources.get(name)
             if limit is None:

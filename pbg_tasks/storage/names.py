@@ -37,7 +37,7 @@ def content_type(key: str) -> str:
 
 
 def is_hidden(path: str) -> bool:
-    """Return whether a path within a snapshot is not its data.
+    """Return whether a path within a snapshot or an export is not its data.
 
     That is so where the file, or a folder on the way to it, is named ``_...`` or ``.``.
     """

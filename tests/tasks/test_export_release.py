@@ -189,6 +189,7 @@ def test_refused_export_leaves_its_night_released(place, monkeypatch):
     [
         ([{"format": "glove"}], "exports.0.format"),
         ([{"format": "npy"}, {"format": "npy"}], "two exports have the same name"),
+        ([{"format": "npy", "parts": 2}, {"format": "tsv", "name": "npy-1-of-2"}], "have the name of another export"),
         ([{"format": "npy", "escape": True}], "format npy has no option 'escape'"),
         ([{"format": "npy", "destination": "/data/out"}], r"destination must contain \{run\} or \{snapshot\}"),
         ([{"format": "npy", "types": ["thing"]}], "names entity type 'thing', which the model has not"),

@@ -110,6 +110,11 @@ def test_sidecars_are_those_that_kubernetes_ends(pod):
             {"pod_template": {"spec": {"containers": [{"name": "train", "env": [{"name": "PBG_RUN_TOKEN"}]}]}}},
             "pod_template: env of train: PBG_RUN_TOKEN is set for every rank",
         ),
+        (
+            {"pod_template": {"spec": {"containers": [{"name": "train", "env": [{"name": "PBG_TLS_KEY"}]}]}}},
+            "pod_template: env of train: PBG_TLS_KEY is set for every rank .*; set certificates: false",
+        ),
+        ({"environment": {"PBG_TLS_CA": "a"}}, "environment: PBG_TLS_CA is set for every rank .*; set certificates: "),
         ({"kueue_priority": "high"}, "kueue_priority needs kueue_queue"),
     ],
 )
