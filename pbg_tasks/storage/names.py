@@ -37,9 +37,9 @@ def content_type(key: str) -> str:
 
 
 def is_hidden(path: str) -> bool:
-    """Return whether a path within a snapshot or an export is not its data.
+    """Return whether a path of a snapshot or export is hidden.
 
-    That is so where the file, or a folder on the way to it, is named ``_...`` or ``.``.
+    What is hidden is no data: the file, or a folder on the way to it, is named ``_...`` or ``.``.
     """
     return any(part.startswith(("_", ".")) for part in path.split("/"))
 
