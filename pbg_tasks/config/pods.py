@@ -55,6 +55,10 @@ KEYS_OF_POD = frozenset(
     | {"serviceAccountName", "setHostnameAsFQDN", "shareProcessNamespace", "subdomain", "tolerations"}
     | {"terminationGracePeriodSeconds", "topologySpreadConstraints", "volumes", "workloadRef"}
 )
+OURS = ("command", "args", "securityContext", "restartPolicy", "restartPolicyRules")
+"""Keys of the container of the command that no template has: a container's security context goes before the pod's."""
+NODES = ("hostNetwork", "hostPID", "hostIPC")
+"""Keys of a pod that let it share what is the node's; no NetworkPolicy holds for such a network."""
 LISTS_OF_CONTAINER = ("env", "envFrom", "ports", "volumeMounts")
 LISTS_OF_POD = ("hostAliases", "imagePullSecrets", "tolerations", "topologySpreadConstraints", "volumes")
 """Lists of objects of which the launcher has entries, too."""
@@ -201,8 +205,10 @@ def _checked_template(value: dict[str, Any]) -> dict[str, Any]:
             _check_lists(container, LISTS_OF_CONTAINER, f"spec.{part}: {container['name']}")
     _check_lists(spec, LISTS_OF_POD, "spec")
     for container in spec.get("containers", []):
-        if container["name"] == CONTAINER and (taken := [key for key in ("command", "args") if key in container]):
-            raise ValueError(f"spec.containers: {CONTAINER} has {taken[0]}, which is the launcher's")
+        if container["name"] == CONTAINER and (taken := [key for key in OURS if key in container]):
+            raise ValueError(f"spec.containers: {CONTAINER} has {taken[0]}, which is the launcher's; remove it")
+    if shared := [key for key in NODES if spec.get(key)]:
+        raise ValueError(f"spec: {shared[0]} would let pods share what is the node's; remove it")
     return value
 
 

@@ -1,6 +1,7 @@
 """A pod's template of the user under that of the launcher.
 
-Where both have a value, the launcher's counts: its container, confinement and places cannot be lost by a template.
+Where both have a value, the launcher's counts. What would undo its container's confinement beside such values is
+refused where a spec is read (``pbg_tasks.config.pods``).
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from pbg_operators.kubernetes import manifest
 from pbg_operators.task import RetryableError
 from pbg_tasks.config import KubernetesLaunch
 from pbg_tasks.config.base import parse
+from pbg_tasks.config.launch import Launch
 from pbg_tasks.errors import ConfigError
 from tests.operators.kubernetes.conftest import IMAGE, JOB, launch
 from tests.operators.kubernetes.double import KubernetesDouble
@@ -122,6 +123,30 @@ def test_each_mistake_in_parts_is_named(section, sentence):
     right = {"image": IMAGE, "resources": {"cpu": "1", "memory": "2Gi"}}
     with pytest.raises(ConfigError, match=sentence):
         parse(KubernetesLaunch, right | section, source="graph.yaml")
+
+
+CONFINEMENT = [
+    {"runAsUser": 0},
+    {"runAsNonRoot": False},
+    {"privileged": True},
+    {"capabilities": {"add": ["SYS_ADMIN"]}},
+    {"seccompProfile": {"type": "Unconfined"}},
+]
+
+
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        *(({"containers": [{"name": "train", "securityContext": own}]}, "has securityContext") for own in CONFINEMENT),
+        ({"containers": [{"name": "train", "restartPolicy": "Always"}]}, "train has restartPolicy, which is the"),
+        *(({key: True}, f"spec: {key} would let pods share") for key in ("hostNetwork", "hostPID", "hostIPC")),
+    ],
+)
+def test_template_cannot_undo_confinement(spec, sentence):
+    section = {"image": IMAGE, "resources": {"cpu": "1", "memory": "2Gi"}, "pod_template": {"spec": spec}}
+    for whole in ({"kubernetes": section}, {"tasks": {"eval": section}}):
+        with pytest.raises(ConfigError, match=sentence):
+            parse(Launch, whole, source="graph.yaml")
 
 
 def test_cluster_refuses_what_the_spec_lets_pass(double, fake_pbg, train):
