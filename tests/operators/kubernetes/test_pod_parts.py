@@ -125,6 +125,35 @@ def test_each_mistake_in_parts_is_named(section, sentence):
         parse(KubernetesLaunch, right | section, source="graph.yaml")
 
 
+def test_template_entries_are_replaced_by_the_launcher():
+    train = {
+        "name": "train",
+        "env": [{"name": "FOO", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+        "volumeMounts": [{"name": "own", "mountPath": "/scratch/"}, {"name": "own", "mountPath": "//a/."}],
+        "ports": [{"containerPort": 29500, "hostPort": 29500}],
+    }
+    template = {
+        "metadata": {"labels": {"env": "theirs"}},
+        "spec": {
+            "volumes": [{"name": "scratch", "hostPath": {"path": "/"}}, {"name": "a", "emptyDir": {}}],
+            "securityContext": {"seccompProfile": {"type": "Localhost", "localhostProfile": "own.json"}},
+            "containers": [train],
+        },
+    }
+    volumes = [{"name": "a", "mount_path": "/a", "claim": "c"}]
+    settings = {"labels": {"env": "ours"}, "environment": {"FOO": "1"}, "volumes": volumes, "scratch": "1Gi"}
+    pod = manifest.job(gang(pod_template=template, **settings), 1)["spec"]["template"]
+    assert pod["metadata"]["labels"]["env"] == "ours"
+    assert pod["spec"]["volumes"] == [
+        {"name": "scratch", "emptyDir": {"sizeLimit": "1Gi"}},
+        {"name": "a", "persistentVolumeClaim": {"claimName": "c"}},
+    ]
+    assert pod["spec"]["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert [entry for entry in own(pod)["env"] if entry["name"] == "FOO"] == [{"name": "FOO", "value": "1"}]
+    assert [mount["mountPath"] for mount in own(pod)["volumeMounts"]] == ["/scratch", "/a"]
+    assert own(pod)["ports"] == [{"name": "rendezvous", "containerPort": 29500}]
+
+
 CONFINEMENT = [
     {"runAsUser": 0},
     {"runAsNonRoot": False},
