@@ -25,6 +25,8 @@ DEFAULTS: dict[str, Any] = {
 """Settings of the tasks of all DAGs."""
 LIGHT_TIMEOUT = timedelta(hours=1)
 """Time limit of a light task. It takes seconds, so after this time it hangs."""
+WATCH = "wait_for_snapshots"
+"""Name of the task that watches."""
 WATCH_TRIES: dict[str, Any] = {"retries": 50, "max_retry_delay": timedelta(minutes=30)}
 """Settings of the watch, which are enough for about a day of failures. A watch that gave up sooner would only begin
 anew, ``@continuous``, and alert each time.
@@ -73,6 +75,9 @@ def apply(spec: GraphSpec, tasks: Iterable[Any], spec_path: Path, prefix: str = 
 def settings_of(spec: GraphSpec, name: str, spec_path: Path) -> dict[str, Any]:
     """Return a task's settings by the spec; raises as ``apply`` does."""
     settings = spec.airflow.of(name)
+    longest = (WATCH_TRIES if name == WATCH else DEFAULTS)["max_retry_delay"]
+    if (first := settings.get("retry_delay")) is not None and first > longest:
+        settings.setdefault("max_retry_delay", first)  # else Airflow would cut the delay without a word
     if executor := settings.get("executor"):
         _check_executor(executor, spec_path)
     if pod := settings.get("executor_config", {}).get("pod_override"):
@@ -83,7 +88,7 @@ def settings_of(spec: GraphSpec, name: str, spec_path: Path) -> dict[str, Any]:
 def _waits(task: object, name: str) -> bool:
     """Return whether a task may wait for people, snapshots or a cluster."""
     in_pod = isinstance(task, PbgOperator) and task.kubernetes is not None
-    return in_pod or isinstance(task, ApprovalGateOperator) or name == "wait_for_snapshots"
+    return in_pod or isinstance(task, ApprovalGateOperator) or name == WATCH
 
 
 def _check_executor(name: str, spec_path: Path) -> None:

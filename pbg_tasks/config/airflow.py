@@ -8,9 +8,9 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Annotated, Any, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from pbg_tasks.config.base import Frozen
+from pbg_tasks.config.base import Frozen, did_you_mean
 from pbg_tasks.config.schema import NonNegativeInt
 
 EXPORTS = "exports"
@@ -39,7 +39,25 @@ NIGHTS_TAG, BROKEN_TAG = "reembed", "broken"
 
 Text = Annotated[str, Field(min_length=1)]
 Tag = Annotated[str, Field(min_length=1, max_length=100)]
-Duration = Annotated[timedelta, Field(gt=timedelta(0))]
+
+
+def _clear(value: object) -> object:
+    """Refuse a duration whose length depends on the reader.
+
+    YAML reads an unquoted ``1:30`` as 90, which cannot be told from seconds here; in quotes it would be hours and
+    minutes.
+    """
+    if isinstance(value, bool):
+        raise ValueError('is true or false, and a duration is a number of seconds, or "HH:MM:SS" in quotes')  # noqa: TRY004 - pydantic names the key of a ValueError
+    if isinstance(value, str) and value.count(":") == 1:
+        raise ValueError(
+            f'{value!r} may be hours or minutes; write "HH:MM:SS" in quotes, as "00:10:00" for ten minutes, or a '
+            "number of seconds"
+        )
+    return value
+
+
+Duration = Annotated[timedelta, Field(gt=timedelta(0)), BeforeValidator(_clear)]
 
 
 class TaskSettings(Frozen):
@@ -115,12 +133,28 @@ class AirflowSettings(Frozen):
     @model_validator(mode="after")
     def _known(self) -> Self:
         if unknown := [name for name in self.tasks if name not in (*HEAVY, *LIGHT)]:
-            raise ValueError(f"tasks names {unknown[0]!r}; known tasks: {', '.join((*HEAVY, *LIGHT))}")
+            known = (*HEAVY, *LIGHT)
+            near = did_you_mean(unknown[0], known, cutoff=0.7)
+            raise ValueError(
+                f"tasks names {unknown[0]!r}; known tasks: {', '.join(known)}" + (f"; {near}" if near else "")
+            )
         for command, tasks in TOGETHER.items():
             if self.few_tasks and (inside := [name for name in self.tasks if name in tasks]):
                 raise ValueError(f"tasks names {inside[0]!r}, which with few_tasks is part of the task {command!r}")
             if not self.few_tasks and command in self.tasks:
                 raise ValueError(f"tasks names {command!r}, which is a task with few_tasks: true only")
+        return self
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        """Refuse a first delay that is longer than the longest."""
+        for task in (*HEAVY, *LIGHT):
+            first, longest = (self.of(task).get(key) for key in ("retry_delay", "max_retry_delay"))
+            if first is not None and longest is not None and longest < first:
+                raise ValueError(
+                    f"max_retry_delay of task {task!r} is {longest}, less than its retry_delay, {first}; raise the one "
+                    "or lower the other"
+                )
         return self
 
     def of(self, task: str) -> dict[str, Any]:

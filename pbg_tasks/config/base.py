@@ -26,7 +26,7 @@ from pbg_tasks.errors import ConfigError
 from pbg_tasks.redaction import credentials_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from pydantic_core import ErrorDetails
 
@@ -141,6 +141,15 @@ def parse(
     return found
 
 
+def did_you_mean(name: str, known: Iterable[str], *, cutoff: float = 0.5) -> str:
+    """Return a question that names the nearest known name.
+
+    It is empty where none is near, which is a similarity of ``cutoff`` by difflib.
+    """
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)
+    return f"did you mean {near[0]!r}?" if near else ""
+
+
 def explain(model: type[BaseModel], error: ValidationError) -> str:
     """Return the problems of a document on one line, with keys.
 
@@ -188,8 +197,7 @@ def _explain(model: type[BaseModel], problem: ErrorDetails) -> str:
     where = ".".join(map(_part, path)) or "the whole"
     if problem["type"] == "extra_forbidden":
         known = _known_keys(model, path[:-1])
-        near = difflib.get_close_matches(str(path[-1]), known, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(known)}"
+        hint = did_you_mean(str(path[-1]), known) or f"known keys: {', '.join(known)}"
         return f"unknown key {where!r}; {hint}"
     if problem["type"] == "missing":
         return f"key {where!r} is missing"

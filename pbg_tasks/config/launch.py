@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from pbg_tasks.config.airflow import TOGETHER
-from pbg_tasks.config.base import Frozen
+from pbg_tasks.config.base import Frozen, did_you_mean
 from pbg_tasks.config.pods import (
     CONTAINER,
     Affinity,
@@ -238,10 +238,12 @@ class Launch(Frozen):
     @model_validator(mode="after")
     def _known(self) -> Self:
         if unknown := [name for name in self.tasks if name not in PODS]:
-            hint = {
+            hints = {
                 "train": "; train has the section kubernetes",
                 "tune_trial": "; candidates of a search train on workers, which airflow.tasks.tune_trial chooses",
-            }.get(unknown[0], "")
+            }
+            near = did_you_mean(unknown[0], PODS, cutoff=0.7)
+            hint = hints.get(unknown[0], f"; {near}" if near else "")
             raise ValueError(f"tasks names {unknown[0]!r}; tasks that can be pods: {', '.join(PODS)}{hint}")
         return self
 

@@ -168,6 +168,4 @@ class Tune(Frozen):
                 f"{'samples' if self.samples else 'space'}: makes {wanted:g} candidates, and max_candidates is "
                 f"{self.max_candidates}; give samples, or a higher limit"
             )
-        if wanted < 2:  # noqa: PLR2004 - a comparison takes two
-            raise ValueError("space: makes one candidate, and a search compares at least two")
         return self

@@ -167,6 +167,8 @@ def _problems(graph: GraphSpec, tune: Tune, source: str) -> Iterator[str]:
     for key, choice in tune.space.items():
         if problem := _problem(tune, key) or _value_problem(graph, key, choice, source):
             yield f"tune.space.{key}: {problem}"
+    if (tune.samples or tune.combinations) < 2:  # noqa: PLR2004 - a comparison takes two
+        yield "tune.space: makes one candidate, and a search compares at least two"
     if tune.halving is not None and graph.model.num_epochs:
         try:
             tune.halving.epochs(graph.model.num_epochs)

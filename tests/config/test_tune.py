@@ -81,7 +81,8 @@ def test_search_changes_no_run():
     [
         ({"space": {"model.lr": []}}, "tune.space.model.lr: "),
         ({"space": {"model.lr": [0.1, 0.1]}}, "space.model.lr: names a value twice"),
-        ({"space": {"model.lr": [0.1]}}, "makes one candidate"),
+        ({"space": {"model.lr": [0.1]}}, "tune.space: makes one candidate"),
+        ({"space": {"model.lrr": [1]}}, "tune.space.model.lrr: 1: unknown key 'model.lrr'; did you mean 'lr'?"),
         ({"space": {"model.lr": {"low": 1.0, "high": 0.1}}, "samples": 2}, "low must be the smaller one"),
         ({"space": {"model.lr": {"low": 0.0, "high": 1.0, "step": 1e-320}}, "samples": 2}, "more numbers than can be"),
         ({"space": {"model.lr": {"low": -1e308, "high": 1e308, "int": True}}, "samples": 2}, "more numbers than can"),

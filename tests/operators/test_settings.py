@@ -86,6 +86,14 @@ def test_narrower_settings_win(tasks):
     assert {task.pool for task in found.values()} == {"graphs", "gpu"}
 
 
+def test_long_first_delay_is_not_cut(tasks):
+    found = tasks({"all": {"retry_delay": 1200}, "tasks": {"eval": {"retry_delay": "02:00:00"}}})
+    longest = {name: found[name].max_retry_delay for name in ("reembed_g.release.eval", "watch_g.wait_for_snapshots")}
+    assert list(longest.values()) == [timedelta(hours=2), timedelta(minutes=30)]
+    assert found["reembed_g.train.train"].max_retry_delay == timedelta(minutes=20)
+    assert found["tune_g.rung_0.tune_trial"].partial_kwargs["max_retry_delay"] == timedelta(minutes=20)
+
+
 def test_gate_that_asks_users_has_no_time_limit(tasks):
     asking = tasks({}, gates={"on_failure": "ask", "ask_hours": 24})
     assert asking["reembed_g.release.gate"].execution_timeout is None
@@ -117,6 +125,16 @@ def test_pod_of_a_task_is_stored_by_airflow(tasks):
         ({"all": {"poool": "gpu"}}, "unknown key 'airflow.all.poool'; did you mean 'pool'?"),
         ({"all": {"retries": -1}}, "airflow.all.retries"),
         ({"all": {"execution_timeout": 0}}, "airflow.all.execution_timeout"),
+        ({"all": {"execution_timeout": True}}, "airflow.all.execution_timeout: is true or false, and a duration is"),
+        ({"all": {"retry_delay": "01:30"}}, "airflow.all.retry_delay: '01:30' may be hours or minutes; write"),
+        (
+            {"all": {"max_retry_delay": 10}, "tasks": {"train": {"retry_delay": 1000}}},
+            "max_retry_delay of task 'train' is 0:00:10, less than its retry_delay, 0:16:40",
+        ),
+        (
+            {"tasks": {"export": {"pool": "gpu"}}},
+            "remove_what_nothing_needs, tune_select, tune_finish; did you mean 'exports'?",
+        ),
         (
             {"light": {"executor": "Lokal"}},
             "airflow: executor 'Lokal': [core] executor of this Airflow has LocalExecutor",

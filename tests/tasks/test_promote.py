@@ -76,6 +76,16 @@ def test_commands_promote_share_and_take_back(place, shadow):
     assert drill(place.spec)["channel"] == "production"
 
 
+def test_first_promotion_names_no_release_before(place, shadow, capsys):
+    stop(place.spec, by="mia")
+    night(shadow, 1)
+    promote(place.spec, by="mia")
+    told = capsys.readouterr().err
+    assert "channel production: nothing was shared; it serves no release yet" in told
+    assert "channel production begins with release 1, which is 1 of shadow" in told
+    assert "None" not in told
+
+
 def test_options_that_contradict_are_refused(place, shadow):
     night(shadow, 1)
     for arguments in ("--stop 1", "--due --share 10%", "--due --stop", "--due --to x", "--due --by x"):

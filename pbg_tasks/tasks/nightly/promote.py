@@ -117,7 +117,8 @@ def stop(spec: Path, *, by: str, to: str | None = None) -> PromotedRelease:
     ended, there = stop_share(target, by=by), target.current().release
     number = there.seq if there is not None else None
     said = "nothing was shared" if ended is None else f"{ended.share:.4g} of the keys read release {ended.seq} no more"
-    say(f"promote: channel {target.name}: {said}; all readers read release {number}")
+    rest = "it serves no release yet" if number is None else f"all readers read release {number}"
+    say(f"promote: channel {target.name}: {said}; {rest}")
     return {"channel": target.name, "promoted": False, "reason": said, "was": number}
 
 
@@ -258,7 +259,7 @@ def nights_passed(channel: Channel, newest: Release, *, after: int = 0) -> tuple
 def _promoted(graph: GraphSpec, move: Move, was: Pointer) -> PromotedRelease:
     release = move.promote()
     number, changed = _number(was), was.release is None or was.release.run != release.run
-    told = f"went from release {number} to" if changed else "serves"
+    told = "serves" if not changed else "begins with release" if number is None else f"went from release {number} to"
     say(f"promote: channel {move.target.name} {told} {release.seq}, which is {move.release.seq} of {move.source.name}")
     done = _result(move, was) | {
         "release": release.seq,

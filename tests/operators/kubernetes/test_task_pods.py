@@ -186,6 +186,7 @@ def test_dag_gives_each_task_its_pod(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
+        ({"launch": {"tasks": {"exports": COMMON}}}, "export_part, prepare, finish; did you mean 'export'?"),
         ({"launch": {"tasks": {"gate": COMMON}}}, "launch: tasks names 'gate'; tasks that can be pods: validate"),
         ({"launch": {"tasks": {"train": COMMON}}}, "train has the section kubernetes"),
         ({"launch": {"tasks": {"tune_trial": COMMON}}}, "on workers, which airflow.tasks.tune_trial chooses"),
