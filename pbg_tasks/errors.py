@@ -17,6 +17,13 @@ SHOWN = 2000
 _BREAKS = re.compile(r"\s*[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]\s*")
 
 
+def printable(text: str) -> str:
+    """Return a text with escapes for control characters and line breaks."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
 def one_line(text: str) -> str:
     """Return a text as one printable line.
 
@@ -24,9 +31,7 @@ def one_line(text: str) -> str:
     middle. Libraries put paragraphs, and names from data, into their messages, while a log search and a terminal need
     one line.
     """
-    line = _BREAKS.sub(" ", text.strip())
-    if not line.isprintable():
-        line = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in line)
+    line = printable(_BREAKS.sub(" ", text.strip()))
     if len(line) <= SHOWN:
         return line
     mark = f" [... {len(line) - SHOWN} characters left out ...] "

@@ -17,7 +17,7 @@ from pbg_tasks.checkpoint.manifest import decode, encode, encode_unique, sha256
 from pbg_tasks.config.nights import snapshot_order
 from pbg_tasks.errors import ConfigError, ConflictError, FormatError, InputError, NotFoundError
 from pbg_tasks.publish.gc_holds import hold, run_with
-from pbg_tasks.publish.release import Current, Pointer, Release, newest_before, served_before
+from pbg_tasks.publish.release import Current, Pointer, Release, check_person, newest_before, served_before
 from pbg_tasks.storage.parallel import in_parallel
 
 if TYPE_CHECKING:
@@ -354,9 +354,11 @@ class Channel:
             The release the channel pointed to, and the one it points to now.
 
         Raises:
+            ConfigError: the person cannot have that name.
             InputError: there is no release to go back to.
             ConflictError: the channel was moved meanwhile.
         """
+        check_person(by, "--by")
         pointer = self.current()
         there = pointer.release
         if there is None:

@@ -17,7 +17,7 @@ from pbg_tasks.config.nights import snapshot_order
 from pbg_tasks.errors import ConfigError, ConflictError, FormatError, InputError
 from pbg_tasks.publish.compatibility import check_same_space
 from pbg_tasks.publish.gc_holds import hold, run_with
-from pbg_tasks.publish.release import Canary, Promoted
+from pbg_tasks.publish.release import Canary, Promoted, check_person
 from pbg_tasks.storage.parallel import in_parallel
 
 if TYPE_CHECKING:
@@ -83,11 +83,12 @@ class Move:
         """Find the release and hold it; without a number, the current one.
 
         Raises:
-            ConfigError: both channels are the same one.
+            ConfigError: both channels are the same one, or the person cannot have that name.
             InputError: there is no such release.
             FormatError: it is damaged, or a file of it is missing.
             ConflictError: it is being removed.
         """
+        check_person(by, "--by")
         if source.name == target.name:
             raise ConfigError(f"channel {source.name!r} cannot take over a release of its own; `pbg rollback` moves it")
         found = source.current().release if seq is None else source.release(seq)
@@ -216,8 +217,10 @@ def stop_share(target: Channel, *, by: str | None = None) -> Canary | None:
         The canary that was.
 
     Raises:
+        ConfigError: the person cannot have that name.
         ConflictError: the channel was moved meanwhile.
     """
+    check_person(by, "--by")
     pointer = target.current()
     canary = pointer.canary
     if canary is not None and not target.set_canary(pointer, None, stopped=canary.ended(by)):

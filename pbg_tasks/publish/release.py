@@ -15,6 +15,7 @@ from pbg_tasks.checkpoint.manifest import Sha256, Stamped
 from pbg_tasks.config.base import Frozen, Growing
 from pbg_tasks.config.nights import snapshot_order
 from pbg_tasks.config.results import ReleaseFacts, ReleaseMetrics
+from pbg_tasks.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -24,7 +25,24 @@ if TYPE_CHECKING:
 
 
 Person = Annotated[str, Field(min_length=1, max_length=200)]
+"""Name in a stored document; one that is written now also passes ``check_person``."""
 Share = Annotated[float, Field(gt=0, lt=1)]
+
+
+def check_person(name: str | None, option: str) -> None:
+    """Refuse a name that lists could not show as it is.
+
+    Documents of earlier versions may have such names, so reading them does not check it.
+
+    Args:
+        name: of a person, team or rule; None: not known.
+        option: of the command that gives it.
+
+    Raises:
+        ConfigError: it is blank, or has a line break or control character, which could look like rows of a list.
+    """
+    if name is not None and not (name.strip() and name.isprintable()):
+        raise ConfigError(f"{option} {name!r}: a name is one line of printable text, such as mia; write it so")
 
 
 class Promoted(Frozen):

@@ -15,7 +15,7 @@ from pbg_tasks.checkpoint.manifest import Stamped, decode, encode_unique
 from pbg_tasks.config.names import Name, check_name
 from pbg_tasks.errors import ConfigError, ConflictError, FormatError, InputError, NotFoundError
 from pbg_tasks.publish.gc_holds import hold, run_with
-from pbg_tasks.publish.release import Person
+from pbg_tasks.publish.release import Person, check_person
 
 if TYPE_CHECKING:
     from pbg_tasks.publish.channel import Channel
@@ -55,11 +55,12 @@ def pin_service(channel: Channel, service: str, seq: int, *, owner: str, until: 
     The release of that pin is held, for the service still reads it. The same pin again changes nothing.
 
     Raises:
-        ConfigError: the service cannot have that name, or the last day is over.
+        ConfigError: service or owner cannot have that name, or the last day is over.
         InputError: there is no such release.
         ConflictError: the release is being removed, or another process pinned the service meanwhile.
     """
     check_name(service, "service")
+    check_person(owner, "--owner")
     if until is not None and until < datetime.now(UTC).date():
         raise ConfigError(f"--until {until}: this day is over; give a later one, or none")
     release = channel.release(seq)

@@ -20,6 +20,7 @@ from pbg_tasks.config.results import GateResult, PartitionResult, PublishResult,
 from pbg_tasks.errors import ConfigError, ConflictError, FormatError, NotFoundError
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
+from pbg_tasks.publish.release import check_person
 from pbg_tasks.publish.skips import why_skipped
 from pbg_tasks.tasks.context import RunContext
 
@@ -133,6 +134,7 @@ def decisions(run: RunContext) -> list[Decided]:
 
 
 def _decide(run: RunContext, task: str, *, approved: bool, by: str, reason: str) -> DecisionReport:
+    check_person(by, "--by")
     fields = {"task": task, "approved": approved, "by": by, "at": datetime.now(UTC), "reason": reason}
     decision = parse(Decision, fields, source=f"the decision about {run.url}")
     try:

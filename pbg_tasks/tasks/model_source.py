@@ -19,7 +19,7 @@ from pbg_tasks.config import RunLayout
 from pbg_tasks.config.contract import Contract
 from pbg_tasks.config.results import EvalResult, Metrics, PreserveResult
 from pbg_tasks.datasets.fetch import cache_directory
-from pbg_tasks.errors import ConfigError, FormatError, InputError, NotFoundError
+from pbg_tasks.errors import ConfigError, FormatError, InputError, NotFoundError, printable
 from pbg_tasks.formats.directory import read_config
 from pbg_tasks.formats.distinct_names import check_distinct
 from pbg_tasks.formats.embeddings import embeddings_file_name
@@ -422,7 +422,7 @@ def _released(channel: Channel, number: int | None, service: str | None, key: st
         if pinned.is_expired():
             say(
                 f"warning: the pin of service {service!r} on release {pinned.seq} of channel {channel.name!r} ended on "
-                f"{pinned.until}; {pinned.owner} should pin it anew or unpin it"
+                f"{pinned.until}; {printable(pinned.owner)} should pin it anew or unpin it"
             )
         number = pinned.seq
     release = release_for(channel, key) if number is None else channel.release(number)

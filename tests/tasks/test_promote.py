@@ -14,13 +14,13 @@ from typer.testing import CliRunner
 from pbg_tasks.cli import app
 from pbg_tasks.config import load_graph_spec
 from pbg_tasks.errors import ConfigError, ConflictError, FormatError, IncompatibleError, InputError, StorageError
-from pbg_tasks.publish import Channel
+from pbg_tasks.publish import Channel, promotion, service_pins
 from pbg_tasks.publish.skips import skip
 from pbg_tasks.storage import LocalStore, open_store
 from pbg_tasks.tasks.exchange import serving
 from pbg_tasks.tasks.nightly.promote import nights_passed, promote, promote_due, share_of, stop
 from pbg_tasks.tasks.release.releases import drill, gc, pin, rollback, unpin
-from pbg_tasks.tasks.view import show
+from pbg_tasks.tasks.view import readers, show
 from pbg_tasks.tasks.view.readers import release_readers
 from tests.publish.runs import candidate, write_run
 
@@ -84,6 +84,43 @@ def test_first_promotion_names_no_release_before(place, shadow, capsys):
     assert "channel production: nothing was shared; it serves no release yet" in told
     assert "channel production begins with release 1, which is 1 of shadow" in told
     assert "None" not in told
+
+
+FORGED = "eve\nchannel production  production 9"
+
+
+def test_forged_or_blank_name_is_refused(place, shadow):
+    night(shadow, 1)
+    promote(place.spec, by="mia")
+    night(shadow, 2)
+    for name in (FORGED, " ", "a\tb", "a\u202eb"):
+        for command, option in (
+            (["promote", place.spec, "--by", name], "--by"),
+            (["promote", place.spec, "--share", "10%", "--by", name], "--by"),
+            (["promote", place.spec, "--stop", "--by", name], "--by"),
+            (["rollback", place.spec, "--by", name], "--by"),
+            (["pin", place.spec, 1, "--for", "ads", "--owner", name], "--owner"),
+        ):
+            assert f"{option} {name!r}: a name is one line of printable text" in pbg(*command, status=2)
+    assert (served(shadow), readers_of(Channel(shadow.store, "production"))) == ("r1", [("production", "mia")])
+
+
+def test_forged_name_of_earlier_version_is_shown_escaped(place, shadow, monkeypatch):
+    night(shadow, 1)
+    with monkeypatch.context() as earlier:
+        for module in (promotion, service_pins):
+            earlier.setattr(module, "check_person", lambda *_: None)
+        promote(place.spec, by=FORGED)
+        pin(place.spec, 1, service="ads", owner=FORGED)
+    assert readers_of(Channel(shadow.store, "production")) == [("production", FORGED), ("ads", FORGED)]
+    shown = CliRunner().invoke(app, ["releases", str(place.spec)]).stdout
+    assert shown.count("eve\\nchannel production  production 9") == 2
+    assert not any(line.startswith("channel production  production 9") for line in shown.splitlines())
+
+
+def readers_of(channel):
+    found = readers.readers_of(channel, channel.current())
+    return [(row["reader"], row["owner"]) for rows in found.values() for row in rows]
 
 
 def test_options_that_contradict_are_refused(place, shadow):

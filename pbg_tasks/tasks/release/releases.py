@@ -13,7 +13,7 @@ from pbg_tasks.checkpoint import open_preserved
 from pbg_tasks.config.loading import load_graph_spec
 from pbg_tasks.config.names import check_name
 from pbg_tasks.config.run import check_snapshot_key
-from pbg_tasks.errors import ConfigError, FormatError, StorageError
+from pbg_tasks.errors import ConfigError, FormatError, StorageError, printable
 from pbg_tasks.progress import human_count, human_seconds, say
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.channel import channels
@@ -265,7 +265,7 @@ def gc(
         for expired in filter(ServicePin.is_expired, service_pins(Channel(place, name))):
             say(
                 f"warning: the pin of service {expired.service!r} on release {expired.seq} of channel {name} ended on "
-                f"{expired.until} and still keeps it; ask {expired.owner}, then `pbg unpin SPEC --for "
+                f"{expired.until} and still keeps it; ask {printable(expired.owner)}, then `pbg unpin SPEC --for "
                 f"{expired.service}` or pin it anew"
             )
     if found.unwatched:

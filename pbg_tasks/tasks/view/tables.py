@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pbg_tasks.errors import printable
 from pbg_tasks.forecast.outcome import outcome_table
 from pbg_tasks.tasks.context import CHAIN
 
@@ -139,7 +140,11 @@ def _changes_cell(changes: Changes) -> str:
 
 
 def draw(rows: list[Row]) -> str:
-    """Draw rows of cells; the first row is the head."""
+    """Draw rows of cells; the first row is the head.
+
+    Line breaks and control characters are escaped, so that no name looks like a row.
+    """
+    rows = [(printable(label), [printable(cell) for cell in cells]) for label, cells in rows]
     first = max(len(label) for label, _ in rows)
     widths = [max(len(cells[column]) for _, cells in rows) for column in range(len(rows[0][1]))]
     lines = [
