@@ -169,12 +169,21 @@ class KubernetesLaunch(Frozen):
             if self.certificates and (own := [name for name in names if str(name).startswith("PBG_TLS_")]):
                 raise ValueError(f"{where}: {own[0]} is set for every rank by the launcher; set certificates: false")
         for name, asked in self.requests.items():
-            limit = self.resources.get(name)
+            limit = self.limits.get(name)
             if limit is None:
                 raise ValueError(f"requests: {name} has no limit in resources; write one")
             if amount(asked) > amount(limit):
-                raise ValueError(f"requests: {name} {asked} is more than its limit in resources, {limit}")
+                where = "resources" if name in self.resources else "scratch"
+                raise ValueError(f"requests: {name} {asked} is more than its limit in {where}, {limit}")
         return self
+
+    @property
+    def limits(self) -> dict[str, str]:
+        """Limits of each pod: ``resources``, and ``scratch`` where that is the node's disk."""
+        found = dict(self.resources)
+        if self.scratch_class is None:
+            found.setdefault("ephemeral-storage", self.scratch)
+        return found
 
     @model_validator(mode="after")
     def _named_apart(self) -> Self:

@@ -240,9 +240,6 @@ def _container(gang: Gang, name: str) -> Manifest:
         **launch.environment,
     }
     secrets = [name] if launch.secret is None else [launch.secret, name]  # for a variable in both, the last one counts
-    limits = dict(launch.resources)
-    if launch.scratch_class is None:
-        limits.setdefault("ephemeral-storage", launch.scratch)
     mounts = [{"name": "scratch", "mountPath": SCRATCH}, *(_mount(volume) for volume in launch.volumes)]
     return {
         "name": CONTAINER,
@@ -254,7 +251,7 @@ def _container(gang: Gang, name: str) -> Manifest:
             *({"secretRef": {"name": secret}} for secret in secrets),
         ],
         **({"ports": [{"name": "rendezvous", "containerPort": launch.port}]} if gang.meets else {}),
-        "resources": {"requests": {**limits, **launch.requests}, "limits": limits},
+        "resources": {"requests": {**launch.limits, **launch.requests}, "limits": launch.limits},
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,

@@ -64,6 +64,12 @@ def test_requests_may_be_lower_than_limits(pod):
     assert own(pod)["resources"]["limits"]["memory"] == "32Gi"
 
 
+def test_scratch_limits_the_request_of_ephemeral_storage():
+    pod = manifest.job(gang(requests={"ephemeral-storage": "1Gi"}, scratch="5Gi"), 1)["spec"]["template"]
+    assert own(pod)["resources"]["requests"]["ephemeral-storage"] == "1Gi"
+    assert own(pod)["resources"]["limits"]["ephemeral-storage"] == "5Gi"
+
+
 def test_template_is_merged_under_the_launcher(pod):
     spec = pod["spec"]
     assert (spec["dnsPolicy"], spec["runtimeClassName"], pod["metadata"]["labels"]["own"]) == (
@@ -96,6 +102,11 @@ def test_sidecars_are_those_that_kubernetes_ends(pod):
         ({"env_from": [{}]}, "env_from takes a secret or a config_map"),
         ({"requests": {"cpu": "2000m"}}, "requests: cpu 2000m is more than its limit in resources, 1"),
         ({"requests": {"nvidia.com/gpu": "1"}}, "requests: nvidia.com/gpu has no limit in resources"),
+        ({"requests": {"ephemeral-storage": "30Gi"}}, "ephemeral-storage 30Gi is more than its limit in scratch, 20Gi"),
+        (
+            {"requests": {"ephemeral-storage": "1Gi"}, "scratch_class": "local"},
+            "requests: ephemeral-storage has no limit in resources",
+        ),
         ({"affinity": {"nodeAfinity": {}}}, "affinity: .*unknown key 'nodeAfinity'; did you mean 'nodeAffinity'"),
         ({"topology_spread": [{"skew": 1}]}, "topology_spread.0: .*unknown key 'skew'"),
         ({"sidecars": [{"name": "a"}]}, "sidecars.0: .*image is missing"),
