@@ -78,10 +78,10 @@ class KubernetesLaunch(Frozen):
         secret: a Secret whose keys become environment variables, for stores without an Airflow connection.
         environment: further variables of the pods; nothing secret.
         env_from: Secrets and ConfigMaps whose keys become variables.
-        labels: of pods and Job.
-        annotations: of pods and Job.
-        job_labels: of the Job alone.
-        job_annotations: of the Job alone.
+        labels: of pods, Job and JobSet.
+        annotations: of pods, Job and JobSet.
+        job_labels: of Job and JobSet alone.
+        job_annotations: of Job and JobSet alone.
         volumes: of each pod beside its scratch.
         service_account: of the pods; its token is not mounted.
         image_pull_secrets: Secrets to fetch the image with.

@@ -26,10 +26,15 @@ def jobset(gang: Gang, attempt: int) -> Manifest:
 
     It is resumed, by the task or by Kueue, when its Secret exists.
     """
+    launch = gang.launch
     made = manifest.job(gang, attempt)
     metadata, spec = made["metadata"], dict(made["spec"])
     ttl = spec.pop("ttlSecondsAfterFinished")
     suspended = spec.pop("suspend")
+    # A policy may ask each Job for labels. Kueue's stay the JobSet's alone, as Kueue admits that as a whole.
+    child: Manifest = {"labels": {**launch.labels, **launch.job_labels, **gang.labels}}
+    if annotations := {**launch.annotations, **launch.job_annotations}:
+        child["annotations"] = annotations
     return {
         "apiVersion": manifest.API_VERSIONS["JobSet"],
         "kind": "JobSet",
@@ -46,7 +51,7 @@ def jobset(gang: Gang, attempt: int) -> Manifest:
                 {
                     "name": RANKS,
                     "replicas": 1,
-                    "template": {"metadata": {"labels": gang.labels}, "spec": spec},
+                    "template": {"metadata": child, "spec": spec},
                 }
             ],
         },

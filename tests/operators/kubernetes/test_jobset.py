@@ -75,6 +75,16 @@ def test_schema_of_jobset_knows_every_field(changes):
     assert len(f"{made['metadata']['name']}-ranks-0-5") <= 63
 
 
+def test_labels_reach_the_job_within():
+    made = jobset(gang(kind="JobSet", **EVERYTHING), 1)
+    child = made["spec"]["replicatedJobs"][0]["template"]["metadata"]
+    assert (child["labels"]["team"], child["labels"]["cost-centre"]) == ("graphs", "42")
+    assert child["labels"]["app.kubernetes.io/name"] == "pbg-train"
+    assert child["annotations"]["example.org/ticket"] == "G-1"
+    assert made["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "night"
+    assert not [name for name in child["labels"] if name.startswith("kueue.x-k8s.io/")]
+
+
 @pytest.mark.parametrize(
     ("spoil", "sentence"),
     [
