@@ -179,7 +179,7 @@ class KubernetesLaunch(Frozen):
 
     @property
     def limits(self) -> dict[str, str]:
-        """Limits of each pod: ``resources``, and ``scratch`` where that is the node's disk."""
+        """Limits of each pod, with ``scratch`` where that is the node's disk."""
         found = dict(self.resources)
         if self.scratch_class is None:
             found.setdefault("ephemeral-storage", self.scratch)
