@@ -13,13 +13,13 @@ from typer.testing import CliRunner
 
 from pbg_tasks.cli import app
 from pbg_tasks.config.exports import ExportOptions
-from pbg_tasks.errors import ConfigError, ConflictError, FormatError
+from pbg_tasks.errors import ConfigError, ConflictError, FormatError, NotFoundError
 from pbg_tasks.formats.angel import layout
 from pbg_tasks.formats.entity_sets import EXPIRED, EntitySet
 from pbg_tasks.publish.exchange import ReadOptions
-from pbg_tasks.publish.exchange.manifest import MANIFEST, PARTS
+from pbg_tasks.publish.exchange.manifest import MANIFEST, MARK, PARTS, ExchangeManifest
 from pbg_tasks.storage import open_store
-from pbg_tasks.tasks.exchange import export_parts
+from pbg_tasks.tasks.exchange import delivery, export_parts, gathering
 from pbg_tasks.tasks.exchange.export import export
 from pbg_tasks.tasks.exchange.export_parts import export_part, merge_parts
 from pbg_tasks.tasks.exchange.import_vectors import import_embeddings
@@ -211,7 +211,7 @@ def test_merge_that_was_cut_off_is_tried_again(data, place, monkeypatch, standin
         export("npy", str(data.checkpoint), str(out))
     for number in (1, 2, 3):
         part(data, "npy", out, f"{number}/3", overwrite=standing)
-    real = export_parts.deliver_parts.__globals__["_move"]
+    real = gathering.move
 
     def move(*args):
         calls.append(args)
@@ -219,12 +219,139 @@ def test_merge_that_was_cut_off_is_tried_again(data, place, monkeypatch, standin
             raise OSError("cut off")
         real(*args)
 
-    monkeypatch.setitem(export_parts.deliver_parts.__globals__, "_move", move)
+    monkeypatch.setattr(gathering, "move", move)
     with pytest.raises(OSError, match="cut off"):
         merge(data, "npy", out, 3, overwrite=standing)
     assert MANIFEST not in files(out)
     merge(data, "npy", out, 3, overwrite=standing)
     assert contents(out) == contents(place / "new")
+
+
+def waiting(out, name):
+    """Return the file of a part that waits for its merge."""
+    (path,) = (out / PARTS).rglob(name)
+    return path
+
+
+def test_missing_file_of_part_leaves_standing_export(data, place):
+    out = place / "out"
+    export("npy", str(data.checkpoint), str(out))
+    standing = contents(out)
+    for number in (1, 2):
+        part(data, "npy", out, f"{number}/2", overwrite=True)
+    waiting(out, "part-00003.npy").unlink()
+    with pytest.raises(NotFoundError, match=r"part-00003.npy: is missing; run `pbg export ... --part 2/2`, then merge"):
+        merge(data, "npy", out, 2, overwrite=True)
+    assert {name: found for name, found in contents(out).items() if not name.startswith(PARTS)} == standing
+    part(data, "npy", out, "2/2", overwrite=True)
+    merge(data, "npy", out, 2, overwrite=True)
+    exported(data, "npy", place / "new", 2)
+    assert contents(out) == contents(place / "new")
+
+
+@pytest.mark.parametrize(("exchange", "name"), [("npy", "user/part-00001.npy"), ("angel", "user_embedding/_meta")])
+def test_part_whose_file_is_gone_is_written_again(data, place, exchange, name):
+    out = place / "out"
+    for number in (1, 2):
+        part(data, exchange, out, f"{number}/2")
+    next((out / PARTS).glob(f"*/1of2.*/{name}")).unlink()
+    with pytest.raises(NotFoundError, match=rf"{name}: is missing; run `pbg export ... --part 1/2`, then merge"):
+        merge(data, exchange, out, 2)
+    part(data, exchange, out, "1/2")
+    merge(data, exchange, out, 2)
+    exported(data, exchange, place / "new", 2)
+    assert contents(out) == contents(place / "new")
+
+
+def test_export_that_lost_a_file_is_made_again(data, place):
+    out = place / "out"
+    exported(data, "npy", out, 2)
+    whole = contents(out)
+    (out / "user" / "part-00001.npy").unlink()
+    with pytest.raises(ConfigError, match=r"part 1/2 of the export of .* is missing"):
+        merge(data, "npy", out, 2, overwrite=True)
+    for number in (1, 2):
+        part(data, "npy", out, f"{number}/2", overwrite=True)
+    merge(data, "npy", out, 2, overwrite=True)
+    assert contents(out) == whole
+
+
+def test_foreign_file_stays(data, place):
+    out, calls = place / "out", []
+    foreign = out / "item" / "part-00000.npy"
+    for number in (1, 2):
+        part(data, "npy", out, f"{number}/2")
+
+    def check():
+        calls.append(1)
+        if len(calls) == 2:  # after the destination was found to be free
+            foreign.parent.mkdir()
+            foreign.write_bytes(b"foreign")
+
+    for words in ("part-00000.npy: another writer stored it", "it holds item/part-00000.npy"):
+        with pytest.raises(ConflictError, match=words):
+            merge(data, "npy", out, 2, check=check)
+        assert foreign.read_bytes() == b"foreign"
+
+
+def test_file_is_gone_after_cut_off_merge(data, place, monkeypatch):
+    out, calls, real = place / "out", [], gathering.move
+
+    def move(*args):
+        calls.append(args)
+        if len(calls) == 5:
+            raise OSError("cut off")
+        real(*args)
+
+    for number in (1, 2):
+        part(data, "npy", out, f"{number}/2")
+    with monkeypatch.context() as patch:
+        patch.setattr(gathering, "move", move)
+        patch.setattr(gathering, "_THREADS", 1)
+        with pytest.raises(OSError, match="cut off"):
+            merge(data, "npy", out, 2)
+    waiting(out, "part-00003.npy").unlink()
+    with pytest.raises(NotFoundError, match=r"part-00003\.npy: is missing"):
+        merge(data, "npy", out, 2)
+    part(data, "npy", out, "2/2")
+    merge(data, "npy", out, 2)
+    exported(data, "npy", place / "new", 2)
+    assert contents(out) == contents(place / "new")
+
+
+@pytest.mark.s3
+def test_second_merge_leaves_export_of_first(data, s3_bucket, place, monkeypatch):
+    out, real, first = f"{s3_bucket}/out", export_parts.deliver_parts, []
+    export("npy", str(data.checkpoint), out, options=ExportOptions(types=("item",)))
+    for number in (1, 2):
+        part(data, "npy", out, f"{number}/2", overwrite=True)
+
+    def deliver_parts(*args, **keys):
+        if not first:
+            first.append(1)
+            merge(data, "npy", out, 2, overwrite=True)
+        return real(*args, **keys)
+
+    monkeypatch.setattr(export_parts, "deliver_parts", deliver_parts)
+    merge(data, "npy", out, 2, overwrite=True)
+    exported(data, "npy", place / "new", 2)
+    store = open_store(out)
+    assert {info.key: store.get(info.key).data for info in store.list()} == contents(place / "new")
+
+
+def test_parts_stay_for_a_merge_that_began_meanwhile(data, place, monkeypatch):
+    out, real = place / "out", delivery.encode
+    for number in (1, 2):
+        part(data, "npy", out, f"{number}/2")
+
+    def encode(document):
+        if isinstance(document, ExchangeManifest):  # the last check has passed
+            open_store(str(out)).put(MARK, b"another writer's")
+        return real(document)
+
+    monkeypatch.setattr(delivery, "encode", encode)
+    merge(data, "npy", out, 2)
+    assert len(list((out / PARTS).glob("*/*of2.json"))) == 2
 
 
 KILLED = """

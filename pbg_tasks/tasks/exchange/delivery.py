@@ -21,7 +21,6 @@ from pbg_tasks.publish.exchange import MANIFEST, ExchangeManifest
 from pbg_tasks.publish.exchange.manifest import MARK, PARTS, STAGED, UnfinishedMark
 from pbg_tasks.storage import LocalStore
 from pbg_tasks.storage.files import disk_errors, make_directory
-from pbg_tasks.storage.parallel import in_parallel
 from pbg_tasks.storage.staging import sha256_file
 from pbg_tasks.storage.uploads import end_old_uploads
 
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
     from pbg_tasks.storage import Store
     from pbg_tasks.storage.base import Blob
 
-_THREADS = 4
-
 
 def check_free(store: Store, *, overwrite: bool) -> None:
     """Refuse a destination with files of other origin.
@@ -44,7 +41,7 @@ def check_free(store: Store, *, overwrite: bool) -> None:
     Raises:
         ConflictError: there are other files, and they may not be overwritten.
     """
-    left = {MARK, *_objects(UnfinishedMark, _blob(store, MARK))}
+    left = {MARK, *_objects(UnfinishedMark, blob(store, MARK))}
     there = (info.key for info in store.list() if info.key not in left and not info.key.startswith((STAGED, PARTS)))
     found = None if overwrite else next(there, None)
     if found is not None:
@@ -91,70 +88,60 @@ def deliver(
     """
     objects = records_of(outbox)
     manifest = ExchangeManifest(exchange=exchange, source=source, types=outbox.types, objects=objects, **facts)
-    _deliver(store, manifest, partial(_Upload, outbox.files), overwrite=overwrite, check=check)
+    carry_out(store, manifest, partial(_Upload, outbox.files), overwrite=overwrite, check=check)
     return manifest
 
 
-def deliver_parts(
+def carry_out(
     store: Store,
     manifest: ExchangeManifest,
-    keys: Mapping[str, str],
-    *,
-    overwrite: bool,
-    check: Callable[[], None] = lambda: None,
-) -> None:
-    """Give the files of parts their names, the manifest last.
-
-    Args:
-        store: rooted at the destination.
-        manifest: of the export.
-        keys: present keys of its files, by name.
-        overwrite: as for ``deliver``.
-        check: as for ``deliver``.
-
-    Raises:
-        ConflictError: another writer stored something there meanwhile.
-        NotFoundError: the file of a part is missing.
-        StorageError: the store failed. A further try goes on.
-    """
-    _deliver(store, manifest, partial(_Gathering, keys, manifest.objects), overwrite=overwrite, check=check)
-
-
-def _deliver(
-    store: Store,
-    manifest: ExchangeManifest,
-    begin: Callable[[Store, Iterable[str]], _Delivery],
+    begin: Callable[[Store, Iterable[str]], Delivery],
     *,
     overwrite: bool,
     check: Callable[[], None],
-) -> None:
+    done: Callable[[], bool] = lambda: False,
+) -> bool:
+    """Deliver files and their manifest.
+
+    Args:
+        store: rooted at the destination.
+        manifest: of the files.
+        begin: stores the mark.
+        overwrite: as for ``deliver``.
+        check: as for ``deliver``.
+        done: whether another process has delivered the same meanwhile; asked under the mark.
+
+    Returns:
+        Whether no other writer has begun meanwhile.
+    """
     check()  # before the mark, which would stop a writer with precedence that is at work now
-    standing = _blob(store, MANIFEST) if overwrite else None
-    delivery = begin(store, _objects(ExchangeManifest, standing))
+    before = blob(store, MANIFEST) if overwrite else None
+    delivery = begin(store, _objects(ExchangeManifest, before))
     try:
         # A writer with precedence that finished before the mark was stored is seen here; one that begins after it, by
         # `delivery.check`.
         check()
-        if standing is None:
-            delivery.put(any_key=overwrite)
-        else:
-            delivery.stage()
+        if not done():
+            if before is None:
+                delivery.put(any_key=overwrite)
+            else:
+                delivery.stage()
+                delivery.check()
+                store.delete(MANIFEST)
+                delivery.unstage()
             delivery.check()
-            store.delete(MANIFEST)
-            delivery.unstage()
-        delivery.check()
-        store.put_new(MANIFEST, encode(manifest))
+            store.put_new(MANIFEST, encode(manifest))
     except BaseException:
         delivery.abandon()
         raise
     else:
-        delivery.finish()
+        return delivery.finish()
     finally:
         if isinstance(store, LocalStore):
             store.tidy()
 
 
-class _Delivery(ABC):
+class Delivery(ABC):
     """Delivery of files to a store, under a mark of its own.
 
     Args:
@@ -169,7 +156,7 @@ class _Delivery(ABC):
     def __init__(self, store: Store, files: Collection[str], before: Iterable[str]) -> None:
         self._store = store
         self._token, self._put, self._mixed = secrets.token_hex(8), list[str](), False
-        mark = _blob(store, MARK)
+        mark = blob(store, MARK)
         self._left = _objects(UnfinishedMark, mark)
         self._old = self._left.union(before) - set(files)
         # The token is this mark's own, so in S3 too its tag is no other mark's (`Store`).
@@ -189,7 +176,11 @@ class _Delivery(ABC):
 
     @abstractmethod
     def stage(self) -> None:
-        """Write the files beside those they replace."""
+        """Write the files beside those they replace.
+
+        Raises:
+            NotFoundError: one that should be there already is missing.
+        """
 
     @abstractmethod
     def unstage(self) -> None:
@@ -216,27 +207,35 @@ class _Delivery(ABC):
         for key in self._put:
             if key.startswith(STAGED) or (ours and not self._mixed):
                 self._store.delete(key)
-        if ours and not self._mixed:
+        if ours and not self._mixed and self._left:  # what a killed writer left is still there
+            document = UnfinishedMark(token=self._token, objects=tuple(sorted(self._left)))
+            self._store.swap(MARK, encode(document), expected=self._mark)
+        elif ours and not self._mixed:
             self._store.delete(MARK)
 
-    def finish(self) -> None:
-        """Remove what only the export of before had, and the mark."""
-        if self._is_ours():
+    def finish(self) -> bool:
+        """Remove what only the export of before had, and the mark.
+
+        Returns False where another writer has begun here; then all stays.
+        """
+        ours = self._is_ours()
+        if ours:
             for key in (*self._old, MARK):
                 self._store.delete(key)
+        return ours
 
     def _is_ours(self) -> bool:
         found = self._store.head(MARK)
         return found is not None and found.tag == self._mark.tag
 
 
-class _Upload(_Delivery):
+class _Upload(Delivery):
     """Delivery of local files.
 
     Args:
         files: local paths by key.
         store: rooted at the destination.
-        before: as for ``_Delivery``.
+        before: as for ``Delivery``.
     """
 
     def __init__(self, files: Mapping[str, Path], store: Store, before: Iterable[str]) -> None:
@@ -267,69 +266,13 @@ class _Upload(_Delivery):
     def unstage(self) -> None:
         self._mixed = True
         for name in self._files:
-            _move(self._store, self._staged(name), name)
+            move(self._store, self._staged(name), name)
 
     def _staged(self, name: str) -> str:
         return f"{STAGED}{self._token}/{name}"
 
 
-class _Gathering(_Delivery):
-    """Delivery of files that parts have stored.
-
-    In S3 a part keeps its files until the manifest is stored; on a disk they are moved, and known again by their bytes.
-    So a merge that was killed can be tried again.
-
-    Args:
-        keys: present keys by name.
-        objects: sizes and hashes by name.
-        store: rooted at the destination.
-        before: as for ``_Delivery``.
-    """
-
-    def __init__(
-        self, keys: Mapping[str, str], objects: Mapping[str, ObjectRecord], store: Store, before: Iterable[str]
-    ) -> None:
-        super().__init__(store, keys, before)
-        self._keys, self._objects = keys, objects
-
-    def put(self, *, any_key: bool) -> None:
-        self._mixed = True  # the files that are moved stay for a further try
-        in_parallel(partial(self._name, any_key=any_key), self._keys, _THREADS)
-
-    def stage(self) -> None:
-        pass  # they are beside those they replace
-
-    def unstage(self) -> None:
-        self.put(any_key=True)
-
-    def _name(self, name: str, *, any_key: bool) -> None:
-        key, there = self._keys[name], self._store.head(name)
-        if self._store.head(key) is None:
-            if not self._is_moved(name):
-                raise NotFoundError(f"{self._store.url}/{key}: is missing; run the part again")
-            return
-        if there is not None and not (any_key or name in self._left):
-            raise ConflictError(f"{self._store.url}/{name}: another writer stored it; name another place")
-        if isinstance(self._store, LocalStore):
-            _move(self._store, key, name)
-            return
-        try:
-            self._store.copy(key, name)
-        except ConflictError:
-            if there is None:
-                raise
-            self._store.delete(name)
-            self._store.copy(key, name)
-
-    def _is_moved(self, name: str) -> bool:
-        """Return whether a merge before has moved the file."""
-        if not isinstance(self._store, LocalStore):
-            return False
-        path = Path(self._store.url) / name
-        return path.is_file() and sha256_file(path) == self._objects[name].sha256
-
-
-def _move(store: Store, source: str, target: str) -> None:
+def move(store: Store, source: str, target: str) -> None:
     """Give an object another key, and replace the object there.
 
     On a disk this is a rename, in S3 the server's copy.
@@ -345,7 +288,8 @@ def _move(store: Store, source: str, target: str) -> None:
     store.delete(source)
 
 
-def _blob(store: Store, key: str) -> Blob | None:
+def blob(store: Store, key: str) -> Blob | None:
+    """Return an object; None without it."""
     try:
         return store.get(key)
     except NotFoundError:

@@ -22,15 +22,16 @@ from pbg_tasks.config.exports import ExportOptions
 from pbg_tasks.errors import ConfigError, ConflictError, FormatError, NotFoundError
 from pbg_tasks.evaluate.counts import Share
 from pbg_tasks.progress import Progress, human_seconds, say
-from pbg_tasks.publish.exchange import MANIFEST, ExchangeManifest, Outbox, TypeRecord, join_pieces, part_writer
+from pbg_tasks.publish.exchange import ExchangeManifest, Outbox, TypeRecord, join_pieces, part_writer
 from pbg_tasks.publish.exchange.manifest import PARTS, PartRecord
 from pbg_tasks.storage import FinalFile, LocalStore, open_store
 from pbg_tasks.storage.files import disk_errors
 from pbg_tasks.storage.parallel import in_parallel
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.storage.uploads import end_old_uploads
-from pbg_tasks.tasks.exchange.delivery import check_free, deliver_parts, object_record, records_of
+from pbg_tasks.tasks.exchange.delivery import check_free, object_record, records_of
 from pbg_tasks.tasks.exchange.export import DEFAULTS, result_of
+from pbg_tasks.tasks.exchange.gathering import deliver_parts, is_whole, standing
 from pbg_tasks.tasks.exchange.opened import describe, finder, identity, load_contents, told
 from pbg_tasks.tasks.model_source import load_newest
 
@@ -86,9 +87,11 @@ def export_part(
         found = find()
         before = _Parts(store, found, share.parts).find(share)
         if before is not None and _alike(before[0], exchange, options):
-            say(f"export {exchange}: part {share} was stored before, nothing to do")
-            return _result(before[0], store, started)
-        if before is not None and not overwrite:
+            if _has_files(store, before[0]):
+                say(f"export {exchange}: part {share} was stored before, nothing to do")
+                return _result(before[0], store, started)
+            say(f"export {exchange}: part {share} was stored before, but its files are gone; it is written again")
+        elif before is not None and not overwrite:
             raise ConflictError(_unlike(store, before[0], exchange, options))
         progress = Progress(f"export {exchange}, part {share}", unit="rows")
         load = partial(load_contents, scratch=scratch.path, types=options.types, on_rows=progress.advance, share=share)
@@ -161,29 +164,36 @@ def merge_parts(
     part_writer(exchange, options)  # refuses what cannot be in parts
     with Scratch() as scratch:
         found = finder(source, scratch.path, channel, entity_path)()
-    stored, standing = _Parts(store, found, parts), _standing(store)
+    stored, there = _Parts(store, found, parts), standing(store)
     records = [stored.find(Share(number, parts)) for number in range(1, parts + 1)]
     records_there = [record[0] for record in records if record is not None]
     for record in records_there:
         if not _alike(record, exchange, options):
             raise ConflictError(_unlike(store, record, exchange, options))
     if len(records_there) < parts:
-        if standing is not None and _is_done(standing, found, exchange, options):
+        if there is not None and _is_done(there, found, exchange, options) and is_whole(store, there):
             say(f"export {exchange}: {store.url} was completed before, nothing to do")
-            return _summary(found, store, standing, started)
+            return _summary(found, store, there, started)
         missing = Share(records.index(None) + 1, parts)
         raise ConfigError(
             f"{store.url}: part {missing} of the export of {found.checkpoint.url} is missing{stored.others(missing)}; "
             f"run {again(str(missing))}, then merge"
         )
-    joined = _joined(store, records_there)
+    part_of = {name: record.part for record in records_there for name in (*record.objects, *record.pieces)}
+
+    def rerun(name: str) -> str:
+        return f"run {again(part_of[name])}, then merge"
+
+    joined = _joined(store, records_there, again)
     manifest = _manifest(records_there, joined, found, exchange, options)
-    if standing != manifest:
+    may_remove = True
+    if not is_whole(store, manifest):
         check_free(store, overwrite=overwrite)
         keys = {name: f"{record.folder}{name}" for record in records_there for name in record.objects}
         keys |= stored.put(joined)
-        deliver_parts(store, manifest, keys, overwrite=overwrite, check=check)
-    stored.remove()
+        may_remove = deliver_parts(store, manifest, keys, overwrite=overwrite, check=check, again=rerun)
+    if may_remove:
+        stored.remove()
     say(f"export {exchange}: {store.url} is complete after {human_seconds(time.monotonic() - started)}")
     return _summary(found, store, manifest, started)
 
@@ -279,14 +289,24 @@ def _remove_empty(folder: Path) -> None:
             Path(place).rmdir()
 
 
-def _joined(store: Store, records: list[PartRecord]) -> dict[str, bytes]:
+def _has_files(store: Store, record: PartRecord) -> bool:
+    """Return whether the files of a part wait for the merge."""
+    names = (*record.objects, *record.pieces)
+    return all(in_parallel(lambda name: store.head(f"{record.folder}{name}") is not None, names, _THREADS))
+
+
+def _joined(store: Store, records: list[PartRecord], again: Callable[[str], str]) -> dict[str, bytes]:
     """Return the files of which parts have pieces, by name."""
     found: dict[str, list[bytes]] = {}
     for record in records:
         for name, piece in record.pieces.items():
-            data = store.get(f"{record.folder}{name}").data
+            key = f"{record.folder}{name}"
+            try:
+                data = store.get(key).data
+            except NotFoundError:
+                raise NotFoundError(f"{store.url}/{key}: is missing; run {again(record.part)}, then merge") from None
             if sha256(data) != piece.sha256:
-                raise FormatError(f"{store.url}/{record.folder}{name}: was changed; remove it and run the part again")
+                raise FormatError(f"{store.url}/{key}: was changed; remove it and run the part again")
             found.setdefault(name, []).append(data)
     exchange = records[0].exchange
     return {name: join_pieces(exchange, pieces, f"{store.url}/{name}") for name, pieces in found.items()}
@@ -340,18 +360,10 @@ def _unlike(store: Store, record: PartRecord, exchange: str, options: ExportOpti
     )
 
 
-def _standing(store: Store) -> ExchangeManifest | None:
-    """Return the manifest of a standing export; None of a damaged one."""
-    try:
-        return decode(ExchangeManifest, store.get(MANIFEST).data, source=f"{store.url}/{MANIFEST}")
-    except (NotFoundError, FormatError):
-        return None
-
-
-def _is_done(standing: ExchangeManifest, found: Source, exchange: str, options: ExportOptions) -> bool:
+def _is_done(there: ExchangeManifest, found: Source, exchange: str, options: ExportOptions) -> bool:
     """Return whether an export is what the parts would make."""
     wanted = set(options.types or found.config.entities)
-    facts = (standing.exchange, standing.source, standing.names, set(standing.types))
+    facts = (there.exchange, there.source, there.names, set(there.types))
     return facts == (exchange, describe(found), _names(options), wanted)
 
 
