@@ -1,6 +1,7 @@
 """Writing of matrix folders.
 
-Vectors are written block by block, and the elements of a small matrix at once.
+Vectors are written block by block, and the elements of a small matrix at once. The file is over 400 lines because rows,
+pieces of parts and the folder's metadata follow one layout.
 """
 
 from __future__ import annotations
