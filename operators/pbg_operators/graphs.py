@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -78,6 +79,8 @@ def build_dags(place: Path) -> list[DAG]:
     if place.is_file():
         return [dag for path, dag in _built(_namesakes(place)) if path == place]
     paths = sorted(place.glob(f"*{SUFFIX}"))
+    for passed in sorted(place.glob("*.yml")):
+        warnings.warn(f"{passed}: makes no DAG, because graph specs end with {SUFFIX}; rename it", stacklevel=2)
     needed = get_parsing_context().dag_id
     if needed is not None:
         dags = [dag for _, dag in _built(_naming(needed.partition("_")[2], paths))]

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import os
 import re
 from pathlib import Path
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from pbg_tasks.errors import ConfigError
+from pbg_tasks.progress import say
 from pbg_tasks.storage.files import disk_errors, landing, write_all
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 NAME = "reembed.py"
 """Name of the file of a folder of specs where only the destination's folder was given."""
@@ -33,6 +38,7 @@ globals().update(build_dags(Path(__file__).parent / {path}))
 """
 _MARK = "# Written by `pbg dag-file`, sha256 {digest}\n"
 _MARKED = re.compile(_MARK.format(digest="([0-9a-f]{64})"))
+_NAMED = re.compile(r"Path\(__file__\)\.parent / (.+)\)\)\n")
 _ANOTHER = "{path}: not a file as `pbg dag-file` wrote it; choose another name, or --force to replace it"
 
 
@@ -77,7 +83,8 @@ def write_dag_file(destination: str, *, graphs: Path | None = None, force: bool 
 def write_dag_files(graphs: Path, destination: str, *, force: bool = False) -> WrittenFiles:
     """Write a DAG file for each spec; remove those of lost specs.
 
-    Airflow parses files side by side, and one that takes too long hides no other. A second call changes nothing.
+    Airflow parses files side by side, and one that takes too long hides no other. A second call changes nothing. Files
+    of another folder's specs stay. Warns of a file of all specs beside them, and of specs that end with ``.yml``.
 
     Args:
         graphs: folder of graph specs; a relative path is kept relative to the files.
@@ -85,8 +92,9 @@ def write_dag_files(graphs: Path, destination: str, *, force: bool = False) -> W
         force: replace and remove files that were changed since they were written.
 
     Raises:
-        ConfigError: there is no such folder, the destination is no local folder, or a file of such a name is another
-            and ``force`` is not set; nothing has changed then.
+        ConfigError: there is no such folder or the destination is no local folder; or, where ``force`` is not set, a
+            file of such a name is another or of another folder's spec, or all files would be removed. Nothing has
+            changed then.
         StorageError: the disk failed or refused.
     """
     folder = Path(destination)
@@ -98,16 +106,76 @@ def write_dag_files(graphs: Path, destination: str, *, force: bool = False) -> W
     with disk_errors(graphs):
         specs = {folder / f"{PREFIX}{spec.stem}.py": spec for spec in sorted(graphs.glob("*.yaml"))}
     with disk_errors(folder):
-        gone = sorted(set(folder.glob(f"{PREFIX}*.py")) - set(specs))
+        others = {path: _named_by(path) for path in sorted(set(folder.glob(f"{PREFIX}*.py")) - set(specs))}
+    gone = [path for path, named in others.items() if named is None or _is_same(named.parent, graphs)]
     if not force:
-        for path in [*specs, *gone]:
-            if not _may_replace(path):
-                raise ConfigError(_ANOTHER.format(path=path))
+        _check_unforced(graphs, folder, specs, gone)
+    _warn(graphs, folder)
     written = [path.name for path, spec in specs.items() if _write(path, _dag_file_of(_seen_from(folder, spec)))]
     for path in gone:
         with disk_errors(path):
             path.unlink(missing_ok=True)
     return {"folder": str(folder), "files": len(specs), "written": written, "removed": [path.name for path in gone]}
+
+
+def _check_unforced(graphs: Path, folder: Path, specs: Mapping[Path, Path], gone: Sequence[Path]) -> None:
+    """Refuse changes that only ``force`` allows."""
+    for path in [*specs, *gone]:
+        if not _may_replace(path):
+            raise ConfigError(_ANOTHER.format(path=path))
+    for path in specs:
+        if (named := _named_by(path)) is not None and not _is_same(named.parent, graphs) and named.is_file():
+            raise ConfigError(
+                f"{path}: makes the DAGs of {named}, another spec of that name; rename one of them, choose another "
+                "folder of DAG files, or --force to replace it"
+            )
+    if gone and not specs:
+        raise ConfigError(
+            f"{graphs}: holds no graph spec (*.yaml), and {len(gone)} DAG files in {folder} are of its specs, such as "
+            f"{gone[0].name}; name the folder that holds them, or --force to remove the files"
+        )
+
+
+def _warn(graphs: Path, folder: Path) -> None:
+    """Warn of specs that are passed over, and of DAGs made twice."""
+    with disk_errors(graphs):
+        for path in sorted(graphs.glob("*.yml")):
+            say(f"warning: {path}: gets no DAG file, because graph specs end with .yaml; rename it")
+    with disk_errors(folder):
+        beside = [path for place in (folder, folder.absolute().parent) for path in sorted(place.glob("*.py"))]
+    for path in beside:
+        text = "" if path.name.startswith(PREFIX) else _readable(path)
+        if not text.startswith(_TITLE):
+            continue
+        named = _named_by(path)
+        if named is None or _is_same(named, graphs):
+            where = "" if named else "where that is the configured folder of graph specs, "
+            say(
+                f"warning: {path}: {where}makes the DAGs of {graphs} a second time; remove it, because Airflow expects "
+                "a DAG in one file only"
+            )
+
+
+def _readable(path: Path) -> str:
+    """Return the text of any file; empty where it is not readable."""
+    try:
+        return path.read_text(errors="replace")
+    except OSError:  # it may be of another user, and only a warning depends on it
+        return ""
+
+
+def _named_by(path: Path) -> Path | None:
+    """Return the spec or folder that a DAG file names; else None."""
+    found = _NAMED.search(_text(path) or "")
+    try:
+        named = None if found is None else ast.literal_eval(found[1])
+    except (ValueError, SyntaxError):  # changed by hand
+        return None
+    return Path(os.path.normpath(path.absolute().parent / named)) if isinstance(named, str) else None
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    return os.path.realpath(one) == os.path.realpath(other)
 
 
 def dag_file(graphs: Path | None = None) -> str:

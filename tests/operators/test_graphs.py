@@ -34,6 +34,12 @@ def test_each_spec_makes_its_dags(tmp_path):
     ]
 
 
+def test_spec_with_another_ending_is_warned_of(tmp_path):
+    write(tmp_path, "one.yml", small_spec(tmp_path, "first"))
+    with pytest.warns(UserWarning, match=r"one\.yml: makes no DAG, because graph specs end with \.yaml; rename it"):
+        assert build_dags(tmp_path) == []
+
+
 def test_broken_spec_shows_error_and_hides_none(tmp_path):
     write(tmp_path, "a.yaml", small_spec(tmp_path, "first") | {"chanel": "x"})
     write(tmp_path, "b.yaml", "graph: [unclosed")

@@ -155,6 +155,60 @@ def test_changed_file_of_a_spec_stops_everything(fleet, name):
     assert sorted(path.name for path in dags.iterdir()) == ["pbg_graph_one.py", "pbg_graph_two.py"]
 
 
+def test_files_of_another_folder_stay(fleet, tmp_path):
+    graphs, dags = fleet
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "three.yaml").touch()
+    write_dag_files(graphs, str(dags))
+    assert write_dag_files(tmp_path / "more", str(dags))["removed"] == []
+    assert write_dag_files(graphs, str(dags))["removed"] == []
+    assert sorted(path.stem for path in dags.iterdir()) == ["pbg_graph_one", "pbg_graph_three", "pbg_graph_two"]
+    (tmp_path / "more" / "two.yaml").touch()
+    before = (dags / "pbg_graph_two.py").read_text()
+    with pytest.raises(ConfigError, match=r"pbg_graph_two\.py: makes the DAGs of .*graphs/two\.yaml, another spec of"):
+        write_dag_files(tmp_path / "more", str(dags))
+    assert (dags / "pbg_graph_two.py").read_text() == before
+    assert write_dag_files(tmp_path / "more", str(dags), force=True)["written"] == ["pbg_graph_two.py"]
+
+
+def test_moved_folder_takes_its_files_over(fleet, tmp_path, monkeypatch):
+    graphs, dags = fleet
+    write_dag_files(graphs, str(dags))
+    graphs.rename(tmp_path / "specs")
+    assert len(write_dag_files(tmp_path / "specs", str(dags))["written"]) == 2
+    assert graphs_of(dags / "pbg_graph_one.py", monkeypatch) == tmp_path / "specs" / "one.yaml"
+
+
+def test_empty_folder_removes_files_by_force_only(fleet, tmp_path, monkeypatch):
+    graphs, dags = fleet
+    monkeypatch.chdir(tmp_path)
+    write_dag_files(Path("graphs"), "dags")
+    (tmp_path / "empty").mkdir()
+    assert write_dag_files(tmp_path / "empty", str(dags))["removed"] == []
+    for spec in graphs.iterdir():
+        spec.unlink()
+    with pytest.raises(ConfigError, match=r"graphs: holds no graph spec .* 2 DAG files .* --force"):
+        write_dag_files(graphs, str(dags))
+    assert len(list(dags.iterdir())) == 2
+    assert len(write_dag_files(graphs, str(dags), force=True)["removed"]) == 2
+    assert write_dag_files(graphs, str(dags))["removed"] == []
+
+
+def test_file_of_all_specs_and_yml_are_reported(fleet, capsys):
+    graphs, dags = fleet
+    (dags / "graphs").mkdir()
+    (graphs / "third.yml").touch()
+    write_dag_file(str(dags), graphs=graphs)
+    write_dag_file(str(dags / "other.py"), graphs=graphs.parent / "elsewhere")
+    write_dag_file(str(dags / "graphs" / "default.py"))
+    assert capsys.readouterr().err == ""
+    write_dag_files(graphs, str(dags / "graphs"))
+    yml, default, beside = capsys.readouterr().err.splitlines()
+    assert f"warning: {graphs / 'third.yml'}: gets no DAG file, because graph specs end with .yaml" in yml
+    assert f"default.py: where that is the configured folder of graph specs, makes the DAGs of {graphs}" in default
+    assert f"reembed.py: makes the DAGs of {graphs} a second time" in beside
+
+
 def test_missing_folders_of_a_fleet_are_named(fleet):
     graphs, dags = fleet
     for arguments, message in (
