@@ -18,7 +18,7 @@ from pbg_tasks.formats.angel import layout
 from pbg_tasks.formats.entity_sets import EXPIRED, EntitySet
 from pbg_tasks.publish.exchange import ReadOptions
 from pbg_tasks.publish.exchange.manifest import MANIFEST, MARK, PARTS, ExchangeManifest
-from pbg_tasks.storage import open_store
+from pbg_tasks.storage import LocalStore, open_store
 from pbg_tasks.tasks.exchange import delivery, export_parts, gathering
 from pbg_tasks.tasks.exchange.export import export
 from pbg_tasks.tasks.exchange.export_parts import export_part, merge_parts
@@ -352,6 +352,46 @@ def test_parts_stay_for_a_merge_that_began_meanwhile(data, place, monkeypatch):
     monkeypatch.setattr(delivery, "encode", encode)
     merge(data, "npy", out, 2)
     assert len(list((out / PARTS).glob("*/*of2.json"))) == 2
+
+
+def test_merge_that_was_cut_off_while_removing_ends(data, place, monkeypatch):
+    out, real = place / "out", LocalStore.delete
+
+    def delete(store, key):
+        if key.endswith("2of2.json"):
+            raise OSError("cut off")
+        real(store, key)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalStore, "delete", delete)
+        with pytest.raises(OSError, match="cut off"):
+            exported(data, "npy", out, 2)
+    assert waiting(out, "2of2.json").exists()
+    merge(data, "npy", out, 2)
+    assert not (out / PARTS).exists()
+
+
+def test_merge_removes_no_parts_of_another_number(data, place):
+    out = place / "out"
+    part(data, "npy", out, "1/3")
+    exported(data, "npy", out, 2)
+    left = files(out / PARTS)
+    assert len([name for name in left if "1of3." in name]) == len(left) > 1
+
+
+def test_only_an_export_in_parts_counts_as_merged(data, place):
+    out = place / "out"
+    export("npy", str(data.checkpoint), str(out))
+    with pytest.raises(ConfigError, match=r"part 1/9 of the export of .* is missing"):
+        merge(data, "npy", out, 9, overwrite=True)
+
+
+def test_export_of_other_options_does_not_count(data, place):
+    out = place / "out"
+    exported(data, "angel", out, 1)
+    with pytest.raises(ConfigError, match=r"part 1/1 of the export of .* is missing"):
+        merge(data, "angel", out, 1, options=ExportOptions(layout="TextColumn"), overwrite=True)
+    assert merge(data, "angel", out, 1)["files"] == len(files(out)) - 1
 
 
 KILLED = """

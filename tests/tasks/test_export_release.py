@@ -96,6 +96,16 @@ def test_parts_of_night_write_what_one_task_writes(place):
     assert "part" not in json.loads(store.get(f"{result}.json").data)
 
 
+def test_sink_of_night_has_no_parts(place):
+    place.snapshot("d1", ring(40))
+    place.write_spec(exports=[{"format": "lancedb"}])
+    run = plan(place.spec, "d1")["run"]
+    with pytest.raises(ConfigError, match="export lancedb: sink lancedb is filled as a whole"):
+        export_release(run, "lancedb", parts=3)
+    with pytest.raises(ConfigError, match="export lancedb: sink lancedb is filled as a whole"):
+        export_release_part(run, "lancedb", "1/3")
+
+
 class Shared:
     """A graph whose nights export to one location for each snapshot."""
 

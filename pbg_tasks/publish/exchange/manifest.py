@@ -77,6 +77,8 @@ class ExchangeManifest(Frozen):
         source: of the exported or imported vectors.
         types: by entity type.
         names: whether names are plain, or percent-encoded where the format needs it.
+        parted: options of an export in parts that differ from the defaults; null for an export without parts, and
+            where an earlier version wrote the document.
         comparator: of the model, for programs that compare embeddings; null for imports.
         relations: number of the model's relations; null for imports.
         measured: figures of the format, such as the recall of an index.
@@ -88,6 +90,7 @@ class ExchangeManifest(Frozen):
     source: ModelSource | VectorSource
     types: dict[EntityName, TypeRecord]
     names: Literal["plain", "percent-encoded"] = "plain"
+    parted: dict[str, JsonValue] | None = None
     comparator: str | None = None
     relations: int | None = None
     measured: dict[str, JsonValue] = Field(default_factory=dict)

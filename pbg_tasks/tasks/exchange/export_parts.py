@@ -1,6 +1,6 @@
 """Parts of an export, and their merge.
 
-Each part downloads its own partitions and writes a file for each. The files wait below ``_parts/{version}/`` at the
+Each part downloads its own partitions and writes a file for each. The files wait below ``_parts/{version}_{n}/`` at the
 destination, where no reader looks, and the part's record comes last: a part that was killed has none and is run again.
 The merge gives all files their names, which does not move their bytes through this process, and then stores the
 manifest, so that a reader finds the whole export or none.
@@ -14,7 +14,7 @@ import time
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 from pbg_tasks.checkpoint import ObjectRecord
 from pbg_tasks.checkpoint.manifest import decode, encode, sha256
@@ -172,6 +172,7 @@ def merge_parts(
             raise ConflictError(_unlike(store, record, exchange, options))
     if len(records_there) < parts:
         if there is not None and _is_done(there, found, exchange, options) and is_whole(store, there):
+            stored.remove()  # what a merge that was cut off left
             say(f"export {exchange}: {store.url} was completed before, nothing to do")
             return _summary(found, store, there, started)
         missing = Share(records.index(None) + 1, parts)
@@ -209,7 +210,7 @@ class _Parts:
 
     def __init__(self, store: Store, source: Source, parts: int) -> None:
         self._store, self._parts = store, parts
-        self._prefix = f"{PARTS}{identity(source)[:_SHOWN]}/"
+        self._prefix = f"{PARTS}{identity(source)[:_SHOWN]}_{parts}/"
 
     def folder(self, share: Share) -> str:
         """Return the key of a new folder for a part's files."""
@@ -285,7 +286,7 @@ class _Parts:
 def _remove_empty(folder: Path) -> None:
     """Remove the folders below a folder, and itself, that hold no file."""
     for place, _, _ in os.walk(folder, topdown=False):
-        with suppress(OSError):  # it holds files of another version's parts
+        with suppress(OSError):  # it holds files of other parts
             Path(place).rmdir()
 
 
@@ -329,6 +330,7 @@ def _manifest(
         source=describe(found),
         types=types,
         names=_names(options),
+        parted=_document(options),
         comparator=records[0].comparator,
         relations=records[0].relations,
         measured=records[0].measured,
@@ -336,7 +338,7 @@ def _manifest(
     )
 
 
-def _names(options: ExportOptions) -> Any:  # noqa: ANN401 - a literal of the manifest
+def _names(options: ExportOptions) -> Literal["plain", "percent-encoded"]:
     return "percent-encoded" if options.escape else "plain"
 
 
@@ -362,9 +364,7 @@ def _unlike(store: Store, record: PartRecord, exchange: str, options: ExportOpti
 
 def _is_done(there: ExchangeManifest, found: Source, exchange: str, options: ExportOptions) -> bool:
     """Return whether an export is what the parts would make."""
-    wanted = set(options.types or found.config.entities)
-    facts = (there.exchange, there.source, there.names, set(there.types))
-    return facts == (exchange, describe(found), _names(options), wanted)
+    return (there.exchange, there.source, there.parted) == (exchange, describe(found), _document(options))
 
 
 def _result(record: PartRecord, store: Store, started: float) -> ExportedPart:

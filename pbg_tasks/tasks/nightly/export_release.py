@@ -10,6 +10,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from pbg_tasks.config import RunLayout
+from pbg_tasks.config.exports import no_parts
 from pbg_tasks.config.results import ExportFindings, ExportResult, PublishResult, Result
 from pbg_tasks.errors import ConfigError, ConflictError
 from pbg_tasks.progress import say
@@ -40,10 +41,11 @@ def export_release(url: str, name: str, parts: int | None = None) -> Result:
         Its destination, and whether it was announced (``announced``).
 
     Raises:
-        ConfigError: the spec lists no such export, the run was not published, or a part is missing.
+        ConfigError: the spec lists no such export, it cannot be in parts, the run was not published, or a part is
+            missing.
         ConflictError: the snapshot was published again since, and exported to the same place.
     """
-    run, chosen = RunContext.open(url), _chosen(url, name)
+    run, chosen = RunContext.open(url), _chosen(url, name, in_parts=parts is not None)
     done = perform(ExportResult, url, partial(_export, chosen=chosen, parts=parts), task=chosen.task)
     return done.document() | {"announced": is_announced(run, chosen.task)}
 
@@ -56,16 +58,18 @@ def export_release_part(url: str, name: str, part: str) -> Result:
         name: of the export in the spec.
         part: ``i/n``.
     """
-    chosen = _chosen(url, name)
+    chosen = _chosen(url, name, in_parts=True)
     return perform(
         ExportResult, url, partial(_export_part, chosen=chosen, part=part), task=chosen.part_task(part)
     ).document()
 
 
-def _chosen(url: str, name: str) -> Export:
+def _chosen(url: str, name: str, *, in_parts: bool) -> Export:
     listed = {export.name: export for export in RunContext.open(url).spec.graph.exports}
     if name not in listed:
         raise ConfigError(f"{url}: its spec lists no export {name!r}; it lists {', '.join(listed) or 'none'}")
+    if in_parts and (reason := no_parts(listed[name].format, listed[name])) is not None:
+        raise ConfigError(f"{url}: export {name}: {reason}")
     return listed[name]
 
 
