@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field, JsonValue, model_validator
 from pbg_tasks.config.base import Growing
 from pbg_tasks.config.comparators import BUILT_IN
 from pbg_tasks.config.names import Name
-from pbg_tasks.config.registry import EXPORTS, SINKS
+from pbg_tasks.config.registry import EXPORTS, JOINED, PARTED, SINKS
 from pbg_tasks.config.schema import PositiveInt
 from pbg_tasks.config.sinks import check_sink
 
@@ -68,6 +68,7 @@ _WHOLE = {
     "projector": "is a sample of at most limit points of a type",
     "angel-line": "numbers the nodes of all partitions, in files of a million",
 }
+"""Why formats that are in neither ``PARTED`` nor ``JOINED`` have no parts."""
 
 
 def no_parts(form: str, options: ExportOptions) -> str | None:
@@ -76,8 +77,9 @@ def no_parts(form: str, options: ExportOptions) -> str | None:
         return f"sink {form} is filled as a whole: a table has one writer; leave the parts out"
     if form not in FORMATS:
         return f"format {form} is of a package, whose formats get the whole model; leave the parts out"
-    if form in _WHOLE:
-        return f"format {form} {_WHOLE[form]}, so it is written whole; leave the parts out"
+    if form not in (*PARTED, *JOINED):
+        reason = _WHOLE.get(form, "has no writer of parts")
+        return f"format {form} {reason}, so it is written whole; leave the parts out"
     if options.feast:
         return "the option feast defines a source of one table a type, and parts write several; leave one of them out"
     return None

@@ -25,6 +25,10 @@ EXPORTS = Kind(
     "pbg_tasks.exchange",
     ("angel", "angel-line", "parquet", "npy", "word2vec", "word2vec-bin", "safetensors", "faiss", "projector", "tsv"),
 )
+PARTED = ("parquet", "npy", "tsv")
+"""Exchange formats that have a file a partition, where an export is in parts; the module of each has its name."""
+JOINED = ("angel",)
+"""Exchange formats whose parts have pieces of files, which the merge joins; same."""
 IMPORTS = Kind(
     "exchange format",
     "pbg_tasks.exchange",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib import import_module
 
 import pytest
 import yaml
@@ -11,7 +12,11 @@ from airflow.serialization.serialized_objects import DagSerialization
 from pbg_operators.reembed import build_dags_of
 from pbg_operators.task import PbgOperator
 from pbg_tasks.config import load_graph_spec
+from pbg_tasks.config.exports import ExportOptions, no_parts
+from pbg_tasks.config.registry import EXPORTS as EXPORT_FORMATS
+from pbg_tasks.config.registry import JOINED, PARTED
 from pbg_tasks.errors import ConfigError
+from pbg_tasks.publish.exchange import part_writer
 from tests.dags.in_process import run_here, stored_dag
 from tests.operators.specs import small_spec
 from tests.tasks.conftest import SMALL_GRAPH, ring
@@ -93,3 +98,17 @@ def test_night_with_export_in_parts_runs_in_airflow(tmp_path, monkeypatch):
     manifest = json.loads((out / "_manifest.json").read_text())
     assert manifest["types"]["node"]["rows"] == 60
     assert files(out) == sorted([*manifest["objects"], "_manifest.json"])
+
+
+@pytest.mark.parametrize("name", EXPORT_FORMATS.built_in)
+def test_format_has_parts_only_where_its_writer_has(name, monkeypatch):
+    """One without a reason of its own is refused all the same."""
+    module = import_module(f"pbg_tasks.publish.exchange.{name.removesuffix('-bin').replace('-', '_')}")
+    able = hasattr(module, "write_rows") if name in PARTED else hasattr(module, "write_part") and name in JOINED
+    assert (no_parts(name, ExportOptions()) is None) is able
+    monkeypatch.setattr("pbg_tasks.config.exports._WHOLE", {})
+    if able:
+        part_writer(name, ExportOptions())
+    else:
+        with pytest.raises(ConfigError, match=f"format {name} has no writer of parts, so it is written whole; leave"):
+            part_writer(name, ExportOptions())

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from pbg_tasks.config.base import Options, parse
 from pbg_tasks.config.exports import is_sink, no_parts
-from pbg_tasks.config.registry import EXPORTS, IMPORTS, SINKS
+from pbg_tasks.config.registry import EXPORTS, IMPORTS, JOINED, SINKS
 from pbg_tasks.errors import ConfigError
 from pbg_tasks.plugins import AT_WORK, PluginError
 
@@ -41,10 +41,6 @@ WRITERS = {
     "projector": "projector:write",
     "tsv": "tsv:write",
 }
-PARTED = ("parquet", "npy", "tsv")
-"""Formats that have a file a partition, where an export is in parts; the module of each has its name."""
-JOINED = ("angel",)
-"""Formats whose parts have pieces of files, which the merge joins; same."""
 READERS = {
     "angel": "angel:read",
     "angel-line": "angel_line:read",
