@@ -12,8 +12,8 @@ from pbg_operators.plan import snapshot_of
 from pbg_operators.report import ReportOperator
 from pbg_operators.settings import defaults, settings_of
 from pbg_operators.task import GraphOperator, PbgOperator, answer, check_arguments
-from pbg_operators.xcom import template
-from pbg_tasks.config.results import CandidatesAnswer
+from pbg_operators.xcom import pulled_answer, template
+from pbg_tasks.config.results import CandidatesAnswer, StartedAnswer
 from pbg_tasks.config.tune_space import require_tunable, rung_epochs
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pbg_tasks.config import GraphSpec
 
 START, PREPARE, SELECT, TRIAL, FINISH = "tune_start", "tune_prepare", "tune_select", "tune_trial", "tune_finish"
-RUN, SEARCH = (template(f"ti.xcom_pull(task_ids='{START}')[{key!r}]") for key in ("run", "search"))
+RUN, SEARCH = (template(pulled_answer(START, StartedAnswer, key)) for key in ("run", "search"))
 
 
 class TuneStartOperator(GraphOperator):
@@ -45,13 +45,16 @@ class TuneStartOperator(GraphOperator):
         """Plan the shared run, and store the search.
 
         Raises:
-            AirflowFailException: there is no snapshot, the space is wrong, or a field of the form holds credentials.
+            AirflowFailException: there is no snapshot, the space is wrong, a field of the form holds credentials, or
+                the answer is of another version.
         """
         accepted = context["params"]["accept_data"]
         self.arguments = [self.spec, f"--snapshot={snapshot_of(context)}"]
         self.arguments += [f"--accept-data={accepted}"] if accepted else []
         check_arguments(self.arguments)
-        return super().execute(context)
+        result = super().execute(context)
+        answer(StartedAnswer, self.command, result)  # here, because a key that lacks would fail a later task's template
+        return result
 
 
 class TuneOperator(PbgOperator):

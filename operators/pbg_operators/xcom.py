@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pbg_tasks.config.results import has_key
 
 if TYPE_CHECKING:
-    from pbg_tasks.config.results import TaskResult
+    from pbg_tasks.config.results import Stored, TaskResult
 
 
 def template(expression: str, *, json: bool = False) -> str:
@@ -27,7 +27,7 @@ def pulled(group: str, shape: type[TaskResult], *path: str, within: str | None =
     Raises:
         KeyError: the model lacks the key.
     """
-    _check(shape, path)
+    _check(shape, path, f"result of {shape.TASK!r}")
     return f"{_pull(group, shape, within)}{''.join(f'[{key!r}]' for key in path)}"
 
 
@@ -46,8 +46,23 @@ def pulled_if_any(group: str, shape: type[TaskResult], key: str, default: str, *
     Raises:
         KeyError: the model lacks the key.
     """
-    _check(shape, (key,))
+    _check(shape, (key,), f"result of {shape.TASK!r}")
     return f"(ti.xcom_pull(task_ids='{group}.{within or shape.TASK}') or {{}}).get({key!r}, {default})"
+
+
+def pulled_answer(task_id: str, shape: type[Stored], key: str) -> str:
+    """Return the expression of a value in a finished task's answer.
+
+    Args:
+        task_id: of the task.
+        shape: model of its answer.
+        key: an outermost one.
+
+    Raises:
+        KeyError: the model lacks the key.
+    """
+    _check(shape, (key,), f"answer of {task_id!r}")
+    return f"ti.xcom_pull(task_ids={task_id!r})[{key!r}]"
 
 
 def _pull(group: str, shape: type[TaskResult], within: str | None) -> str:
@@ -56,6 +71,6 @@ def _pull(group: str, shape: type[TaskResult], within: str | None) -> str:
     return f"ti.xcom_pull(task_ids='{group}.{within}')['tasks'][{shape.TASK!r}]"
 
 
-def _check(shape: type[TaskResult], path: tuple[str, ...]) -> None:
+def _check(shape: type[Stored], path: tuple[str, ...], what: str) -> None:
     if not has_key(shape, *path):
-        raise KeyError(f"the result of {shape.TASK!r} has no key {'.'.join(path)!r}")
+        raise KeyError(f"the {what} has no key {'.'.join(path)!r}")

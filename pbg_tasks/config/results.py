@@ -744,6 +744,15 @@ class RedoAnswer(Stored):
     redone: list[RedoneDay]
 
 
+class StartedAnswer(Stored):
+    """Answer of ``pbg tune-start``: the run and the search of later steps."""
+
+    run: str
+    search: str
+    rungs: Count
+    candidates: Count
+
+
 class CandidatesAnswer(Stored):
     """Answer of ``pbg tune-select``: names of the candidates of a rung."""
 
@@ -855,8 +864,8 @@ def parse_result(shape: type[Shape], data: bytes, *, source: str) -> Shape:
         raise FormatError(f"{error}; it is damaged, or of another version: restore it, or run the task again") from None
 
 
-def has_key(shape: type[TaskResult], *path: str) -> bool:
-    """Return whether a task's result has a key at a path."""
+def has_key(shape: type[Stored], *path: str) -> bool:
+    """Return whether a result or answer has a key at a path."""
     place: Any = shape
     for key in path:
         model = model_at(place)

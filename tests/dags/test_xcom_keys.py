@@ -9,30 +9,34 @@ from types import SimpleNamespace
 import jinja2
 import pytest
 import yaml
+from airflow.sdk.definitions.mappedoperator import MappedOperator
 
 from pbg_operators.reembed import build_dags_of
-from pbg_operators.xcom import pulled, pulled_if_any
-from pbg_tasks.config.results import SHAPES, BucketResult, EvalResult, PlanResult, has_key
+from pbg_operators.xcom import pulled, pulled_answer, pulled_if_any
+from pbg_tasks.config.airflow import TOGETHER
+from pbg_tasks.config.results import SHAPES, BucketResult, EvalResult, PlanResult, StartedAnswer, has_key
 from tests.operators.specs import small_spec
 
 STORES = Path(__file__).resolve().parents[1] / "fixtures" / "documents"
 RESULTS = sorted(path for path in STORES.glob("*/runs/*/results") if (path / "publish.json").is_file())
 READ = {"plan.run", "plan.snapshot", "publish.published", "publish.channel"}
 READ |= {"eval.filtered", "eval.filtered.mrr", "bucket.edges", "bucket.edges.total"}
+READ |= {"tune_start.run", "tune_start.search"}
+STARTED = {"run": "s3://bucket/runs/r1", "search": "0123456789ab", "rungs": 2, "candidates": 2}
 
 
 class Part:
-    """Part of a stored result, which refuses unknown keys."""
+    """Part of a task's result or answer, which refuses unknown keys."""
 
-    def __init__(self, shape, values, read, path=()):
-        self.shape, self.values, self.read, self.path = shape, values, read, path
+    def __init__(self, task, shape, values, read, path=()):
+        self.task, self.shape, self.values, self.read, self.path = task, shape, values, read, path
 
     def __getitem__(self, key):
         path = (*self.path, key)
         assert has_key(self.shape, *path), f"{self.shape.__name__} has no key {'.'.join(path)!r}"
-        self.read.add(".".join((self.shape.TASK, *path)))
+        self.read.add(".".join((self.task, *path)))
         value = self.values[key]
-        return Part(self.shape, value, self.read, path) if isinstance(value, dict) else value
+        return Part(self.task, self.shape, value, self.read, path) if isinstance(value, dict) else value
 
     def get(self, key, default=None):
         assert has_key(self.shape, *self.path, key), f"{self.shape.__name__} has no key {key!r}"
@@ -47,7 +51,12 @@ class TaskInstance:
 
     def xcom_pull(self, task_ids):
         name = task_ids.rpartition(".")[2]
-        return Part(SHAPES[name], json.loads((self.results / f"{name}.json").read_text()), self.read)
+        if name == "tune_start":
+            return Part(name, StartedAnswer, STARTED, self.read)
+        if name == "prepare":  # commands of few tasks
+            return {"tasks": {task: self.xcom_pull(task) for task in TOGETHER[name]}}
+        name = TOGETHER[name][-1] if name in TOGETHER else name
+        return Part(name, SHAPES[name], json.loads((self.results / f"{name}.json").read_text()), self.read)
 
 
 def texts(value):
@@ -61,7 +70,7 @@ KUBERNETES = {
     "launcher": "kubernetes",
     "kubernetes": {"image": "pbg", "allow_tag": True, "resources": {"cpu": "1", "memory": "1Gi"}},
 }
-NIGHTS = {"watch": {"complete": "success"}, "calendar": {"cron": "0 2 * * *"}, "collect": {}}
+NIGHTS = {"watch": {"complete": "success"}, "calendar": {"cron": "0 2 * * *"}, "collect": {}, "redo": True}
 
 
 def dags_of(place, root, how, **sections):
@@ -75,14 +84,33 @@ def dags_of(place, root, how, **sections):
 
 
 def templates_of(dag):
-    fields = (getattr(task, name) for task in dag.tasks for name in task.template_fields if hasattr(task, name))
+    fields = [getattr(task, name) for task in dag.tasks for name in task.template_fields if hasattr(task, name)]
+    for task in dag.tasks:
+        if isinstance(task, MappedOperator):
+            given = [task.partial_kwargs, task.expand_input.value]
+            fields += [each[name] for each in given for name in task.template_fields if name in each]
     return {text for field in fields for text in texts(field) if "{{" in text or "{%" in text}
+
+
+PARTS = {
+    "exports": [{"name": "table", "format": "parquet", "parts": 2, "destination": "s3://bucket/{run}"}],
+    "eval": {"parts": 2},
+    "channel": "candidate",
+    "promote": {"to": "production"},
+    "tune": {"space": {"model.lr": [0.1, 0.2]}, "halving": {"eta": 2, "rungs": 2}},
+}
+MAPPED = {"eval_part", "table_part", "tune_trial"}
 
 
 @pytest.fixture(scope="module")
 def dags(tmp_path_factory):
     place = tmp_path_factory.mktemp("dags")
-    return [*dags_of(place, place, "fail"), *dags_of(place, "s3://bucket", "ask", launch=KUBERNETES)]
+    return [
+        *dags_of(place, place, "fail"),
+        *dags_of(place, "s3://bucket", "ask", launch=KUBERNETES),
+        *dags_of(place, "s3://bucket", "fail", **PARTS),
+        *dags_of(place, place, "fail", airflow={"few_tasks": True}),
+    ]
 
 
 @pytest.fixture
@@ -97,7 +125,10 @@ def render(template, ti, **context):
 
 def test_every_expression_of_every_dag_renders(dags):
     """Those that read no result read the form."""
-    assert {dag.dag_id.partition("_")[0] for dag in dags} == {"reembed", "nightly", "drill", "watch", "collect"}
+    kinds = {"reembed", "nightly", "drill", "watch", "collect", "tune", "redo", "promote"}
+    assert {dag.dag_id.partition("_")[0] for dag in dags} == kinds
+    mapped = {task.task_id for dag in dags for task in dag.tasks if isinstance(task, MappedOperator)}
+    assert {name.rpartition(".")[2] for name in mapped} == MAPPED
     ti, others = TaskInstance(RESULTS[0]), set()
     for dag in dags:
         context = {"dag": dag, "dag_run": SimpleNamespace(partition_key="d1"), "params": dag.params.dump()}
@@ -121,7 +152,8 @@ def test_every_template_reads_keys_of_models(templates, results):
     channel = json.dumps(json.loads((results / "publish.json").read_text())["channel"])
     day = plan["snapshot"]
     subjects = {f"reembed_small: {command} refused {day}" for command in ("validate", "partition", "gate")}
-    assert rendered == {plan["run"], "true", channel, *figures, *subjects}
+    searched = {STARTED["run"], STARTED["search"]}
+    assert rendered == {plan["run"], "true", channel, *figures, *subjects, *searched}
 
 
 @pytest.mark.parametrize("wrong", ["['ran']", "['snapshot']['day']", ".get('ran')"])
@@ -136,5 +168,7 @@ def test_expression_of_unknown_key_is_refused():
         pulled("prepare", BucketResult, "edges", "all")
     with pytest.raises(KeyError, match=r"filtered\.hits7"):
         pulled("release", EvalResult, "filtered", "hits7")
+    with pytest.raises(KeyError, match="the answer of 'tune_start' has no key 'rung'"):
+        pulled_answer("tune_start", StartedAnswer, "rung")
     with pytest.raises(KeyError, match="ran"):
         pulled_if_any("prepare", PlanResult, "ran", "''")
