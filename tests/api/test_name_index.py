@@ -36,7 +36,7 @@ WITHOUT_PANDAS = """
 import sys
 from pathlib import Path
 from pbg_tasks.config.graph import Resources
-from pbg_tasks.prepare import connect
+from pbg_tasks.prepare.connection import connect
 from pbg_tasks.prepare.name_index import index_ids
 out = Path(sys.argv[1])
 with connect(Resources(threads=1), out) as connection:

@@ -29,7 +29,7 @@ DATABASE = f"""{LIMITED}
 from pathlib import Path
 from pbg_tasks.config.graph import Resources
 from pbg_tasks.errors import ResourceError
-from pbg_tasks.prepare import connect
+from pbg_tasks.prepare.connection import connect
 try:
     with connect(Resources(memory_gb=4, threads=1), Path(sys.argv[1])) as connection:
         print(connection.execute("SELECT count(DISTINCT hash(i)) FROM range(1000000) t(i)").fetchall())
@@ -43,7 +43,7 @@ from pathlib import Path
 from pbg_tasks.config.graph import Resources
 from pbg_tasks.errors import ResourceError
 from pbg_tasks.memory.address_space import address_limit, free_addresses
-from pbg_tasks.prepare import connect
+from pbg_tasks.prepare.connection import connect
 from pbg_tasks.prepare.buckets import _SortedEdges
 from pbg_tasks.storage.files import disk_errors
 from tests.prepare.inputs import make_spec
@@ -125,7 +125,7 @@ def test_light_commands_run_under_narrow_limit(place, tmp_path, arguments):
 
 
 def test_database_of_any_process_is_refused(tmp_path):
-    done = limited(DATABASE, 450, tmp_path, scratch=tmp_path)
+    done = limited(DATABASE, 360, tmp_path, scratch=tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]
     assert "refused: preparation needs " in done.stdout
     assert "`ulimit -v`" in done.stdout
@@ -149,7 +149,7 @@ def test_edges_beyond_limit_are_lack_of_memory(tmp_path):
 
 
 def test_usable_bytes_stay_within_address_space():
-    code = f"{LIMITED}\nfrom pbg_tasks.memory import usable_bytes\nprint(usable_bytes())"
+    code = f"{LIMITED}\nfrom pbg_tasks.memory.machine import usable_bytes\nprint(usable_bytes())"
     done = limited(code, 400, scratch=os.curdir)
     assert 0 < int(done.stdout) <= 400 * MB
     if resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY:

@@ -96,7 +96,7 @@ NAMES_OF_MOMENTS = """
 import sys
 from pathlib import Path
 from pbg_tasks.config import Resources
-from pbg_tasks.prepare import connect
+from pbg_tasks.prepare.connection import connect
 with connect(Resources(), Path(sys.argv[1])) as connection:
     print(connection.execute("SELECT lhs::VARCHAR FROM read_parquet(?)", [sys.argv[2]]).fetchall()[0][0])
 """
