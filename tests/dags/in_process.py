@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import yaml
 from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
 from typer.testing import CliRunner
 
-from pbg_operators.task import parse_result
+from pbg_operators.task import PbgOperator, parse_result
 from pbg_tasks.cli import app
 from tests.dags.parsed import DAGS
+from tests.operators.specs import small_spec
+from tests.tasks.conftest import SMALL_GRAPH, ring
 
 
 def run_here(self, environment, command, arguments):
@@ -30,3 +33,21 @@ def stored_dag(name):
         session.merge(DagBundleModel(name="tests"))
     sync_bag_to_db(bag, bundle_name="tests", bundle_version="1")
     return bag.dags[name]
+
+
+def states_of_night(tmp_path, monkeypatch, **keys):
+    """Run a night of graph ``parted``, a ring.
+
+    Returns:
+        State of each task, by its id and map index.
+    """
+    (tmp_path / "graphs").mkdir()
+    monkeypatch.setenv("PBG_GRAPHS", str(tmp_path / "graphs"))
+    monkeypatch.setattr(PbgOperator, "_run", run_here)
+    rows = ["lhs\trel\trhs", *(f"{lhs}\tlikes\t{rhs}" for lhs, _, rhs in ring(60))]
+    (tmp_path / "d1.tsv").write_text("\n".join(rows) + "\n")
+    spec = small_spec(tmp_path, "parted") | {"gates": SMALL_GRAPH} | keys
+    spec |= {"snapshots": {"location": f"{tmp_path}/{{snapshot}}.tsv", "format": "tsv"}}
+    (tmp_path / "graphs" / "parted.yaml").write_text(yaml.safe_dump(spec))
+    run = stored_dag("reembed_parted").test(run_conf={"snapshot": "d1"})
+    return {(each.task_id, each.map_index): str(each.state) for each in run.get_task_instances()}

@@ -10,14 +10,12 @@ import yaml
 from airflow.serialization.serialized_objects import DagSerialization
 
 from pbg_operators.reembed import build_dags_of
-from pbg_operators.task import PbgOperator
 from pbg_tasks.config import load_graph_spec
 from pbg_tasks.errors import ConfigError
 from pbg_tasks.storage import open_store
-from tests.dags.in_process import run_here, stored_dag
+from tests.dags.in_process import states_of_night
 from tests.dags.parsed import CHAIN
 from tests.operators.specs import small_spec
-from tests.tasks.conftest import SMALL_GRAPH, ring
 
 PARTS = {"eval": {"parts": 3}}
 POD = {"image": f"pbg@sha256:{'0' * 64}", "resources": {"cpu": "1", "memory": "2Gi"}}
@@ -73,17 +71,7 @@ def test_contradictions_of_parts_are_refused(tmp_path, keys, words):
 
 @pytest.mark.rotated(3)
 def test_night_in_parts_runs_in_airflow(tmp_path, monkeypatch):
-
-    (tmp_path / "graphs").mkdir()
-    monkeypatch.setenv("PBG_GRAPHS", str(tmp_path / "graphs"))
-    monkeypatch.setattr(PbgOperator, "_run", run_here)
-    rows = ["lhs\trel\trhs", *(f"{lhs}\tlikes\t{rhs}" for lhs, _, rhs in ring(60))]
-    (tmp_path / "d1.tsv").write_text("\n".join(rows) + "\n")
-    spec = small_spec(tmp_path, "parted") | {"eval": {"parts": 2}, "split": {"valid": 0.1, "test": 0.1}}
-    spec |= {"snapshots": {"location": f"{tmp_path}/{{snapshot}}.tsv", "format": "tsv"}, "gates": SMALL_GRAPH}
-    (tmp_path / "graphs" / "parted.yaml").write_text(yaml.safe_dump(spec))
-    run = stored_dag("reembed_parted").test(run_conf={"snapshot": "d1"})
-    states = {(each.task_id, each.map_index): str(each.state) for each in run.get_task_instances()}
+    states = states_of_night(tmp_path, monkeypatch, eval={"parts": 2}, split={"valid": 0.1, "test": 0.1})
     assert states["release.eval_part", 0] == states["release.eval_part", 1] == states["release.eval", -1] == "success"
     assert states["release.publish", -1] == "success"
     (folder,) = (tmp_path / "store" / "parted" / "runs").iterdir()

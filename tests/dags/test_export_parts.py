@@ -10,16 +10,14 @@ import yaml
 from airflow.serialization.serialized_objects import DagSerialization
 
 from pbg_operators.reembed import build_dags_of
-from pbg_operators.task import PbgOperator
 from pbg_tasks.config import load_graph_spec
 from pbg_tasks.config.exports import ExportOptions, no_parts
 from pbg_tasks.config.registry import EXPORTS as EXPORT_FORMATS
 from pbg_tasks.config.registry import JOINED, PARTED
 from pbg_tasks.errors import ConfigError
 from pbg_tasks.publish.exchange import part_writer
-from tests.dags.in_process import run_here, stored_dag
+from tests.dags.in_process import states_of_night
 from tests.operators.specs import small_spec
-from tests.tasks.conftest import SMALL_GRAPH, ring
 from tests.tasks.exchanges import files
 
 EXPORTS = {"exports": [{"format": "npy", "parts": 3}, {"format": "tsv"}]}
@@ -83,16 +81,7 @@ def test_contradictions_of_parts_are_refused(tmp_path, keys, words):
 
 @pytest.mark.rotated(4)
 def test_night_with_export_in_parts_runs_in_airflow(tmp_path, monkeypatch):
-    (tmp_path / "graphs").mkdir()
-    monkeypatch.setenv("PBG_GRAPHS", str(tmp_path / "graphs"))
-    monkeypatch.setattr(PbgOperator, "_run", run_here)
-    rows = ["lhs\trel\trhs", *(f"{lhs}\tlikes\t{rhs}" for lhs, _, rhs in ring(60))]
-    (tmp_path / "d1.tsv").write_text("\n".join(rows) + "\n")
-    spec = small_spec(tmp_path, "parted") | {"exports": [{"format": "npy", "parts": 2}], "gates": SMALL_GRAPH}
-    spec |= {"snapshots": {"location": f"{tmp_path}/{{snapshot}}.tsv", "format": "tsv"}}
-    (tmp_path / "graphs" / "parted.yaml").write_text(yaml.safe_dump(spec))
-    run = stored_dag("reembed_parted").test(run_conf={"snapshot": "d1"})
-    states = {(each.task_id, each.map_index): str(each.state) for each in run.get_task_instances()}
+    states = states_of_night(tmp_path, monkeypatch, exports=[{"format": "npy", "parts": 2}])
     assert states["exports.npy_part", 0] == states["exports.npy_part", 1] == states["exports.npy", -1] == "success"
     (out,) = (tmp_path / "store" / "parted" / "exports" / "npy").iterdir()
     manifest = json.loads((out / "_manifest.json").read_text())
