@@ -102,6 +102,6 @@ def _waiting(tools: Tools) -> Iterator[Measurement]:
             statistics.median(shares),
             target=_WAITING_TARGET if what == "the default" else None,
             at_most=True,
-            note=f"{buffer} is {what}; of the time until the commit, when the trainer had nothing to train because it "
-            f"read or stored, on local storage; wall time of {_LARGE_EPOCHS} epochs",
+            note=f"{buffer} is {what}; share of the wall time of {_LARGE_EPOCHS} epochs in which nothing was trained "
+            "because partitions were read or stored, on a local disk",
         )

@@ -82,7 +82,6 @@ def _compared(tools: Tools, config: Document, known: list[str], edges: int, pair
         rounds["ours"],
         rounds["theirs"],
         target=_TARGET,
-        note=f"{edges} edges, one thread each; reading the checkpoint counts for us, not for PBG"
-        + ("; one round of each" if pairs == 1 else ""),
+        note="one thread; reading the checkpoint counts for us, not for PBG" + ("; one round" if pairs == 1 else ""),
         details={"MRR of both": mrr["ours"]},
     )

@@ -26,9 +26,8 @@ _GRAPH, _QUICK = Communities(2_000_000, 4_000_000), Communities(200_000, 400_000
 _FLOAT_BYTES = 4
 _PARTED = {"2 in memory": 2, "4 of ours in memory, the default": None}  # PBG always has two partitions in memory
 _NOTE = (
-    f"{MODEL['workers']} workers and one epoch on both sides, one round; of all processes of a side together, with "
-    f"their Python and torch, looked at every {WATCH_SECONDS * 1000:.0f} ms; what they share, in /dev/shm too, counts "
-    "once"
+    f"{MODEL['workers']} workers, one epoch, one round; of all processes of a side with their Python and torch, seen "
+    f"every {WATCH_SECONDS * 1000:.0f} ms; what they share, in /dev/shm too, counts once"
 )
 
 

@@ -45,17 +45,15 @@ _COLUMNS = ("lhs", "rel", "rhs")
 _FORMAT_VERSION = 1  # of PBG's files
 
 _IMPORT_NOTE = (
-    f"all cores on every side, {PARTITIONS} partitions; {{}} alone writes names, counts and buckets too, but holds all "
-    "in memory, checks no row, keeps no ids of an earlier import, leaves edges unmixed within a bucket, and neither "
-    "guards against a second import nor puts files in place whole"
+    f"all cores, {PARTITIONS} partitions; the library alone holds all in memory, checks no row, keeps no ids, mixes no "
+    "edges within a bucket, and neither excludes a second import nor puts files in place whole"
 )
 _TSV_NOTE = (
-    "Arrow writes as many digits as a float32 needs, we PBG's nine decimals; Arrow alone holds all in memory, checks "
-    "no name, and does not put the file in place whole"
+    "Arrow writes a float32's digits, we PBG's nine decimals; it holds all in memory, checks no name, and does not put "
+    "the file in place whole"
 )
 _PARQUET_NOTE = (
-    "no compression and no dictionary of floats on either side; Arrow alone holds all in memory, checks neither "
-    "vectors nor names, and writes no manifest of hashes"
+    "neither compresses; Arrow alone holds all in memory, checks neither vectors nor names, and writes no hashes"
 )
 
 
@@ -248,7 +246,7 @@ def _imports(tools: Tools, edges: int) -> list[Measurement]:
     for name in ("DuckDB", "Arrow"):
         peaks = {"our peak B": rounds["ours"][-1].peak, f"peak B of {name}": rounds[name][-1].peak}
         rate = Measurement.rate(f"{title}, against {name}", "edges/cpu-s", rounds["ours"], rounds[name])
-        found.append(replace(rate, note=_IMPORT_NOTE.format(name), details=peaks))
+        found.append(replace(rate, note=_IMPORT_NOTE, details=peaks))
     return found
 
 

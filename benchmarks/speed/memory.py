@@ -148,8 +148,8 @@ def measure(tools: Tools, *, quick: bool) -> list[Measurement]:
 
 
 def _compared(name: str, parted: Trained, whole: Trained, target: float | None) -> list[Measurement]:
-    whole_process = "of the process, with Python and torch"
-    beyond = "beyond what the process holds before it trains, and what its libraries take at first use by the forecast"
+    whole_process = "of the whole process in 1 partition, with Python and torch"
+    beyond = "without what the process held before, and what libraries take at first use by the forecast"
     alone = Measurement(
         f"{name}, of 1, the training alone", "share", parted.own / whole.own, target=target, at_most=True, note=beyond
     )

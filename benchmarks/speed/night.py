@@ -42,10 +42,7 @@ _CHANGED = 0.02
 _FILES = 4
 _RELATIONS = 8
 _NEW_EVERY = 50  # of the changed edges, one in so many begins at a new entity
-_NOTE = (
-    "CPU seconds of all tasks, each a process of its own with its start and imports, over those of train; one round; "
-    "the warm night has 2 % of its edges changed"
-)
+_NOTE = "CPU seconds of all tasks, with the start and imports of their processes, over those of train; one round"
 MODEL: dict[str, Any] = {
     "entities": {"node": {"num_partitions": 4}},
     "relations": [{"name": "edge", "lhs": "node", "rhs": "node", "operator": "translation"}],

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 _REQUIREMENT = "pykeen==1.11.1"
 _INSTALL_SECONDS = 600
 _NOTE = (
-    "ComplEx of the same dimension, batches of 1000 edges and one thread on both sides; PyKEEN trains by LCWA: each "
-    "edge against all 14,951 entities on its right, we against 1,050 on either side"
+    "ComplEx, equal dimension, batches of 1000 edges and one thread; PyKEEN trains by LCWA: each edge against all "
+    "14,951 entities on its right, we against 1,050 on either side"
 )
 
 

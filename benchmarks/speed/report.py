@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from benchmarks.quality.plot import Line, Panel, draw
 from benchmarks.speed.bars import Bar, bars
 from benchmarks.speed.catalogue import BENCHMARKS, PBG
-from benchmarks.speed.table import HEADINGS, cells, markdown, number
+from benchmarks.speed.table import HEADINGS, cells, markdown, number, target
 from pbg_tasks.progress import human_count
 
 if TYPE_CHECKING:
@@ -45,27 +45,39 @@ _SUMMARY = {
 }
 """Measurements at the top of the page, with their words there."""
 _NIGHTS = """\
-What [a night](#a-night) costs: a graph of 3 M edges and 1 M entities, dimension 100, five epochs, one worker. The warm
-night continues the cold one, with 2 % of the edges changed.
+[A night](#a-night) of 3 M edges and 1 M entities, dimension 100, five epochs, one worker. The warm one continues the
+cold one, with 2 % of the edges changed.
 
 | | CPU seconds | seconds | peak memory, bytes | bytes read | bytes written |
 |---|---|---|---|---|---|
 """
 _TOTALS = ("CPU seconds", "seconds", "largest peak memory, bytes", "bytes read", "bytes written")
 _METHOD = """\
-`make bench` measures all this and writes this page from `benchmarks/results/latest.json`. `make bench-quick` takes ten
-minutes and covers steps, import, evaluation and export.
+`make bench` measures all this and writes this page from `benchmarks/results/latest.json`, which has more figures.
+`make bench-quick` takes ten minutes.
 
 * The rival is torchbiggraph 1.0.0 from PyPI, unpatched, unless a line names another.
-* Both run on one machine, in processes of their own, in turns: at least five rounds of each, or one where noted. A
-  figure without a rival has three rounds or one.
-* Figures are medians. A ratio above 1 is in our favour; its median, least and largest over the rounds are given.
-* Time is CPU time with one worker or thread, unless noted. Our importer takes all cores; all of them count.
-* Start-up and the loading of libraries do not count.
+* Both run on one machine, in processes of their own, in turns: five rounds or more, or one where noted. Without a rival
+  there are three rounds or one.
+* Figures are medians. A ratio above 1 is in our favour; its median, least and largest are given.
+* Time is CPU time with one worker or thread, unless noted. Our importer takes all cores; all count.
+* Starting, and loading libraries, does not count.
 """
 _GROWTH = """\
-Cost by size on logarithmic axes. A slope of 1 is proportional, 0 independent of size. An epoch is a whole `pbg train`.
+Cost by size on logarithmic axes: slope 1 is proportional, 0 independent of size. An epoch is a whole `pbg train`.
 """
+_BESIDE = {
+    ", against PBG with huge pages": "huge pages",
+    ", share of the float32 roofline": "roofline",
+    ", of 1": "process",
+    ", of 1, the training alone": "training",
+}
+"""Ends of names whose figure is a column beside that of the name without them."""
+_FOLDED = {
+    "angel": re.compile(r"(?:Angel, )?(?P<column>write|read) (?P<row>.+)"),
+    "night": re.compile(r"(?P<column>\w+ night), (?P<row>\w+)(?P<more>, S3)?"),
+}
+"""For a benchmark, names of which one table has a row and a column each, with our figures alone."""
 _VERSIONS = ("python", "torch", "numpy", "duckdb", "torchbiggraph")
 
 
@@ -78,10 +90,14 @@ def write(results: Results, document: Path, ratios: Path, growth: Path) -> None:
         ratios: SVG in the same directory, of the ratios to torchbiggraph.
         growth: SVG in the same directory, of how cost grows.
     """
-    machines = {_machine(entry) for entry in results.entries}
-    shared = machines.pop() if len(machines) == 1 else ""
+    machines = Counter(_machine(entry) for entry in results.entries)
+    shared = max(machines, key=machines.__getitem__, default="")
     sections = ("\n".join(_section(each, results.of(each.name), shared)) for each in BENCHMARKS)
-    parts = ["\n".join(_summary(results)), _METHOD, *([f"{shared}.\n"] if shared else [])]
+    parts = [
+        "\n".join(_summary(results)),
+        _METHOD,
+        *([f"{shared}, unless a section names another.\n"] if shared else []),
+    ]
     parts += [*_plots(results, ratios, growth), *sections]
     document.write_text("\n".join(parts), encoding="utf-8")
 
@@ -138,28 +154,87 @@ def _panel(entry: Entry) -> Panel:
 
 def _section(benchmark: Benchmark, entries: Sequence[Entry], shared: str) -> Iterator[str]:
     yield f"## {benchmark.title}\n"
-    yield f"Rerun: `{benchmark.rerun()}`\n"
     if not entries:
-        yield "Not measured yet.\n"
+        yield f"`{benchmark.rerun()}`: not measured yet.\n"
         return
-    columns, remarks = _details(entries), _remarks(entries)
-    start = _shared_start([entry["name"] for entry in entries])
-    rows = [[start.rstrip(",: "), *HEADINGS[1:], *columns]]
-    for entry in entries:
-        name, *figures = cells(entry)
-        marks = [str(at) for at, of in enumerate(remarks.values(), 1) if entry["name"] in of and len(of) < len(entries)]
+    pattern = _FOLDED.get(benchmark.name)
+    folded = [entry for entry in entries if pattern and pattern.fullmatch(entry["name"])]
+    rest = [entry for entry in entries if entry not in folded]
+    if rest:
+        yield from _table(rest)
+    if pattern and folded:
+        yield from _fold(pattern, folded)
+    yield _circumstances(benchmark, entries[0], shared)
+
+
+def _table(entries: Sequence[Entry]) -> Iterator[str]:
+    """Yield a table of a row an entry, and its remarks."""
+    beside = {entry["name"]: entry for entry in entries}
+    rows_of = [entry for entry in entries if _owner(entry["name"]) not in beside]
+    columns, remarks = [name for name in _details(rows_of) if name not in _TOTALS], _remarks(rows_of)
+    start = _shared_start([entry["name"] for entry in rows_of])
+    units = {entry["unit"] for entry in rows_of}
+    head = [start.rstrip(",: "), *HEADINGS[1:], *columns, *_BESIDE.values()]
+    rows = [head]
+    for entry in rows_of:
+        name, ours, theirs, unit, *figures = cells(entry)
+        marks = [str(at) for at, of in enumerate(remarks.values(), 1) if entry["name"] in of and len(of) < len(rows_of)]
         mark = f" <sup>{', '.join(marks)}</sup>" if marks else ""
         details = entry.get("details", {})
         added = [_shown(details[key]) if key in details else "" for key in columns]
-        rows.append([name.removeprefix(start) + mark, *figures, *added])
-    used = [at for at in range(len(rows[0])) if at == 0 or any(row[at] for row in rows[1:])]
+        others = [beside.get(entry["name"] + end) for end in _BESIDE]
+        added += ["" if other is None else _beside(other) for other in others]
+        rows.append([name.removeprefix(start) + mark, ours, theirs, unit, *figures, *added])
+    used = [at for at in range(len(head)) if at == 0 or any(row[at] for row in rows[1:])]
+    if len(units) == 1 and len(rows_of) > 1:
+        used.remove(HEADINGS.index("unit"))
+        head[0] = f"{head[0]}, {units.pop()}".removeprefix(", ")
     yield markdown([[row[at] for at in used] for row in rows])
     yield ""
     for at, (remark, of) in enumerate(remarks.items(), 1):
-        yield f"{at}. {remark}{' (all)' if len(of) == len(entries) > 1 else ''}."
+        yield f"{at}. {remark}{' (all)' if len(of) == len(rows_of) > 1 else ''}."
     if remarks:
         yield ""
-    yield _circumstances(entries[0], shared)
+    for end, column in _BESIDE.items():
+        notes = {entry["note"] for entry in entries if entry["name"].endswith(end) and entry.get("note")}
+        if any(name + end in beside for name in beside):
+            yield f"*{column}*: {'; '.join(sorted(notes))}.\n"
+
+
+def _owner(name: str) -> str:
+    """Name of the row that shows an entry in a column.
+
+    It is empty for an entry with a row of its own.
+    """
+    return next((name.removesuffix(end) for end in _BESIDE if name.endswith(end)), "")
+
+
+def _beside(entry: Entry) -> str:
+    ratio = entry["ratio_median"]
+    figure = number(entry["ours"], entry["unit"]) if ratio is None else f"{ratio:.3g}"
+    return f"{figure} ({target(entry)})" if "target" in entry else figure
+
+
+def _fold(pattern: re.Pattern[str], entries: Sequence[Entry]) -> Iterator[str]:
+    """Yield a table of our figures.
+
+    The pattern finds row and column in a name.
+    """
+    cases: dict[str, dict[str, str]] = {}
+    peaks = dict[str, float]()
+    for entry in entries:
+        if found := pattern.fullmatch(entry["name"]):
+            row, column = found["row"], found["column"] + (found.groupdict().get("more") or "")
+            cases.setdefault(row, {})[column] = number(entry["ours"], entry["unit"])
+            peak = [value for name, value in entry.get("details", {}).items() if name.startswith("peak")]
+            peaks[row] = max([peaks.get(row, 0.0), *peak])
+    columns = list(dict.fromkeys(column for row in cases.values() for column in row))
+    head = [entries[0]["unit"], *columns, "largest peak, bytes"]
+    body = [[row, *(of.get(column, "") for column in columns), _shown(peaks[row])] for row, of in cases.items()]
+    yield markdown([head, *body])
+    if missed := [entry["name"] for entry in entries if entry.get("met") is False]:
+        yield f"\nBelow the target of {target(entries[0]).partition(':')[0]}: {', '.join(missed)}."
+    yield ""
 
 
 def _shared_start(names: Sequence[str]) -> str:
@@ -170,9 +245,14 @@ def _shared_start(names: Sequence[str]) -> str:
 
 
 def _details(entries: Sequence[Entry]) -> list[str]:
-    """Return the details that are columns."""
-    counts = Counter(name for entry in entries for name in entry.get("details", {}))
-    return [name for name, count in counts.items() if count > _COLUMN_SHARE * len(entries)]
+    """Return the details that are columns.
+
+    They are those of many entries, unless all have the same value.
+    """
+    found = [(name, value) for entry in entries for name, value in entry.get("details", {}).items()]
+    counts, values = Counter(name for name, _ in found), Counter(found)
+    constant = {name for (name, _), count in values.items() if count == len(entries) > 1}
+    return [name for name, count in counts.items() if count > _COLUMN_SHARE * len(entries) and name not in constant]
 
 
 def _remarks(entries: Sequence[Entry]) -> dict[str, list[str]]:
@@ -194,10 +274,11 @@ def _shown(value: float) -> str:
 def _machine(entry: Entry) -> str:
     found = entry["environment"]
     versions = ", ".join(f"{name} {found[name]}" for name in _VERSIONS)
-    return f"{found['cpu']}, {found['cores']} cores, huge pages {found['huge_pages']}; {versions}"
+    return f"{found['cpu']}, {found['cores']} cores, huge pages {found['huge_pages']}; {found['features']}; {versions}"
 
 
-def _circumstances(entry: Entry, shared: str) -> str:
+def _circumstances(benchmark: Benchmark, entry: Entry, shared: str) -> str:
     found = entry["environment"]
-    machine = "" if shared else f"{_machine(entry)}; "
-    return f"{machine}{found['features']}; load {found['load']}; code {entry['revision']}, {found['date']} UTC.\n"
+    own = [part for part in _machine(entry).split("; ") if part not in shared.split("; ")]
+    circumstances = [*own, f"load {found['load']}", f"code {entry['revision']}, {found['date'].partition(' ')[0]}"]
+    return f"`{benchmark.rerun()}`: {'; '.join(circumstances)}.\n"

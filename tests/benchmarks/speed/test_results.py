@@ -102,9 +102,10 @@ def test_document_lists_measured_and_missing_benchmarks(tmp_path):
     paths = [tmp_path / name for name in ("p.md", "ratios.svg", "growth.svg")]
     report.write(results, *paths)
     text = paths[0].read_text()
-    assert "| FB <step> | 30 | 10 | edges/cpu-s | 3 (3 - 3) | 2: met |" in text
+    assert "| edges/cpu-s | ours | theirs | ratio (min - max) | target |" in text
+    assert "| FB <step> | 30 | 10 | 3 (3 - 3) | 2: met |" in text
     assert "\n1. a note (all).\n" in text
-    assert text.count("Not measured yet.") == len(BENCHMARKS) - 2
+    assert text.count("`: not measured yet.") == len(BENCHMARKS) - 2
     assert '`make bench ARGS="steps --again"`' in text
     drawn = [{part.text for part in ET.parse(path).iter() if part.text} for path in paths[1:]]  # noqa: S314 - ours
     assert "FB <step>" in drawn[0]
@@ -139,3 +140,19 @@ def test_fitted_line_is_straight_on_logarithmic_axes(tmp_path):
     assert fitted[0] == pytest.approx(measured[0], abs=0.2)
     assert fitted[1] == pytest.approx(measured[2], abs=0.2)
     assert not (tmp_path / "r.svg").exists()
+
+
+def test_document_puts_figures_beside_their_row(tmp_path):
+    results = Results()
+    names = ("FB step", "FB step, against PBG with huge pages")
+    results.replace("steps", [compared(name) for name in names], **COMMON)
+    nights = [
+        Measurement(f"{which} night, plan{place}", "cpu-s", 1.5) for which in ("cold", "warm") for place in ("", ", S3")
+    ]
+    results.replace("night", nights, **COMMON)
+    report.write(results, tmp_path / "p.md", tmp_path / "r.svg", tmp_path / "g.svg")
+    text = (tmp_path / "p.md").read_text()
+    assert "| FB step | 30 | 10 | edges/cpu-s | 3 (3 - 3) | 2: met | 3 (2: met) |" in text
+    assert "*huge pages*: a note.\n" in text
+    assert "| cpu-s | cold night | cold night, S3 | warm night | warm night, S3 |" in text
+    assert "| plan | 1.5 | 1.5 | 1.5 | 1.5 |" in text
