@@ -54,24 +54,22 @@ def _document(stories: dict[str, Story], tuning: dict[str, Any], newcomers: dict
     yield """\
 # Nights
 
-A chain, which continues last night's release, beside independent nights, on the days of two real graphs. Mean of all
-nights after the first:
+A chain, which continues last night's release, beside independent nights, on the days of two real graphs. Means of all
+nights after the first, CPU as a share of an independent night's, the difference with its 95 % interval:
 
 | | test MRR of the chain | against independent nights | neighbours kept | CPU of training | CPU of the night |
 |---|---|---|---|---|---|"""
     for name, story in stories.items():
         yield _verdict(TITLES[name], story["compared"])
     yield f"""
-The CPU is given as a share of an independent night's, the difference with its 95 % interval.
-
 {(NEWLINE * 2).join(_of_data(name, story) for name, story in stories.items())}
 
 The model: `{MODEL["comparator"]}`, `{MODEL["loss_fn"]}`, dimension {MODEL["dimension"]}, `{_operator(MODEL)}` unless a
-setting names another operator. {SPLIT["test"]:.0%} of the pairs of entities are held out as test edges,
-{SPLIT["valid"]:.0%} as valid edges, on every night. They are hard: no other edge of such a pair is in training. Every
-MRR is filtered, of both sides, against every entity.
+setting names another. Every night holds out {SPLIT["test"]:.0%} of the pairs of entities as test edges and
+{SPLIT["valid"]:.0%} as valid edges. They are hard: no other edge of such a pair is in training. Every MRR is
+filtered, of both sides, against every entity.
 
-These commands measure it, into `benchmarks/results/nights.json`, and write this page; each night is a `pbg run`:
+These commands write this page, and each night's figures into `benchmarks/results/nights.json`; a night is a `pbg run`:
 
 ```
 {NEWLINE.join(_command(name, story) for name, story in stories.items())}
@@ -89,19 +87,6 @@ make nights DATA=path/to/folder DAYS=30 ARGS="--window 60"
     if newcomers:
         yield from _newcomers(newcomers)
     yield from _operations(stories[STORY])
-    yield """
-## Every night
-
-New: entities that the night before lacks. MRR: of the night's own held-out edges. Before and now: the chain's last
-night and this one on the same edges. Cosine and kept of 10: of the chain, against the night before."""
-    for name, story in stories.items():
-        yield f"""
-{TITLES[name]}:
-
-| day | edges | new | MRR chain | independent | before | now | cosine | kept of 10 |
-|---|---|---|---|---|---|---|---|---|"""
-        for night, alone in zip(story["chain"], story["independent"], strict=True):
-            yield _night_row(night, alone)
 
 
 def _settings(stories: dict[str, Story], tuning: dict[str, Any]) -> Iterator[str]:
@@ -110,19 +95,18 @@ def _settings(stories: dict[str, Story], tuning: dict[str, Any]) -> Iterator[str
 
 Test edges decide nothing. Independent nights are tuned by the MRR of valid edges on a first, a middle and a last day.
 The chain has their model and begins with such a night; its setting is the one with the best valid MRR among those that
-keep nine of ten neighbours. Training: CPU of a night.
+keep nine of ten neighbours. Valid MRR of independent nights, bold the chosen one:
+"""
+    names = list(stories)
+    yield f"| | {' | '.join(TITLES[name] for name in names)} |"
+    yield f"|---{'|---' * len(names)}|"
+    for rows in zip(*(tuning[name]["rows"] for name in names), strict=True):
+        cells = (_tuned(row, tuning[name]["chosen"]) for name, row in zip(names, rows, strict=True))
+        yield f"| {rows[0]['name']} | {' | '.join(cells)} |"
 
-| data | independent night | MRR of valid edges | training | |
-|---|---|---|---|---|"""
-    for name in stories:
-        found = tuning[name]
-        for row in found["rows"]:
-            mark = "chosen" if row["name"] == found["chosen"] else ""
-            cells = f"{row['name']} | {row['valid']:.4f} | {row['train_cpu_seconds']:.2f} s | {mark}"
-            yield f"| {TITLES[name]} | {cells} |"
-    days = "; ".join(f"{TITLES[name]} {', '.join(tuning[name]['days'])}" for name in stories)
-    yield f"""
-The days: {days}."""
+
+def _tuned(row: dict[str, Any], chosen: str) -> str:
+    return f"**{row['valid']:.4f}**" if row["name"] == chosen else f"{row['valid']:.4f}"
 
 
 def _command(name: str, story: Story) -> str:
@@ -153,9 +137,9 @@ def _compared(stories: dict[str, Story]) -> Iterator[str]:
     yield """
 ## Chain against independent
 
-All walks are asked the same held-out edges: those that each of them holds out on a day. Means over the nights after the
-first. CPU is that of a night's tasks without the start of Python. The difference is of the test MRR, with the 95 %
-interval of resampled edges. Bold: the chosen setting.
+All walks are asked the edges that each of them holds out. Means over the nights after the first; CPU of a night's tasks
+without the start of Python; the difference is of the test MRR, with the 95 % interval of resampled edges. Bold: the
+chosen setting.
 
 * [anchor](warm-start.md#an-anchor): every vector goes a part of the way back to last night's.
 * [shrink](warm-start.md#shrinking): vectors / optimizer sums are multiplied by this.
@@ -174,14 +158,15 @@ interval of resampled edges. Bold: the chosen setting.
                 yield _compared_row(TITLES[name], f"**{title}**" if chosen else title, walk, row)
     yield ""
     for name, story in stories.items():
-        for title, count in story["compared"].get("refused", {}).items():
-            yield f"{TITLES[name]}: left out is the chain '{title}', of which the quality gate refused {count} nights."
+        if refused := story["compared"].get("refused"):
+            chains = ", ".join(f"'{title}' ({count})" for title, count in refused.items())
+            yield f"{TITLES[name]}: left out are chains of which the quality gate refused nights: {chains}."
             yield ""
         days, edges = story["compared"]["days"], story["compared"]["edges"]
         yield f"{TITLES[name]}: {edges['all']:,} test edges of {len(days)} nights, {edges['test']:,} on the last."
         yield ""
     yield """\
-* MRR of two nights cannot be compared: edges and candidates differ. The quality gate compares both on what both know.
+* Do not compare the MRR of two nights: edges and candidates differ. The quality gate compares both on what both know.
 * A chain's vectors stay where they were. Independent nights share no space ([gates.md](gates.md)).
 * A chain saves epochs only; the other tasks cost nearly the same.
 * On the 3.0 M edges of [performance.md](performance.md#a-night) an epoch costs 21 CPU seconds, the other tasks some 60
@@ -198,11 +183,12 @@ Of the ten nearest neighbours of the night before, those that an entity keeps, b
         yield f"| {TITLES[name]} | share of the entities | {' | '.join(f'{share:.0%}' for share in shares)} |"
         for walk in reversed(WALKS):
             for row in story["compared"][walk]:
+                if walk == "chain" and row["name"] != story["compared"]["chosen"]:
+                    continue
                 cells = " | ".join(f"{group['overlap']:.3f}" for group in row["by_degree"])
                 yield f"| {TITLES[name]} | {walk}, {row['name']} | {cells} |"
     yield """
-Most entities have one edge or two; there a small movement exchanges neighbours. A chain keeps them by moving less: with
-an anchor, or a lower learning rate (ICEWS14)."""
+Most entities have one edge or two; there a small movement exchanges neighbours. A chain keeps them by moving less."""
 
 
 def _compared_row(data: str, title: str, walk: str, row: dict[str, Any]) -> str:
@@ -239,14 +225,13 @@ def _bad_days_of_data(stories: dict[str, Story]) -> Iterator[str]:
         yield """
 ## Bad days of the data
 
-AS-733 has days that lack a part of the edges. The default gates stopped them:
+AS-733 has days that lack a part of the edges. The default gates stopped them, the channel kept the release of the day
+before, and the next night continued it:
 
 | data | walk | day | ended as | |
 |---|---|---|---|---|"""
         for (data, day, outcome, reason), walks in refused.items():
             yield f"| {data} | {' and '.join(walks)} | {day} | {outcome} | {reason} |"
-        yield """
-The channel kept the release of the day before, and the next night continued it."""
 
 
 def _operations(story: Story) -> Iterator[str]:
@@ -256,10 +241,10 @@ def _operations(story: Story) -> Iterator[str]:
     yield f"""
 ## A backfill in parallel
 
-The last {backfill["nights"]} independent nights of {TITLES[STORY]} again, {backfill["at_once"]} at once and in random
-order, into an empty store; the newest began after {backfill["before_the_newest"]} of them. {backfill["equal"]} of the
-{backfill["nights"]} releases are the same, by the SHA-256 of every file, as those made one after the other. The channel
-serves {backfill["serves"]}, the newest; it never went back.
+The last {backfill["nights"]} independent nights of {TITLES[STORY]} again, {backfill["at_once"]} at once, in random
+order, into an empty store: {backfill["equal"]} releases of {backfill["nights"]} have the same SHA-256 in every file as
+those made one after the other. The newest day began after {backfill["before_the_newest"]} of them; the channel went to
+it and never back.
 
 ## A bad day, a bad training
 
@@ -282,9 +267,8 @@ def _newcomers(newcomers: dict[str, Any]) -> Iterator[str]:
     yield """
 ## New entities
 
-A model of the first night is continued with the last night's snapshot, new entities starting from neighbours or at
-random. Each cell: MRR of held-out edges with a new end / of all others, mean of the seeds and their deviation. For
-your graph: `python -m benchmarks.nights.newcomers SPEC --before KEY --after KEY`.
+A model of the first night is continued with the last night's snapshot; new entities start from neighbours or at random.
+Each cell: MRR of held-out edges with a new end / of all others, mean and deviation of the seeds.
 
 ![MRR of new entities by epoch](nights-newcomers.svg)
 
@@ -302,8 +286,8 @@ your graph: `python -m benchmarks.nights.newcomers SPEC --before KEY --after KEY
             title = f"{graph}, {found['before']} to {found['after']}"
             yield f"| {title} | {len(seeds)} | {ends:,} | {way} | {' | '.join(cells)} |"
     yield """
-From neighbours, a new entity ranks well at once, and competes with the others: their MRR falls until training has put
-all in place. [warm-start.md](warm-start.md) has more graphs."""
+From neighbours, a new entity ranks well at once. It competes with the others, whose MRR falls until training has put
+all in place. [More graphs, and a command for yours](warm-start.md#measured)."""
 
 
 def _spread(values: Sequence[float]) -> str:
@@ -323,22 +307,9 @@ def _values(nights: Sequence[Night], *path: str) -> list[float]:
 
 
 def _cell(night: Night) -> str:
-    return str(night["said"]).replace("|", "\\|") or f"release {night['release']}, MRR {night['mrr']:.4f}"
-
-
-def _night_row(night: Night, alone: Night) -> str:
-    drift = night.get("drift", {})
-    kept = [f"{drift[name]:.4f}" if name in drift else "" for name in ("cosine", "overlap")]
-    frozen = [f"{night['frozen'][side]:.4f}" if "frozen" in night else "" for side in ("before", "now")]
-    cells = [
-        night["day"],
-        f"{night['edges']:,}" if "edges" in night else "",
-        f"{night['entities']['new']:,}" if drift else "",
-        *(f"{each['mrr']:.4f}" if "mrr" in each else each["outcome"] for each in (night, alone)),
-        *frozen,
-        *kept,
-    ]
-    return f"| {' | '.join(cells)} |"
+    """Return a night's error without its remedy, or its release."""
+    said = str(night["said"]).partition("; ")[0].replace("|", "\\|")
+    return said or f"release {night['release']}, MRR {night['mrr']:.4f}"
 
 
 def _panels(story: dict[str, Any]) -> list[Panel]:

@@ -46,14 +46,18 @@ fb15k --seeds 0,1"`. Data come from `--data DIR` or are fetched, and are checked
 
 * Test edges are ranked on both sides among all entities. *Filtered*: other edges of train, valid or test do not count.
 * A tie counts against us; some published rows use the mean rank of ties.
-* Settings were chosen by the valid MRR where a note gives it. Curves are of the valid split.
+* Settings were chosen by the valid MRR where a note gives it.
 """
-_CURVES = "![Quality and loss by epoch](quality.svg)\n"
+_CURVES = "![Quality of the valid split and loss by epoch](quality.svg)\n"
 _INIT = """\
 ## What `pbg init` writes
 
 The config that `pbg init` writes, unchanged, beside the one tuned for the data set.
 """
+_COSTS = """\
+## Cost
+
+Seconds are wall / CPU; wall seconds and edges/s depend on the load of the machine"""
 _LABELS = """\
 DeepWalk's protocol: one-vs-rest logistic regression (L2, C = 1) on the embeddings scaled to length 1, fitted to 10, 50
 or 90 % of the labelled nodes. Each other node gets as many labels as it has, the best ones. Means of 10 random splits,
@@ -77,15 +81,14 @@ def _document(results: Results) -> str:
     parts = [
         _INTRODUCTION,
         "\n".join(_targets(results)),
-        _METHOD + _machines(results),
+        _METHOD,
         _CURVES,
         _INIT,
         "\n".join(_initial(results)),
     ]
-    for experiment in EXPERIMENTS:
-        if experiment.kind != "init":
-            parts += ["\n".join(_section(experiment, results.of(experiment.name)))]
-    return "\n".join(parts)
+    shown = (each for each in EXPERIMENTS if each.kind != "init")
+    parts += ["\n".join(_section(each, results.of(each.name))) for each in shown]
+    return "\n".join([*parts, *_costs(results)])
 
 
 def _initial(results: Results) -> Iterator[str]:
@@ -125,34 +128,31 @@ def _section(experiment: Experiment, runs: Sequence[Run]) -> Iterator[str]:
         yield f"{experiment.notes}\n"
     if experiment.kind == "labels":
         yield _LABELS
+    if not runs:
+        yield "Not run yet.\n"
     yield _row(["", *names.values()])
     yield "|---" * (len(names) + 1) + "|"
     for run in runs:
         yield _row([f"**ours**, seed {run.seed}", *(_number(run.figures[name]) for name in names)])
-    for row in experiment.published:
+    first = next(each for each in EXPERIMENTS if each.published == experiment.published)
+    for row in first.published if first is experiment else ():
         yield _row([row.system, *(_number(row.figures.get(name)) for name in names)])
-    yield ""
-    yield from _costs(runs)
+    yield "" if first is experiment else f"\nThe published rows are those of *{first.title}*.\n"
 
 
-def _costs(runs: Sequence[Run]) -> Iterator[str]:
-    if not runs:
-        yield "Not run yet.\n"
-        return
-    yield "| seed | epochs | workers | edges/s | import | train | curve | eval | cores | date (UTC) |"
-    yield "|---|---|---|---|---|---|---|---|---|---|"
-    for run in runs:
-        training = [str(run.training[name]) for name in ("epochs", "workers", "edges_per_second")]
-        seconds = [_seconds(run.seconds.get(what)) for what in ("import", "train", "curve", "eval")]
-        yield _row([str(run.seed), *training, *seconds, str(run.environment["cores"]), run.date])
-    yield ""
-
-
-def _machines(results: Results) -> str:
-    """Return the machines of all runs as a line of a list."""
+def _costs(results: Results) -> Iterator[str]:
+    """Yield the table of what each run cost."""
     runs = results.runs.values()
-    found = sorted({f"{run.environment['cpu']}, torch {run.environment['torch']}" for run in runs})
-    return f"* Seconds are wall / CPU; wall seconds and edges/s depend on the load. Machines: {'; '.join(found)}.\n"
+    machines = "; ".join(sorted({f"{run.environment['cpu']}, torch {run.environment['torch']}" for run in runs}))
+    yield f"{_COSTS} ({machines}).\n"
+    yield "| experiment | seed | epochs | workers | edges/s | train | eval | cores |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for experiment in EXPERIMENTS:
+        for run in results.of(experiment.name) if experiment.kind != "init" else ():
+            training = [str(run.training[name]) for name in ("epochs", "workers", "edges_per_second")]
+            seconds = [_seconds(run.seconds.get(what)) for what in ("train", "eval")]
+            yield _row([experiment.title, str(run.seed), *training, *seconds, str(run.environment["cores"])])
+    yield ""
 
 
 def _seconds(spent: Mapping[str, float] | None) -> str:
