@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import weakref
 from contextlib import ExitStack
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
@@ -19,12 +20,9 @@ from pbg_tasks.api.names import UnknownNameError, as_bags, as_names, as_numbers
 from pbg_tasks.api.notebook import EmbeddingMap, html_table
 from pbg_tasks.api.queries import Resolver
 from pbg_tasks.api.relations import RelationIndex
-from pbg_tasks.api.scoring import EdgeScorer, gather
-from pbg_tasks.api.search import best
 from pbg_tasks.config.comparators import facts_of
 from pbg_tasks.errors import InputError
 from pbg_tasks.model.parameters import OTHER_SIDE, SIDES, global_path
-from pbg_tasks.model.similarity import Similarity
 from pbg_tasks.report.embedding_map import map_document
 
 if TYPE_CHECKING:
@@ -34,7 +32,7 @@ if TYPE_CHECKING:
 
     from pbg_tasks.api.loading import Contents, EntityTable
     from pbg_tasks.api.names import Column
-    from pbg_tasks.api.scoring import Ends
+    from pbg_tasks.api.scoring import EdgeScorer, Ends
     from pbg_tasks.config import ConfigSchema
     from pbg_tasks.config.contract import Contract
     from pbg_tasks.evaluate.filters import Answers as KnownAnswers
@@ -77,7 +75,6 @@ class Model:
     def __init__(self, contents: Contents, resources: ExitStack) -> None:
         self._contents, self._relations = contents, RelationIndex(contents.config, contents.relations)
         self._resolver = Resolver(contents.config, self._relations, contents.entities)
-        self._scorer = EdgeScorer(contents, self._relations)
         self._release = weakref.finalize(self, resources.close)
 
     @classmethod
@@ -129,6 +126,13 @@ class Model:
                 expect=expect,
             )
             return cls(contents, resources.pop_all())
+
+    @cached_property
+    def _scorer(self) -> EdgeScorer:
+        """Scorer, made for the first question that needs one."""
+        from pbg_tasks.api.scoring import EdgeScorer  # takes torch, for which an import need not wait
+
+        return EdgeScorer(self._contents, self._relations)
 
     def close(self) -> None:
         """Remove the private directory; the model cannot be used after that."""
@@ -381,10 +385,8 @@ class Model:
         _check_count(k)
         names, single = as_names(entity)
         kind = self._type_of(names, entity_type)
-        table = self._table(kind)
-        numbers = table.names.numbers(names)
-        similarity = Similarity(self.config, self._contents.params, kind)
-        found = best(similarity, similarity.candidates(table.vectors.rows(numbers)), table.vectors, k + 1)
+        numbers = self._table(kind).names.numbers(names)
+        found = self._scorer.similar(kind, numbers, k + 1)
         others = [
             (listed[listed != own][:k], scores[listed != own][:k])
             for own, (listed, scores) in zip(numbers, found, strict=True)
@@ -409,7 +411,7 @@ class Model:
         kind = self._type_of([name for bag in listed for name in bag], entity_type)
         table = self._table(kind)
         ends = self._resolver.of_type(kind, listed)
-        vectors: np.ndarray = gather(table.vectors, ends).numpy()
+        vectors = table.vectors.rows(ends) if isinstance(ends, np.ndarray) else self._scorer.means(kind, ends)
         if self.config.global_emb:
             vectors += self._contents.params[global_path(kind)]
         return vectors[0] if single else vectors

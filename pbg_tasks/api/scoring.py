@@ -15,6 +15,7 @@ from pbg_tasks.api.search import best
 from pbg_tasks.formats.edges import Features
 from pbg_tasks.model.parameters import OTHER_SIDE
 from pbg_tasks.model.scoring import RelationScorer
+from pbg_tasks.model.similarity import Similarity
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -37,9 +38,9 @@ def gather(vectors: Vectors, ends: Ends) -> Tensor:
     A bag without features is zero, as in PBG.
     """
     if isinstance(ends, Features):
-        raw_MD, offsets = vectors.rows(ends.data), torch.from_numpy(ends.offsets)
+        raw_MD, offsets = torch.from_numpy(vectors.rows(ends.data)), torch.from_numpy(ends.offsets)
         return embedding_bag(torch.arange(len(raw_MD)), raw_MD, offsets, mode="mean", include_last_offset=True)
-    return vectors.rows(ends)
+    return torch.from_numpy(vectors.rows(ends))
 
 
 def _select(ends: Ends, rows: np.ndarray) -> Ends:
@@ -47,7 +48,7 @@ def _select(ends: Ends, rows: np.ndarray) -> Ends:
 
 
 class EdgeScorer:
-    """Scorer of edges, exactly as in training and evaluation."""
+    """Scorer of edges and entities, exactly as in training and evaluation."""
 
     def __init__(self, contents: Contents, relations: RelationIndex) -> None:
         self._contents, self._relations = contents, relations
@@ -82,6 +83,20 @@ class EdgeScorer:
         query_QD = self._queries(family, known, rel, predict)
         metric = _Completion(self._scorer(family), predict)
         return best(metric, query_QD, self._vectors(family, predict), count, excluded)
+
+    def similar(self, entity: str, numbers: np.ndarray, count: int) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Return the entities most similar to each of some of a type.
+
+        The result has numbers and scores; the entity itself is among them.
+        """
+        vectors = self._contents.entities[entity].vectors
+        metric = Similarity(self._contents.config, self._contents.params, entity)
+        return best(metric, metric.candidates(gather(vectors, numbers)), vectors, count)
+
+    def means(self, entity: str, bags: Features) -> np.ndarray:
+        """Return the means of some bags of features, float32 (N, D)."""
+        found: np.ndarray = gather(self._contents.entities[entity].vectors, bags).numpy()
+        return found
 
     def _queries(self, family: int, known: Ends, rel: np.ndarray, predict: Side) -> Tensor:
         raw_QD = gather(self._vectors(family, OTHER_SIDE[predict]), known)

@@ -119,7 +119,8 @@ def best(
         tile_QD = query_QD[start : start + TILE_QUERIES]
         pool = Best(len(tile_QD), min(count + SPARE, len(vectors)))
         queries = np.arange(start, start + len(tile_QD))
-        for first, raw_KD in vectors.blocks(BLOCK_ROWS):
+        for first, block in vectors.blocks(BLOCK_ROWS):
+            raw_KD = torch.from_numpy(block)
             score_QK = metric.score(tile_QD, metric.candidates(raw_KD))
             if excluded is not None:
                 bounds, number = excluded.between(queries, first, first + len(raw_KD))
@@ -136,7 +137,7 @@ def _ranked(
     metric: Metric, query_D: Tensor, vectors: Vectors, number: np.ndarray, count: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Score candidates row by row and return the best."""
-    candidate_ND = metric.candidates(vectors.rows(number))
+    candidate_ND = metric.candidates(torch.from_numpy(vectors.rows(number)))
     score = metric.score_pairs(query_D.expand_as(candidate_ND), candidate_ND).numpy()
     order = np.lexsort((number, -score))[:count]
     return number[order], score[order]

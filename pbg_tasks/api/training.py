@@ -25,7 +25,6 @@ from pbg_tasks.prepare.validate import check_rows
 from pbg_tasks.storage import open_store
 from pbg_tasks.storage.columnar import list_files
 from pbg_tasks.storage.staging import Scratch, put_all_new
-from pbg_tasks.tasks.training.train import train_directory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -77,6 +76,8 @@ def train(
         ConfigError: a key is unknown (the nearest is named) or contradictory, or ``out`` is not empty.
         TrainingDivergedError: numbers grew out of bounds: lower ``lr``.
     """
+    from pbg_tasks.tasks.training.train import train_directory  # takes torch, for which an import need not wait
+
     table = edge_table(edges)
     keys = model_keys(table, relations, entity_types, operator) | {"dimension": dimension}
     if "num_batch_negs" in config:

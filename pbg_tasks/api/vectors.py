@@ -5,12 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-
-    from torch import Tensor
 
 
 class Vectors:
@@ -36,20 +33,20 @@ class Vectors:
     def __len__(self) -> int:
         return int(self.bases[-1])
 
-    def rows(self, numbers: np.ndarray) -> Tensor:
+    def rows(self, numbers: np.ndarray) -> np.ndarray:
         """Return some embeddings, float32 (N, D)."""
         result = np.empty((len(numbers), self.partitions[0].shape[1]), np.float32)
         of_row = np.searchsorted(self.bases, numbers, side="right") - 1
         for partition in np.unique(of_row):
             rows = np.flatnonzero(of_row == partition)
             result[rows] = self.partitions[partition][numbers[rows] - self.bases[partition]]
-        return torch.from_numpy(result)
+        return result
 
-    def blocks(self, rows: int) -> Iterator[tuple[int, Tensor]]:
+    def blocks(self, rows: int) -> Iterator[tuple[int, np.ndarray]]:
         """Yield blocks: (number of the first, float32 (<= ``rows``, D)).
 
         A block is a copy, because torch needs writable memory.
         """
         for base, partition in zip(self.bases, self.partitions, strict=False):
             for start in range(0, len(partition), rows):
-                yield int(base) + start, torch.from_numpy(np.array(partition[start : start + rows]))
+                yield int(base) + start, np.array(partition[start : start + rows])

@@ -48,7 +48,6 @@ from pbg_tasks.storage.staging import named, sha256_file
 from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.files import Directory, refuse_unfinished
 from pbg_tasks.tasks.files import open_directory as open_directory_of
-from pbg_tasks.train.data.parameters import SharedParameters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -284,6 +283,8 @@ def read_shared(path: Path, config: ConfigSchema, relation_count: int, *, grown:
     Raises:
         FormatError: the file is damaged, or of a config with other relations or entities.
     """
+    from pbg_tasks.train.data.parameters import SharedParameters  # takes torch, which a model's names do without
+
     state, shared = read_model(path), SharedParameters(config, relation_count)
     try:
         shared.load(state.params, state.sums)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import h5py
@@ -291,3 +293,9 @@ def test_infinite_embeddings_are_refused_by_name(trained):
     data.rewrite("n", 0, np.full((50, 8), np.nan, np.float32))
     with Model.open(data.checkpoint) as model, pytest.raises(FormatError, match="not finite"):
         model.top_k("n1_1", "r")
+
+
+def test_import_leaves_torch_to_first_use():
+    code = "import sys; from pbg_tasks import Model; from pbg_tasks.api import train; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

@@ -9,9 +9,9 @@ import torch
 from pbg_tasks.config import ConfigSchema
 from pbg_tasks.formats.edges import EdgeList
 from pbg_tasks.formats.embeddings import read_embeddings
-from pbg_tasks.model.parameters import initial_parameters
 from pbg_tasks.model.scoring import RelationScorer
 from pbg_tasks.train.data.newcomers import Newcomers
+from pbg_tasks.train.data.parameters import initial_parameters
 from pbg_tasks.train.data.partitions import PartitionKey
 from pbg_tasks.train.data.tables import Table
 from pbg_tasks.train.schedule import Bucket

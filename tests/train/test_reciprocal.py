@@ -13,12 +13,12 @@ from pbg_tasks.config.run import vector_space
 from pbg_tasks.errors import ConfigError
 from pbg_tasks.formats.model import read_model
 from pbg_tasks.memory.parameters import parameter_count
-from pbg_tasks.model.parameters import initial_parameters
 from pbg_tasks.model.scoring import RelationScorer
 from pbg_tasks.native import library
 from pbg_tasks.tasks.directory.evaluate import evaluate_directory
 from pbg_tasks.tasks.exchange.export_tsv import export_directory
 from pbg_tasks.tasks.training.train import train_directory
+from pbg_tasks.train.data.parameters import initial_parameters
 from pbg_tasks.train.engine.native import NativeEngine
 from pbg_tasks.train.engine.on_torch import TorchEngine
 from tests.directories import DataSet

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from pbg_tasks.errors import FormatError
-from pbg_tasks.model.parameters import initial_parameters
+from pbg_tasks.model.families import Families
+from pbg_tasks.model.parameters import SIDES, global_path, operator_path
+from pbg_tasks.model.registry import initial, operator
 from pbg_tasks.progress import say
 
 if TYPE_CHECKING:
@@ -16,6 +18,36 @@ if TYPE_CHECKING:
     import numpy as np
 
     from pbg_tasks.config import ModelConfig
+
+
+def initial_parameters(config: ModelConfig, relation_count: int) -> dict[str, torch.Tensor]:
+    """Return the initial value of every shared parameter.
+
+    Operators are the identity, global embeddings are zero.
+
+    Args:
+        config: the model.
+        relation_count: relations in the data, for a config that does not list them.
+
+    Returns:
+        float32 tensors. Standard mode has operators on the right-hand side only, in the order of ``relations``; dynamic
+        mode has stacked ones for both directions, a stack for each family of relations. A reciprocal relation of
+        standard mode has stacks of one.
+    """
+    params: dict[str, torch.Tensor] = {}
+    for index, size in Families(config, relation_count).sizes.items():
+        relation = config.relations[index]
+        for name, value in initial(relation.operator, config.entity_dimension(relation.lhs)).items():
+            if not config.has_two_operators(relation):
+                params[operator_path(index, "rhs", name)] = value
+                continue
+            stacked_name = operator(relation.operator).stacked_name(name)
+            for side in SIDES:
+                params[operator_path(index, side, stacked_name)] = value.expand(size, *value.shape).clone()
+    if config.global_emb:
+        for entity in config.entities:
+            params[global_path(entity)] = torch.zeros(config.entity_dimension(entity))
+    return params
 
 
 class SharedParameters:
@@ -33,8 +65,8 @@ class SharedParameters:
 
     def __init__(self, config: ModelConfig, relation_count: int, device: torch.device | None = None) -> None:
         self._dynamic = config.dynamic_relations
-        initial = initial_parameters(config, relation_count)
-        self.values = {path: value.to(device) for path, value in initial.items()}
+        start = initial_parameters(config, relation_count)
+        self.values = {path: value.to(device) for path, value in start.items()}
         self.sums = {path: torch.zeros_like(value) for path, value in self.values.items()}
 
     def load(self, params: Mapping[str, np.ndarray], sums: Mapping[str, np.ndarray]) -> None:
