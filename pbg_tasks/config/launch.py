@@ -73,7 +73,8 @@ class KubernetesLaunch(Frozen):
         deadline_seconds: how long a gang may run; its progress that is stored by then stays.
         startup_seconds: how long pods may take to start before that counts as failed.
         grace_seconds: between SIGTERM and SIGKILL of a pod.
-        ttl_seconds: how long a finished Job stays for inspection; at least ``SHORTEST_TTL``.
+        ttl_seconds: how long a finished Job stays for inspection; at least 1200, since one that goes before its end was
+            seen counts as deleted.
         port: on which rank 0 waits for the others.
         secret: a Secret whose keys become environment variables, for stores without an Airflow connection.
         environment: further variables of the pods; nothing secret.
