@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shlex
 import subprocess
 import sys
 from contextlib import suppress
@@ -72,15 +73,61 @@ def test_newest_snapshot_needs_no_name(place):
     assert f"channel production of {place.store}" in pbg("show", place.store).stdout
 
 
-def test_every_command_has_group_and_example():
+def test_every_command_has_group():
     commands = typer.main.get_command(app).commands
     assert {name for group in GROUPS.values() for name in group} == set(commands)
-    for group, examples in GROUPS.items():
-        for name, example in examples.items():
-            assert commands[name].rich_help_panel == group
-            assert commands[name].epilog == f"Example: {example}"
-            parts = example.partition(" > ")[0].split()
-            assert parts[:2] == ["pbg", name]
+    for group, names in GROUPS.items():
+        assert {commands[name].rich_help_panel for name in names} == {group}
+
+
+def leaves(command, *path):
+    """Yield commands that hold no others, with the words that call them."""
+    below = getattr(command, "commands", {})
+    if not below:
+        yield path, command
+    for name, each in below.items():
+        yield from leaves(each, *path, name)
+
+
+LEAVES = {" ".join(path): command for path, command in leaves(typer.main.get_command(app))}
+
+
+@pytest.mark.parametrize("path", LEAVES)
+def test_example_of_command_is_accepted(path):
+    example = LEAVES[path].epilog.removeprefix("Example: ")
+    words = shlex.split(example.partition(" > ")[0])
+    called = ["pbg", *path.split()]
+    assert words[: len(called)] == called
+    LEAVES[path].make_context(path, words[len(called) :])
+
+
+def test_few_commands_need_an_option():
+    needed = {path: [each.opts[0] for each in command.params if is_needed(each)] for path, command in LEAVES.items()}
+    assert {path: options for path, options in needed.items() if options} == {
+        "approve": ["--reason"],
+        "reject": ["--reason"],
+        "import tsv": ["--lhs-col", "--rhs-col"],  # two columns in a row could be taken for each other
+        "import parquet": ["--lhs-col", "--rhs-col"],
+        "partition-server": ["--rank"],  # as PBG's
+    }
+
+
+def is_needed(parameter):
+    return parameter.param_type_name == "option" and parameter.required
+
+
+def test_relative_store_is_reported_with_its_place(place, monkeypatch):
+    monkeypatch.chdir(place.root)
+    place.store = "store"
+    place.write_spec()
+    for command in (
+        ["plan", place.spec, "d1"],
+        ["releases", place.spec],
+        ["rollback", place.spec],
+        ["show", place.spec],
+    ):
+        done = CliRunner().invoke(app, list(map(str, command)))
+        assert f"store store is relative to the working directory: {place.root / 'store'}\n" in done.stderr
 
 
 def test_results_for_people_have_no_braces(capsys):

@@ -48,7 +48,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "skip": "pbg skip shop.yaml 2026-11-20 --reason 'no export that day'",
         "pin": "pbg pin shop.yaml 7 --for ads --owner mia --until 2026-12-31",
         "unpin": "pbg unpin shop.yaml --for ads",
-        "replay": "pbg replay shop.yaml --release 7",
+        "replay": "pbg replay shop.yaml 7",
         "drill": "pbg drill shop.yaml",
         "gc": "pbg gc s3://bucket/graphs/shop --keep-releases 14 --dry-run",
         "adopt": "pbg adopt s3://old/model s3://old/entities shop.yaml",
@@ -74,6 +74,12 @@ GROUPS: dict[str, dict[str, str]] = {
         "dag-files": "pbg dag-files graphs/ dags/pbg",
     },
 }
+LEAVES = {
+    "datasets wordnet": "pbg datasets wordnet data/wordnet",
+    "import tsv": "pbg import tsv config.py train.tsv test.tsv -l 0 --rel-col 1 -r 2",
+    "import parquet": "pbg import parquet config.py edges/ -l source --rel-col kind -r target",
+}
+"""Examples of commands within commands."""
 
 
 class GuidedGroup(TyperGroup):
@@ -88,19 +94,22 @@ class GuidedGroup(TyperGroup):
 def guide(app: typer.Typer) -> None:
     """Give each command its group and its example."""
     places = {name: (group, example) for group, commands in GROUPS.items() for name, example in commands.items()}
-    for part in _parts(app):
-        callback = getattr(part.callback, "__name__", "")
-        name = part.name or callback.replace("_", "-")
+    for name, part in _parts(app):
         if name in places:  # a test names a command that is in no group
             part.rich_help_panel, example = places[name]
             part.epilog = f"Example: {example}"
+        elif name in LEAVES:
+            part.epilog = f"Example: {LEAVES[name]}"
 
 
-def _parts(app: typer.Typer) -> Iterator[CommandInfo | TyperInfo]:
-    """Yield commands and named groups; an unnamed group gives its contents."""
-    yield from app.registered_commands
+def _parts(app: typer.Typer, above: str = "") -> Iterator[tuple[str, CommandInfo | TyperInfo]]:
+    """Yield commands and named groups, with the words that call them."""
+    for command in app.registered_commands:
+        callback = getattr(command.callback, "__name__", "")
+        yield f"{above}{command.name or callback.replace('_', '-')}", command
     for group in app.registered_groups:
-        if group.name or group.typer_instance is None:
-            yield group
-        else:
-            yield from _parts(group.typer_instance)
+        name = group.name or ""
+        if name:
+            yield f"{above}{name}", group
+        if group.typer_instance is not None:
+            yield from _parts(group.typer_instance, f"{above}{name} " if name else above)

@@ -299,12 +299,17 @@ def replay(
     run: Annotated[
         str,
         typer.Argument(
-            metavar="RUN",
-            help="URL of the released run, or of its directory; with --release, the graph spec.",
+            metavar="RUN|SPEC",
+            help="URL of the released run, or of its directory; or, with RELEASE, the graph spec.",
             show_default=False,
         ),
     ],
-    release: Annotated[int | None, typer.Option(min=1, help="Number of the release.", show_default=False)] = None,
+    release: Annotated[
+        int | None, typer.Argument(min=1, help="Number of the release of a spec.", show_default=False)
+    ] = None,
+    numbered: Annotated[
+        int | None, typer.Option("--release", min=1, help="The same as RELEASE.", show_default=False)
+    ] = None,
     into: Annotated[
         str | None, typer.Option(help="Store for the new files; else they are removed.", show_default=False)
     ] = None,
@@ -319,7 +324,8 @@ def replay(
     from pbg_tasks.tasks.release.replay import replay as task
     from pbg_tasks.tasks.release.replay import replay_release
 
-    result = task(run, into=into) if release is None else replay_release(Path(run), release, into=into)
+    number = _one(release, numbered, "--release", "RELEASE")
+    result = task(run, into=into) if number is None else replay_release(Path(run), number, into=into)
     show_result(result, as_json=as_json)
     if not result["equal"]:
         unequal = [name for name, verdict in result["files"].items() if verdict != "equal"]

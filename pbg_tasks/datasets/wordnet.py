@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pbg_tasks.datasets.fetch import fetch_release
 from pbg_tasks.errors import ConflictError, InputError
 from pbg_tasks.progress import human_count, say
-from pbg_tasks.storage import Store, open_store
+from pbg_tasks.storage import Store, open_store, tidy
 from pbg_tasks.storage.staging import put_all_new
 
 if TYPE_CHECKING:
@@ -227,6 +227,7 @@ def write_wordnet(dest: str, *, archive: Path | None = None) -> list[SnapshotSum
             relations = {relation for _, relation, _ in edges}
             summaries.append(SnapshotSummary(snapshot, f"{store.url}/{key}", len(edges), len(entities), len(relations)))
             say(f"{snapshot}: {human_count(len(edges))} edges, {human_count(len(entities))} entities")
+    tidy(store)
     return summaries
 
 

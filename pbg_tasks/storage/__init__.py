@@ -33,6 +33,7 @@ __all__ = [
     "is_remote",
     "open_file",
     "open_store",
+    "tidy",
 ]
 
 
@@ -93,6 +94,15 @@ def open_file(url: str) -> tuple[Store, str]:
     if not name:
         raise ConfigError(f"{url!r} names a folder, not a file")
     return open_store((parent or "/") if slash else "."), name
+
+
+def tidy(store: Store) -> None:
+    """Remove a directory's own folder where nothing in it is needed.
+
+    For folders that people and other programs read. Other stores have no such folder.
+    """
+    if isinstance(store, LocalStore):
+        store.tidy()
 
 
 def _open_installed(scheme: str, url: str, environment: Mapping[str, str] | None) -> Store:

@@ -24,7 +24,17 @@ from pbg_tasks.storage.metered import MeteredStore
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pbg_tasks.config import GraphSpec
     from pbg_tasks.storage import Store
+
+
+def graph_store(graph: GraphSpec) -> Store:
+    """Open the store of a graph spec; report a relative path."""
+    store = open_store(graph.store)
+    if "://" not in graph.store and not graph.store.startswith(("/", "~")):
+        say(f"store {graph.store} is relative to the working directory: {store.url}")
+    return store
+
 
 Shape = TypeVar("Shape", bound=TaskResult)
 _REPLAYS = "replays"

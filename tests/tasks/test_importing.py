@@ -323,6 +323,7 @@ def test_export_writes_names_and_numbers(work, global_emb):
     with pytest.raises(ConflictError, match=r"entities\.tsv: exists"):
         export_directory(config, **outputs)
     export_directory(config, **outputs, overwrite=True)
+    assert not (work.root / ".pbg").exists()
 
 
 def test_export_refuses_names_that_no_line_can_hold(work):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -56,6 +57,7 @@ def test_config_trains_and_ranks_unchanged(lists):
     assert config.self_negatives
     assert config.edge_paths == ("data/ring/train", "data/ring/test")
     import_edges(config, lists, TRIPLES)
+    assert not list(Path().rglob(".pbg"))
     config = load_config_from("ring.yaml", ["workers=1", "edge_paths=data/ring/train", "dimension=20"])
     train_directory(config, seed=0)
     config = load_config_from("ring.yaml", ["edge_paths=data/ring/test", "dimension=20"])
@@ -79,6 +81,12 @@ def test_existing_config_stays(lists):
         write_config("ring.yaml", lists, TRIPLES)
     with open("ring.yaml", encoding="utf-8") as file:  # noqa: PTH123
         assert file.read().endswith("# mine\n")
+
+
+@pytest.mark.parametrize("name", ["ring.py", "ring.json", "ring"])
+def test_config_of_other_suffix_is_refused(lists, name):
+    with pytest.raises(ConfigError, match=f"^{name}: the config is written as YAML; name it ring.yaml$"):
+        write_config(name, lists, TRIPLES)
 
 
 def test_missing_list_is_named_and_nothing_written(lists, tmp_path):

@@ -48,7 +48,7 @@ def test_night_of_chain_is_replayed_bit_for_bit(place):
     collect(copied, Retention(0, 0), grace=0.0)
 
     # the release may be named by its number, too
-    called = CliRunner().invoke(app, ["replay", str(place.spec), "--release", "2", "--json"])
+    called = CliRunner().invoke(app, ["replay", str(place.spec), "2", "--json"])
     assert called.exit_code == 0, called.output
     assert json.loads(called.stdout) == told
     with pytest.raises(InputError, match="has no release 9"):

@@ -35,7 +35,7 @@ from pbg_tasks.prepare.ids import Minimum, assign_ids, write_known
 from pbg_tasks.prepare.snapshot import StagedFiles, stage_snapshot
 from pbg_tasks.prepare.validate import check_rows
 from pbg_tasks.progress import Progress, human_seconds, say
-from pbg_tasks.storage import FinalFile, open_store
+from pbg_tasks.storage import FinalFile, open_store, tidy
 from pbg_tasks.storage.columnar import list_files
 from pbg_tasks.storage.parallel import in_parallel
 from pbg_tasks.storage.staging import Scratch, named, sha256_file
@@ -186,6 +186,8 @@ def import_edges(
             _store_buckets(target, sorted((buckets / "train").iterdir()), written)
             reports.append(report)
         written.store_manifests()
+    for changed in (store, *targets):
+        tidy(changed)
     say(f"import: finished in {human_seconds(time.monotonic() - started)}")
     return _result(config, store, entities, reports, rows, time.monotonic() - started)
 

@@ -13,7 +13,7 @@ from pbg_tasks.config.presets import OPERATOR, PRESET, of_size, takes_self_negat
 from pbg_tasks.errors import ConfigError, ConflictError
 from pbg_tasks.prepare.connection import connect
 from pbg_tasks.prepare.counting import count_snapshot
-from pbg_tasks.storage import open_file
+from pbg_tasks.storage import open_file, tidy
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.directory.importing import found_lists, graph_of_lists
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pbg_tasks.tasks.directory.importing import EdgeLists
 
 _ENTITY, _DIMENSION = "entity", 200
+_SUFFIXES = (".yaml", ".yml")
 
 
 def write_config(url: str, lists: Sequence[str], how: EdgeLists, *, memory_gb: float = 4.0) -> Result:
@@ -36,9 +37,11 @@ def write_config(url: str, lists: Sequence[str], how: EdgeLists, *, memory_gb: f
         memory_gb: budget of the counting, in GB.
 
     Raises:
-        ConfigError: there is a config already.
+        ConfigError: there is a config already, or its name is none of a YAML file.
         InputError: a list is missing or unreadable.
     """
+    if not url.lower().endswith(_SUFFIXES):
+        raise ConfigError(f"{url}: the config is written as YAML; name it {PurePosixPath(url).stem}.yaml")
     store, name = open_file(url)
     entity_path, edges, checkpoint_path = _paths(name, lists)
     paths = {"entity_path": entity_path, "edge_paths": edges, "checkpoint_path": checkpoint_path}
@@ -63,6 +66,8 @@ def write_config(url: str, lists: Sequence[str], how: EdgeLists, *, memory_gb: f
         store.put_new(name, text.encode())
     except ConflictError:
         raise ConfigError(f"{url}: there is a config already; remove it or name another file") from None
+    finally:
+        tidy(store)
     return {"task": "init", "config": url, **figures}
 
 

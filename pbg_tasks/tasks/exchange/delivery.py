@@ -19,7 +19,7 @@ from pbg_tasks.checkpoint.manifest import decode, encode
 from pbg_tasks.errors import ConflictError, FormatError, NotFoundError
 from pbg_tasks.publish.exchange import MANIFEST, ExchangeManifest
 from pbg_tasks.publish.exchange.manifest import MARK, PARTS, STAGED, UnfinishedMark
-from pbg_tasks.storage import LocalStore
+from pbg_tasks.storage import LocalStore, tidy
 from pbg_tasks.storage.files import disk_errors, make_directory
 from pbg_tasks.storage.staging import sha256_file
 from pbg_tasks.storage.uploads import end_old_uploads
@@ -137,8 +137,7 @@ def carry_out(
     else:
         return delivery.finish()
     finally:
-        if isinstance(store, LocalStore):
-            store.tidy()
+        tidy(store)
 
 
 class Delivery(ABC):

@@ -24,7 +24,7 @@ from pbg_tasks.evaluate.counts import Share
 from pbg_tasks.progress import Progress, human_seconds, say
 from pbg_tasks.publish.exchange import ExchangeManifest, Outbox, TypeRecord, join_pieces, part_writer
 from pbg_tasks.publish.exchange.manifest import PARTS, PartRecord
-from pbg_tasks.storage import FinalFile, LocalStore, open_store
+from pbg_tasks.storage import FinalFile, LocalStore, open_store, tidy
 from pbg_tasks.storage.files import disk_errors
 from pbg_tasks.storage.parallel import in_parallel
 from pbg_tasks.storage.staging import Scratch
@@ -241,7 +241,7 @@ class _Parts:
             say(f"export {record.exchange}: part {share} was stored by another process meanwhile")
             return first[0]
         end_old_uploads(self._store, self._prefix.rstrip("/"), written=info.key)
-        self._tidy()
+        tidy(self._store)
         return record
 
     def put(self, files: Mapping[str, bytes]) -> dict[str, str]:
@@ -270,11 +270,7 @@ class _Parts:
         self._delete(self._prefix)
         if isinstance(self._store, LocalStore):
             _remove_empty(Path(self._store.url) / PARTS)
-        self._tidy()
-
-    def _tidy(self) -> None:
-        if isinstance(self._store, LocalStore):
-            self._store.tidy()
+        tidy(self._store)
 
     def _delete(self, prefix: str) -> None:
         in_parallel(self._store.delete, [info.key for info in self._store.list(prefix)], _THREADS)

@@ -11,7 +11,7 @@ from pbg_tasks.config.support import check_supported
 from pbg_tasks.errors import ConfigError, ConflictError, PbgError
 from pbg_tasks.progress import Progress, human_seconds, say
 from pbg_tasks.publish.exchange import Outbox, writer
-from pbg_tasks.storage import FinalFile, open_file
+from pbg_tasks.storage import FinalFile, open_file, tidy
 from pbg_tasks.storage.files import disk_errors
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.exchange.opened import finder, load_contents, told
@@ -89,13 +89,17 @@ def export_directory(
 def _put_both(targets: list[tuple[Store, str]], texts: list[Path], *, overwrite: bool) -> None:
     """Put both texts in place, or none that was not there before."""
     (first, first_name), (second, second_name) = targets
-    _put(first, first_name, texts[0], overwrite=overwrite)
     try:
-        _put(second, second_name, texts[1], overwrite=overwrite)
-    except PbgError:
-        if not overwrite:
-            first.delete(first_name)
-        raise
+        _put(first, first_name, texts[0], overwrite=overwrite)
+        try:
+            _put(second, second_name, texts[1], overwrite=overwrite)
+        except PbgError:
+            if not overwrite:
+                first.delete(first_name)
+            raise
+    finally:
+        for store in (first, second):
+            tidy(store)
 
 
 def _put(store: Store, name: str, text: Path, *, overwrite: bool) -> None:

@@ -21,11 +21,10 @@ from pbg_tasks.prepare.sources import blamed, lists_files, lists_keys, snapshot_
 from pbg_tasks.progress import human_count, say
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.gc_holds import hold, run_with
-from pbg_tasks.storage import open_store
 from pbg_tasks.storage.columnar import last_change
 from pbg_tasks.storage.probe import probe
 from pbg_tasks.storage.staging import Scratch
-from pbg_tasks.tasks.context import RunContext
+from pbg_tasks.tasks.context import RunContext, graph_store
 from pbg_tasks.tasks.nightly.chain_order import release_to_continue
 from pbg_tasks.tasks.nightly.forecasting import enforce_limits, outlook
 from pbg_tasks.tasks.nightly.newest import keys_there
@@ -82,9 +81,7 @@ def plan(
     written = load_graph_spec(spec, overrides)
     graph = _adjusted(written, str(spec), epochs, dimension, partitions, engine)
     check_nightly(graph.model, source=f"{spec}: model")
-    store = open_store(graph.store)
-    if "://" not in graph.store and not graph.store.startswith(("/", "~")):
-        say(f"plan: store {graph.store} is relative to the working directory: {store.url}")
+    store = graph_store(graph)
     probe(store)
     files = _files(written, snapshot, due=due)
     channel = Channel(store, graph.channel)

@@ -18,8 +18,8 @@ from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.promotion import Move, stop_share
 from pbg_tasks.publish.skips import skipped
-from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.announcing import is_marked
+from pbg_tasks.tasks.context import graph_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -311,7 +311,7 @@ def _number(pointer: Pointer) -> int | None:
 
 def _channel(graph: GraphSpec, name: str) -> Channel:
     check_name(name, "channel")
-    return Channel(open_store(graph.store), name)
+    return Channel(graph_store(graph), name)
 
 
 def _target(graph: GraphSpec, to: str | None) -> Channel:

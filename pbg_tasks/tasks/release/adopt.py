@@ -22,9 +22,9 @@ from pbg_tasks.prepare.ids import write_known
 from pbg_tasks.prepare.split import RETURNED
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
-from pbg_tasks.storage import open_store
 from pbg_tasks.storage.probe import probe
 from pbg_tasks.storage.staging import Scratch, named
+from pbg_tasks.tasks.context import graph_store
 from pbg_tasks.tasks.model_source import locate
 from pbg_tasks.tasks.partitioning import partition_counts, with_partitions
 from pbg_tasks.tasks.release.moved_release import move_model, store_release
@@ -76,7 +76,7 @@ def adopt(checkpoint: str, entities: str, spec: Path, *, snapshot: str = NIGHT_Z
     check_snapshot_key(snapshot)
     graph = load_graph_spec(spec)
     check_nightly(graph.model, source=f"{spec}: model")
-    store = open_store(graph.store)
+    store = graph_store(graph)
     probe(store)
     channel = Channel(store, graph.channel)
     there = channel.current().release

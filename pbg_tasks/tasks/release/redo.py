@@ -11,7 +11,7 @@ from pbg_tasks.errors import ConfigError, InputError, QualityGateError
 from pbg_tasks.prepare.sources import snapshot_keys
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
-from pbg_tasks.storage import open_store
+from pbg_tasks.tasks.context import graph_store
 from pbg_tasks.tasks.nightly.chain import run_chain
 
 if TYPE_CHECKING:
@@ -82,6 +82,6 @@ def _days(graph: GraphSpec, first: str) -> list[str]:
     there = snapshot_keys(graph.snapshots)
     if first not in there:
         raise InputError(f"{graph.snapshots.location}: there is no snapshot {first!r}; check the key and location")
-    released = {release.snapshot for release in Channel(open_store(graph.store), graph.channel).releases()}
+    released = {release.snapshot for release in Channel(graph_store(graph), graph.channel).releases()}
     later = (key for key in there if key in released and snapshot_order(key) > snapshot_order(first))
     return [first, *sorted(later, key=snapshot_order)]

@@ -25,6 +25,7 @@ from pbg_tasks.publish.retention import unpin as let_go
 from pbg_tasks.publish.service_pins import ServicePin, pin_service, service_pins, unpin_service
 from pbg_tasks.publish.skips import skip_anew
 from pbg_tasks.storage import open_store
+from pbg_tasks.tasks.context import graph_store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -105,7 +106,7 @@ def _channel(spec: Path, name: str | None = None) -> Channel:
     graph = load_graph_spec(spec)
     if name is not None:
         check_name(name, "channel")
-    return Channel(open_store(graph.store), name or graph.read_channel)
+    return Channel(graph_store(graph), name or graph.read_channel)
 
 
 def rollback(spec: Path, *, to: int | None = None, channel: str | None = None, by: str | None = None) -> RolledBack:

@@ -29,8 +29,8 @@ from pbg_tasks.prepare.split import RETURNED
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.compatibility import space_of
-from pbg_tasks.storage import open_store
 from pbg_tasks.storage.staging import Scratch
+from pbg_tasks.tasks.context import graph_store
 from pbg_tasks.tasks.files import Directory
 from pbg_tasks.tasks.model_source import CONFIG, Source
 from pbg_tasks.tasks.partitioning import partition_counts
@@ -99,7 +99,7 @@ def repartition(spec: Path, *, partitions: int | None = None, compact: bool = Fa
         FormatError: the release is damaged.
     """
     graph = load_graph_spec(spec)
-    store = open_store(graph.store)
+    store = graph_store(graph)
     channel = Channel(store, graph.channel)
     release = channel.current().release
     if release is None:

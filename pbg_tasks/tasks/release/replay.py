@@ -21,7 +21,7 @@ from pbg_tasks.publish.gc_holds import hold, run_with
 from pbg_tasks.storage import open_store
 from pbg_tasks.storage.names import join
 from pbg_tasks.storage.staging import Scratch, put_all_new
-from pbg_tasks.tasks.context import RunContext
+from pbg_tasks.tasks.context import RunContext, graph_store
 from pbg_tasks.tasks.nightly.chain import run_task
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def replay_release(spec: Path, number: int, *, into: str | None = None) -> Repla
         ConfigError: as ``replay``.
     """
     graph = load_graph_spec(spec)
-    channel = Channel(open_store(graph.store), graph.channel)
+    channel = Channel(graph_store(graph), graph.channel)
     return replay(f"{channel.store.url}/runs/{channel.release(number).run}", into=into)
 
 

@@ -24,10 +24,9 @@ from pbg_tasks.report.facts import GraphFacts, RunFacts
 from pbg_tasks.report.history import history_document
 from pbg_tasks.report.pages import Links, assets, plotly_name, render
 from pbg_tasks.report.run import run_document
-from pbg_tasks.storage import open_store
 from pbg_tasks.storage.parallel import in_parallel
 from pbg_tasks.tasks.approval import decisions
-from pbg_tasks.tasks.context import CHAIN, RunContext
+from pbg_tasks.tasks.context import CHAIN, RunContext, graph_store
 from pbg_tasks.tasks.search import FOLDER, PATCH, SEARCH, SearchContext, read_search, searches
 from pbg_tasks.tasks.view.embedding_map import read_map, write_map
 from pbg_tasks.tasks.view.readers import release_readers
@@ -92,7 +91,7 @@ def report_graph(spec: Path) -> ReportedGraph:
         ConfigError: the spec is wrong.
     """
     graph = load_graph_spec(spec)
-    store = open_store(graph.store)
+    store = graph_store(graph)
     _write_assets(store)
     channel = Channel(store, graph.channel)
     runs = _runs(channel, graph.graph, store.list("runs/"))[:SHOWN_RUNS]

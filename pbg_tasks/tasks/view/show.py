@@ -17,7 +17,7 @@ from pbg_tasks.publish.descent import descent
 from pbg_tasks.publish.retention import pins
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.approval import decisions
-from pbg_tasks.tasks.context import RunContext
+from pbg_tasks.tasks.context import RunContext, graph_store
 from pbg_tasks.tasks.view.readers import readers_of
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ def overview(url: str | Path) -> Overview:
     """
     if isinstance(url, Path):
         graph = load_graph_spec(url)
-        store, names = open_store(graph.store), _names(graph)
+        store, names = graph_store(graph), _names(graph)
     else:
         store = open_store(url)
         names = channel_names(store)
@@ -251,7 +251,7 @@ def history(spec: Path) -> list[ReleaseRow]:
     Those of the channel of nights come before those of the channel that readers follow, if that is another one.
     """
     graph = load_graph_spec(spec)
-    store = open_store(graph.store)
+    store = graph_store(graph)
     found = releases_of([Channel(store, name) for name in _names(graph)])
     return [row for rows in found.values() for row in rows]
 
