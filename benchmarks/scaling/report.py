@@ -37,101 +37,50 @@ def _document(results: Results) -> Iterator[str]:
     yield f"""\
 # How training scales with ranks
 
-Made by `python -m benchmarks.scaling` (and `--real`) from `benchmarks/results/scaling.json`. **Simulated**, unless a
-table is marked *measured*: a gang's events one by one, with the lease book that real gangs use. How to run one is in
-[distributed.md](distributed.md).
+[distributed.md](distributed.md) shows when ranks pay and how to run them. Written by `python -m benchmarks.scaling`
+(and `--real`) from `benchmarks/results/scaling.json`. **Simulated**, where not marked *measured*: a gang's events one
+by one, with the lease book of real gangs.
 
-What goes in:
-
-* Freebase as PBG's paper has it: {FREEBASE.entities / 1e6:.0f} million entities of dimension {FREEBASE.dimension}, an
-  epoch of {FREEBASE.epoch_seconds / 3600:g} hours on one machine;
-* buckets as uneven as real graphs make them: the logarithm of a partition's edges deviates by {SKEW:g}, of a bucket's
-  by {NOISE:g} more;
-* {network.link / 1e9:g} GB/s between two processes, {network.store / 1e9:g} GB/s between a process and the store,
-  {network.record:g} s for a record of progress.
-
-A speed-up of N means: N times faster than one rank that never waits for anything. Not simulated: shared parameters,
-which travel beside the training; edges, which are read while partitions come or, with `partitions_ahead`, during the
-bucket before; deaths.
+* Graph: Freebase as in PBG's paper, {FREEBASE.entities / 1e6:.0f} million entities of dimension {FREEBASE.dimension},
+  {FREEBASE.epoch_seconds / 3600:g} hours an epoch on one
+  machine; buckets uneven (deviation of the logarithm of edges: {SKEW:g} a partition, {NOISE:g} more a bucket).
+* Network: {network.link / 1e9:g} GB/s between processes, {network.store / 1e9:g} GB/s to the store,
+  {network.record:g} s a record of progress.
+* Left out: shared parameters, edges, deaths.
 
 ![Speed-up by ranks](distributed-scaling.svg)
 
 ## Ranks and partitions
 
-Speed-up with memory servers (`num_partition_servers: -1`) / through the store (`0`):
+Speed-up over one rank that never waits, with memory servers (`num_partition_servers: -1`) / through the store (`0`):
 """
     yield from _grid([row for row in results["scaling"] if row["faster"] == 1])
-    yield """
-Few ranks in many partitions move more than they train: every bucket brings and takes two partitions, and there are as
-many buckets as partitions squared. Twice as many partitions as ranks is the least at which all can work. Four times as
-many end most of the waiting, but what they move costs more than that gains.
-"""
-    yield from _table(
-        ("ranks", "partitions", "exchange", "speed-up", "training", "without a bucket", "moved"),
-        [
-            (
-                row["ranks"],
-                row["partitions"],
-                _EXCHANGES[row["servers"]],
-                row["speed_up"],
-                f"{row['busy']:.0%}",
-                f"{row['waiting']:.0%}",
-                f"{row['moved_gb'] / 1000:.1f} TB",
-            )
-            for row in results["scaling"]
-            if row["faster"] == 1 and row["partitions"] in {2 * row["ranks"], 4 * row["ranks"]}
-        ],
-    )
-    yield f"""
-The faster a rank trains, the more its transfers weigh. With our native engine, {FASTER:g} times as fast as PBG by CPU:
-"""
-    yield from _table(
-        ("ranks", "partitions", "exchange", "speed-up", "against PBG on one machine"),
-        [
-            (
-                row["ranks"],
-                row["partitions"],
-                _EXCHANGES[row["servers"]],
-                row["speed_up"],
-                round(row["speed_up"] * row["faster"], 1),
-            )
-            for row in results["scaling"]
-            if row["faster"] != 1
-        ],
-    )
+    yield from _costs([row for row in results["scaling"] if row["faster"] == 1])
     yield from _ahead(results["scaling"], results["ahead"], network)
     yield """
 ## PBG's published scaling
 
-Hours of the paper (Lerer et al., SysML 2019), which were not checked against the print again, and the simulation of
-PBG's way: leases in the order of rows, trainers that ask once a second, nothing recorded. Machines and network of the
-paper are not known well enough to expect more than the shape.
+Speed-ups by the paper's hours (Lerer et al., SysML 2019; not checked against the print again), and PBG's way simulated:
+leases in the order of rows, trainers that ask once a second, no records. Machines and network of the paper are not
+known well: expect the shape only.
 """
     yield from _table(
-        ("graph", "machines", "partitions", "published", "simulated", "of it without a bucket"),
+        ("graph", "machines", "partitions", "published", "simulated"),
         [
-            (
-                row["graph"],
-                row["ranks"],
-                row["partitions"],
-                row["published"],
-                row["speed_up"],
-                f"{row['waiting']:.0%}",
-            )
+            (row["graph"], row["ranks"], row["partitions"], row["published"], row["speed_up"])
             for row in results["published"]
         ],
     )
     yield """
 ## Which of equally cheap buckets
 
-PBG leases the bucket that costs least I/O, and of equal ones the first by rows. Share of the time in which a rank has
-no bucket, and speed-up, with memory servers:
+A gang leases the bucket that costs least I/O. Which of equal ones, by speed-up with memory servers:
 """
     yield from _ties(results["ties"])
     yield """
-`inside_out`, PBG's order for one machine, makes a gang meet in one corner of the grid. Hence gangs take a random order,
-drawn anew every iteration from the seed. A rule that also prefers partitions with many buckets left was tried: it gains
--2 to 3 %, too little for a rule of its own.
+With `inside_out`, PBG's order for one machine, ranks meet in one corner of the grid. So gangs take a random order,
+drawn anew every iteration from the seed. To prefer partitions with many buckets left gains -2 to 3 %, too
+little for a rule.
 """
     yield from _real(results["real"])
     yield from _equality(results.get("equality", []))
@@ -156,37 +105,50 @@ def _grid(rows: Sequence[Row]) -> Iterator[str]:
     )
 
 
+def _costs(rows: Sequence[Row]) -> Iterator[str]:
+    def waiting(times: int) -> str:
+        shares = [row["waiting"] for row in rows if row["partitions"] == times * row["ranks"]]
+        return f"{min(shares):.0%} to {max(shares):.0%}"
+
+    moved = {row["partitions"]: row["moved_gb"] / 1000 for row in rows if row["partitions"] == 2 * row["ranks"]}
+    counts, amounts = ", ".join(map(str, moved)), ", ".join(f"{amount:.0f}" for amount in moved.values())
+    yield f"""
+Twice as many partitions as ranks is the least at which all can work; they are without a bucket {waiting(2)} of the
+time. Four times as many end most of that ({waiting(4)}), but moving costs more: every bucket brings and takes two
+partitions, and there are partitions squared of them. An epoch of {counts} partitions moves {amounts} TB.
+"""
+
+
 def _ahead(before: Sequence[Row], rows: Sequence[Row], network: Network) -> Iterator[str]:
     yield f"""
-## Partitions moved behind the training
+## Faster engines, and partitions moved behind the training
 
-The tables above are of ranks that wait for each partition that comes or goes, which is the default. With
-[`partitions_ahead`](distributed.md#partitions-that-move-behind-the-training) a rank reserves its next bucket, reads its
-partitions and puts the last ones away while it trains; partitions of both buckets are copied first, at
-{network.copy / 1e9:g} GB/s. Speed-up, and share of the time in which a rank has no bucket:
+Each cell: by default -> with [`partitions_ahead`](distributed.md#partitions-that-move-behind-the-training), which
+copies partitions first, at {network.copy / 1e9:g} GB/s. The engine of the last two columns is {FASTER:g} times as fast
+as PBG's, and their speed-ups are over itself. Our native steps are by now [faster](performance.md#training-steps), so
+ranks of it gain less.
 """
     found = {_gang_of(row): row for row in before}
-    pairs = [(found[_gang_of(row)], row) for row in rows if _gang_of(row) in found]
+    then = {_gang_of(row): row for row in rows}
+    gangs = {(row["ranks"], row["partitions"]): None for row in rows}
+
+    def cell(gang: tuple[int, int], servers: int, faster: float) -> str:
+        key = (*gang, servers, faster)
+        return f"{found[key]['speed_up']} -> {then[key]['speed_up']}" if key in found and key in then else ""
+
+    kinds = [(servers, faster) for faster in (1, FASTER) for servers in (-1, 0)]
+    names = [f"{_EXCHANGES[servers]}{'' if faster == 1 else f', {faster:g} x'}" for servers, faster in kinds]
     yield from _table(
-        ("ranks", "partitions", "exchange", "engine", "by default", "with `partitions_ahead`", "moved"),
-        [
-            (
-                row["ranks"],
-                row["partitions"],
-                _EXCHANGES[row["servers"]],
-                "PBG's" if row["faster"] == 1 else f"{row['faster']:g} x",
-                f"{old['speed_up']}, {old['waiting']:.0%}",
-                f"{row['speed_up']}, {row['waiting']:.0%}",
-                f"{old['moved_gb'] / 1000:.1f} -> {row['moved_gb'] / 1000:.1f} TB",
-            )
-            for old, row in pairs
-        ],
+        ("ranks", "partitions", *names),
+        [(*gang, *(cell(gang, servers, faster) for servers, faster in kinds)) for gang in gangs],
     )
+    pairs = [(found[key], row) for key, row in then.items() if key in found]
     gains = [row["speed_up"] / old["speed_up"] - 1 for old, row in pairs]
+    most = max(row["moved_gb"] / old["moved_gb"] - 1 for old, row in pairs)
     yield f"""
-Speed-ups change by {min(gains):+.0%} to {max(gains):+.0%}. Where links are full, as with a faster engine, there is
-little training for transfers to hide behind. At twice as many partitions as ranks, ranks wait for each other, longer
-with reservations. At four times as many there remain a record of progress before each bucket, and the copies.
+`partitions_ahead` changes speed-ups by {min(gains):+.0%} to {max(gains):+.0%}, and moves up to {most:.0%} more.
+Where links are full, as with a fast engine, there is little training to hide behind. At twice as many partitions as
+ranks, ranks wait longer for each other's reservations.
 """
 
 
@@ -197,7 +159,7 @@ def _gang_of(row: Row) -> tuple[object, ...]:
 def _ties(rows: Sequence[Row]) -> Iterator[str]:
     settings: Mapping[tuple[int, int], dict[str, str]] = {(row["ranks"], row["partitions"]): {} for row in rows}
     for row in rows:
-        settings[row["ranks"], row["partitions"]][row["ties"]] = f"{row['waiting']:.0%}, {row['speed_up']}"
+        settings[row["ranks"], row["partitions"]][row["ties"]] = row["speed_up"]
     heads = [f"`{order}`" if order != "rows" else "rows (PBG)" for order in ORDERS]
     yield from _table(
         ("ranks", "partitions", *heads),
@@ -210,10 +172,8 @@ def _real(rows: Sequence[Row]) -> Iterator[str]:
     if not rows:
         yield "None measured yet.\n"
         return
-    yield """*Measured* on one machine: an epoch of a random graph in 8 partitions, one thread a rank. Beside it, the
-simulation of the same buckets with the time they took; what I/O takes was measured with a graph of hardly any edges.
-The load is of the whole machine at the end; where it is above the ranks, other programs took their time, from I/O as
-from training, and the two do not compare well.
+    yield """*Measured* on one machine: an epoch of a random graph in 8 partitions, one thread a rank; beside it the
+simulation of the same buckets and I/O. Where the machine's load is above the ranks, the two do not compare well.
 """
     yield from _table(
         ("ranks", "exchange", "load", "seconds", "training, measured", "training, simulated"),
@@ -236,21 +196,21 @@ def _equality(rows: Sequence[Row]) -> Iterator[str]:
     if not rows:
         yield "Not measured yet.\n"
         return
-    epochs, order = len(rows[0]["edges"]), rows[0]["order"]
-    edges = {count for row in rows for count in row["edges"]}
-    yield f"""*Measured*, `python -m benchmarks.scaling.equality`: FB15k-237 in 16 partitions, {epochs} epochs, memory
-servers; filtered test MRR by seed. One rank walks the buckets in the order `{order}`, which is nearest to what a
-gang does: orders of buckets differ more in what they learn than numbers of ranks do. Every epoch of every run trained
-{" or ".join(f"{count:,}" for count in sorted(edges))} edges, {sum(row["retrained"] for row in rows)} of them twice.
+    epochs, order, count = len(rows[0]["edges"]), rows[0]["order"], len({row["seed"] for row in rows})
+    edges = {number for row in rows for number in row["edges"]}
+    yield f"""*Measured*, `python -m benchmarks.scaling.equality`: filtered test MRR of FB15k-237 in 16 partitions,
+{epochs} epochs, {count} seeds, memory servers. One rank takes the order `{order}`, the nearest to a gang's: orders
+differ more in what they learn than numbers of ranks. Every epoch
+trained {" or ".join(f"{edge:,}" for edge in sorted(edges))} edges,
+{sum(row["retrained"] for row in rows)} of them twice.
 """
     seeds = sorted({row["seed"] for row in rows})
     found = {(row["ranks"], row["seed"]): row["mrr"] for row in rows}
     yield from _table(
-        ("ranks", *(f"seed {seed}" for seed in seeds), "mean", "against one rank"),
+        ("ranks", "mean", "against one rank"),
         [
             (
                 ranks,
-                *(f"{found[ranks, seed]:.4f}" for seed in seeds),
                 f"{statistics.mean(found[ranks, seed] for seed in seeds):.4f}",
                 f"{statistics.mean(found[ranks, seed] - found[1, seed] for seed in seeds):+.4f}",
             )
