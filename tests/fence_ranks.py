@@ -11,12 +11,14 @@ writes, and it has to end with the category of that.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -65,6 +67,37 @@ def wait_for_end(gang: list[subprocess.Popen[bytes]], seconds: float) -> list[in
     return [process.wait(max(0.1, end - time.monotonic())) for process in gang]
 
 
+def stop_outside_locks(graph: Graph, process: subprocess.Popen[bytes], seconds: float = 60.0) -> None:
+    """Stop a process at a moment in which it holds no lock of the graph's directory.
+
+    A directory's writers lock it for the moment of a write, and wait five minutes for one that is stopped then. S3 has
+    no such locks, and the point here is what happens after them.
+
+    Raises:
+        RuntimeError: it always held one.
+    """
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        process.send_signal(signal.SIGSTOP)
+        if all(map(_is_free, graph.directory.glob("model/.pbg/locks/*"))):
+            return
+        process.send_signal(signal.SIGCONT)
+        time.sleep(0.05)
+    raise RuntimeError(f"each time that process {process.pid} was stopped, it held a lock")
+
+
+def _is_free(lock: Path, patience: float = 2.0) -> bool:
+    """Return whether a lock can be had; that of a process that runs soon can."""
+    end = time.monotonic() + patience
+    with lock.open("rb+") as file:
+        while time.monotonic() < end:
+            with suppress(BlockingIOError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+            time.sleep(0.02)
+    return False
+
+
 def stop_and_wake(graph: Graph, stopped: int) -> str:
     """Stop a rank, let another gang finish, and wake it up.
 
@@ -77,7 +110,7 @@ def stop_and_wake(graph: Graph, stopped: int) -> str:
     try:
         wait_for_progress(graph, first, epoch=1)
         sleeper, others = first[stopped], [process for process in first if process is not first[stopped]]
-        sleeper.send_signal(signal.SIGSTOP)
+        stop_outside_locks(graph, sleeper)
         silent = time.monotonic()
         statuses = wait_for_end(others, END_SECONDS + 30)
         noticed = time.monotonic() - silent
