@@ -68,7 +68,7 @@ def wait_for_end(gang: list[subprocess.Popen[bytes]], seconds: float) -> list[in
 
 
 def stop_outside_locks(graph: Graph, process: subprocess.Popen[bytes], seconds: float = 60.0) -> None:
-    """Stop a process at a moment in which it holds no lock of the graph's directory.
+    """Stop a process while it holds no lock of the directory.
 
     A directory's writers lock it for the moment of a write, and wait five minutes for one that is stopped then. S3 has
     no such locks, and the point here is what happens after them.
@@ -87,7 +87,7 @@ def stop_outside_locks(graph: Graph, process: subprocess.Popen[bytes], seconds: 
 
 
 def _is_free(lock: Path, patience: float = 2.0) -> bool:
-    """Return whether a lock can be had; that of a process that runs soon can."""
+    """Return whether a lock is free, or is soon."""
     end = time.monotonic() + patience
     with lock.open("rb+") as file:
         while time.monotonic() < end:

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from pbg_tasks.tasks.training.job import Job
     from pbg_tasks.train.ranks.group.gang import RankEnv
     from pbg_tasks.train.ranks.group.member import Member
-    from pbg_tasks.train.ranks.transport.wire import Connection
+    from pbg_tasks.train.ranks.transport.renewal import Requester
 
 TOKEN = "PBG_RUN_TOKEN"  # noqa: S105 - the name of a variable
 SHARE_SECONDS = 10.0
@@ -298,7 +298,7 @@ class _Resources:
             cold=self.job.is_cold(writer),
         )
 
-    def exchange(self, servers: Sequence[Connection | ParameterServer], member: Member) -> ParameterExchange:
+    def exchange(self, servers: Sequence[Requester | ParameterServer], member: Member) -> ParameterExchange:
         config = self.job.config
         if len(servers) > 1 and self.shared.tables and self.engine.place.device.type != "cpu":
             # The device's copy of such a table would overwrite what others change in it during a bucket.

@@ -12,6 +12,7 @@ from pbg_tasks.train.ranks.parameters.server import ParameterServer
 from pbg_tasks.train.ranks.partitions.client import PartitionClient
 from pbg_tasks.train.ranks.partitions.server import PartitionServer
 from pbg_tasks.train.ranks.rank import Links
+from pbg_tasks.train.ranks.transport.renewal import RenewedConnection
 from pbg_tasks.train.ranks.transport.wire import Listener, connect
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from pbg_tasks.train.ranks.group.member import Member
     from pbg_tasks.train.ranks.parameters.exchange import ParameterExchange
     from pbg_tasks.train.ranks.partitions.partition_store import PartitionStore
+    from pbg_tasks.train.ranks.transport.renewal import Requester
     from pbg_tasks.train.ranks.transport.wire import Address, Connection
 
 JOIN_SECONDS = 600.0
@@ -115,7 +117,7 @@ class Services:
                 connection.close()
 
     def links(
-        self, exchange: Callable[[Sequence[Connection | ParameterServer]], ParameterExchange], stack: ExitStack
+        self, exchange: Callable[[Sequence[Requester | ParameterServer]], ParameterExchange], stack: ExitStack
     ) -> Links:
         """Connect to every other rank.
 
@@ -136,7 +138,7 @@ class Services:
         )
 
     def _link(self, rank: int, service: str, own: Any) -> Any:  # noqa: ANN401 - the service itself, or a connection to it
-        return own if rank == self.env.rank else self._connect(rank, service)
+        return own if rank == self.env.rank else RenewedConnection(lambda: self._connect(rank, service))
 
     def _connect(self, rank: int, service: str) -> Connection:
         return connect(self._addresses[rank], self._credentials, service, timeout=CONNECT_SECONDS)

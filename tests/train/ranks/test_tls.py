@@ -8,7 +8,7 @@ import ssl
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import numpy as np
 import pytest
@@ -22,8 +22,10 @@ from pbg_tasks.train.data.partitions import PartitionKey
 from pbg_tasks.train.data.tables import Table
 from pbg_tasks.train.ranks.partitions.client import PartitionClient
 from pbg_tasks.train.ranks.partitions.server import PartitionServer
+from pbg_tasks.train.ranks.transport import renewal
 from pbg_tasks.train.ranks.transport.certificates import Certificates, _draft, make_certificates
 from pbg_tasks.train.ranks.transport.handshake import HELLO_BYTES
+from pbg_tasks.train.ranks.transport.renewal import RenewedConnection
 from pbg_tasks.train.ranks.transport.tls import BLOCK, SecureStream
 from pbg_tasks.train.ranks.transport.wire import Credentials, Listener, connect
 from tests.train.ranks.tap import Tap, windows_heard
@@ -134,6 +136,28 @@ def test_silent_and_ended_peers_are_lost():
         connection.send("a")
         with pytest.raises(RankLostError):
             connection.receive(timeout=5)
+
+
+def test_connection_with_used_keys_is_made_anew(monkeypatch):
+    monkeypatch.setattr(renewal, "MOST_RECORDS", 200)
+    made, array = [], np.arange(1 << 17)  # 64 records there, and as many back
+    with listening() as address:
+
+        def again():
+            made.append(call(address))
+            return made[-1]
+
+        with closing(RenewedConnection(again)) as connection:
+            assert [int(connection.request("a", array, timeout=10).arrays[0][-1]) for _ in range(5)] == [array[-1]] * 5
+    assert len(made) == 3  # two requests use a connection's keys up
+    assert all(200 < each.records < 400 for each in made[:2])
+
+
+def test_connection_without_encryption_stays(monkeypatch):
+    monkeypatch.setattr(renewal, "MOST_RECORDS", 0)
+    with linked(None) as connection:
+        connection.request("a", np.arange(9), timeout=10)
+        assert connection.records == 0
 
 
 def test_close_interrupts_a_waiting_thread():

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from pbg_tasks.train.ranks.parameters.step_lock import StepLock
-    from pbg_tasks.train.ranks.transport.wire import Connection
+    from pbg_tasks.train.ranks.transport.renewal import Requester
 
 
 class RemoteParameters:
@@ -36,7 +36,7 @@ class RemoteParameters:
         timeout: seconds of silence after which the server counts as lost.
     """
 
-    def __init__(self, connection: Connection, traffic: Traffic, *, timeout: float) -> None:
+    def __init__(self, connection: Requester, traffic: Traffic, *, timeout: float) -> None:
         self._connection, self._traffic, self._timeout = connection, traffic, timeout
 
     def seed(self, key: str, lengths: np.ndarray, values: np.ndarray) -> None:
@@ -88,7 +88,7 @@ class ParameterExchange:
     def __init__(
         self,
         tensors: Mapping[str, Tensor],
-        servers: Sequence[Connection | ParameterServer],
+        servers: Sequence[Requester | ParameterServer],
         step_lock: StepLock,
         *,
         interval: float = 0.01,

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from pbg_tasks.train.ranks.transport.wire import Connection, Message
+    from pbg_tasks.train.ranks.transport.renewal import Requester
+    from pbg_tasks.train.ranks.transport.wire import Message
 
 
 class PartitionHolder(Protocol):
@@ -56,7 +57,7 @@ class PartitionClient:
         traffic: counter of the transferred bytes.
     """
 
-    def __init__(self, servers: Sequence[Connection | PartitionServer], *, timeout: float = 30.0) -> None:
+    def __init__(self, servers: Sequence[Requester | PartitionServer], *, timeout: float = 30.0) -> None:
         self.traffic = Traffic()
         self._stores: list[PartitionHolder] = [
             server if isinstance(server, PartitionServer) else _RemotePartitions(server, self.traffic, timeout)
@@ -121,7 +122,7 @@ class PartitionClient:
 class _RemotePartitions:
     """Client of a remote ``PartitionServer``."""
 
-    def __init__(self, connection: Connection, traffic: Traffic, timeout: float) -> None:
+    def __init__(self, connection: Requester, traffic: Traffic, timeout: float) -> None:
         self._connection, self._traffic, self._timeout = connection, traffic, timeout
 
     def get(self, key: PartitionKey) -> Held | None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pbg_tasks.errors import BY_EXIT_CODE, PbgError, RankLostError
 from pbg_tasks.train.ranks.transport import frames
+from pbg_tasks.train.ranks.transport.tls import SecureStream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,6 +49,11 @@ class Connection:
         self._incoming, self._outgoing = stream, stream.dup()  # a socket object has one timeout, and two are needed
         self._outgoing.settimeout(_PATIENCE)
         self._sending, self._receiving, self._asking = threading.Lock(), threading.Lock(), threading.Lock()
+
+    @property
+    def records(self) -> int:
+        """Number of records that were encrypted or decrypted; 0 without encryption."""
+        return self._incoming.records if isinstance(self._incoming, SecureStream) else 0
 
     def send(self, kind: str, /, *arrays: Array, **fields: Any) -> None:  # noqa: ANN401 - any JSON value
         """Send a message, from any thread; contiguous arrays are not copied.

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 BLOCK = 1 << 18
 """Bytes that one system call sends or receives."""
+_RECORD = 1 << 14  # most bytes of a record
 _ALERT = "_ALERT_"  # in the reason of an error that the other end reported
 
 
@@ -77,6 +78,11 @@ class SecureStream:
         self._session = session
         digests = [own.digest, session.peer_digest()]
         return b"".join(digests if self._server else reversed(digests))
+
+    @property
+    def records(self) -> int:
+        """Number of records that were encrypted and decrypted, at most."""
+        return 0 if self._session is None else self._session.records
 
     def recv_into(self, view: memoryview | bytearray) -> int:
         """Receive at most as much as there is place for.
@@ -155,6 +161,7 @@ class _Session:
         self._lock = threading.Lock()
         self._came, self._goes = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._came, self._goes, server_side=server)
+        self.records = 0
 
     def shake_hands(self) -> bool:
         """Continue the handshake; True when it has ended."""
@@ -184,6 +191,7 @@ class _Session:
             place: Any = view
             while place and (count := int(self._tls.read(len(place), place))):
                 got, place = got + count, place[count:]
+                self.records += 1  # OpenSSL returns data of one record at a time
         return got
 
     def encrypt(self, parts: Iterable[memoryview]) -> int:
@@ -195,6 +203,7 @@ class _Session:
                 while rest:
                     count = self._tls.write(rest)
                     done, rest = done + count, rest[count:]
+                    self.records += -(-count // _RECORD)
         return done
 
 
