@@ -26,6 +26,7 @@ _ENTITIES_PER_EDGE = 0.1
 _PAIRED, _ONCE, _MANY = 100_000, 1_000_000, 10_000_000
 _OUT_OF_CORE_EDGES, _OUT_OF_CORE_GB, _OUT_OF_CORE_TARGET = 50_000_000, 1.0, 2e9
 _PARTITIONS = 4
+PARTED = LIVEJOURNAL | {"entities": {"user_id": {"num_partitions": _PARTITIONS}}}
 
 
 class Ours:
@@ -105,8 +106,7 @@ def _sides(tools: Tools, ours: Worker, theirs: Worker, edges: int) -> dict[str, 
 
 def _out_of_core(tools: Tools) -> list[Measurement]:
     source = _random_edges(tools, _OUT_OF_CORE_EDGES)
-    parted = LIVEJOURNAL | {"entities": {"user_id": {"num_partitions": _PARTITIONS}}}
-    config = placed(parted, tools.directory / "large")
+    config = placed(PARTED, tools.directory / "large")
     with tools.ours(f"{__name__}:Ours", config=config, memory_gb=_OUT_OF_CORE_GB) as mine:
         done = mine("import_tsv", files=[str(source)])
     title = _title(_OUT_OF_CORE_EDGES)
