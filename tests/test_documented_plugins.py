@@ -7,21 +7,25 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pytest
 import yaml
 from pyarrow import orc
 
-from tests.model.plugins import documented
+from tests.model.plugins import documented, documented_parts
 from tests.tasks.conftest import MODEL, SMALL_GRAPH, ring
+from tests.tasks.exchanges import model as exported_model
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PAGE = (REPOSITORY / "docs" / "plugins.md").read_text()
-MODULES = dict(re.findall(r"^`(\w+\.py)`:\n\n```python\n(.*?)```", PAGE, re.DOTALL | re.MULTILINE))
-MOST_LINES = 36
-"""Largest number of lines of an example; about thirty, and the imports."""
+MODULES = documented_parts()
+KINDS = {"sources", "exchange", "stores", "comparators", "sinks"}
+MOST_LINES = 30
+"""Largest number of lines of an example, without imports and empty ones."""
 
 
 def install(tree, target):
@@ -70,12 +74,23 @@ def pbg(site, tmp_path):
 
 @pytest.mark.parametrize("name", MODULES)
 def test_example_of_page_is_short(name):
-    assert len([line for line in MODULES[name].splitlines() if line.strip()]) <= MOST_LINES
+    assert lines(MODULES[name]) <= MOST_LINES
 
 
 def test_example_of_parts_of_models_is_short():
-    lines = [line for line in documented()[1].splitlines() if line.strip()]
-    assert len(lines) <= MOST_LINES
+    assert lines(documented()[1]) <= MOST_LINES
+
+
+def test_page_has_part_of_each_kind():
+    points = tomllib.loads(re.search(r"```toml\n(.*?)```", PAGE, re.DOTALL)[1])["project"]["entry-points"]
+    assert set(points) == {f"pbg_tasks.{kind}" for kind in KINDS}
+    named = {target.partition(":")[0] for group in points.values() for target in group.values()}
+    assert {f"{name}.py" for name in named} == set(MODULES)
+
+
+def lines(source):
+    """Count the lines of an example, without imports and empty ones."""
+    return len([line for line in source.splitlines() if line.strip() and not line.startswith(("import ", "from "))])
 
 
 def test_installed_packages_serve_a_night(pbg, tmp_path):
@@ -85,7 +100,7 @@ def test_installed_packages_serve_a_night(pbg, tmp_path):
     orc.write_table(pa.Table.from_pylist(rows), folder / "edges.orc")
     four = {"options": {"stripes": 4}}
     relations = [{**relation, "operator": "rotation"} for relation in MODEL["relations"]]
-    model = {**MODEL, "relations": relations, "comparator": "manhattan", "loss_fn": "squared_hinge"}
+    model = {**MODEL, "relations": relations, "comparator": "tanimoto", "loss_fn": "squared_hinge"}
     model |= {"regularizer": "lasso", "regularization_coef": 1e-4}
     spec = tmp_path / "graph.yaml"
     spec.write_text(
@@ -114,6 +129,20 @@ def test_installed_packages_serve_a_night(pbg, tmp_path):
     assert json.loads(back.stdout)["types"]["n"]["rows"] == 40
     more = pbg("export", "glove", summary["run"], "share://team/more", "--option", "digits=3", "--json")
     assert json.loads(more.stdout)["measured"] == {"digits": 3}
+
+
+def test_installed_sink_is_filled_and_served(pbg, tmp_path):
+    data = exported_model(tmp_path / "data")
+    place = tmp_path / "vectors"
+    done = pbg("export", "duck", data.checkpoint, place, "--type", "user", "--json")
+    assert done.returncode == 0, done.stderr
+    measured = json.loads(done.stdout)["measured"]["tables"]["user"]
+    assert measured["recall"] == 1.0
+    served = json.loads((place / "_pbg" / "pbg" / "current.json").read_text())["tables"]["pbg_user"]
+    assert served["table"] == measured["table"]
+    with duckdb.connect(f"{place}.duckdb", read_only=True) as database:
+        names = database.execute(f"select id from {served['table']} order by row").fetchall()
+    assert [name for (name,) in names] == data.names["user"]
 
 
 def test_contract_of_page_runs_against_store(site, tmp_path):

@@ -41,7 +41,7 @@ from pbg_tasks.publish.release import Current, Release
 from pbg_tasks.publish.retention import Pin, pins
 from pbg_tasks.publish.service_pins import ServicePin
 from pbg_tasks.publish.sinks.base import TableRecord
-from pbg_tasks.publish.sinks.lance import Pointer
+from pbg_tasks.publish.sinks.filed import Pointer
 from pbg_tasks.publish.skips import Skipped, skipped
 from pbg_tasks.storage import LocalStore
 from pbg_tasks.tasks.approval import Decision, decisions

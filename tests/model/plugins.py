@@ -70,3 +70,9 @@ def documented():
     (toml,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
     project = tomllib.loads(toml)["project"]
     return project["name"], source, project["entry-points"]
+
+
+def documented_parts():
+    """Return the modules of the page on plug-ins, by file name."""
+    text = (Path(__file__).parents[2] / "docs/plugins.md").read_text()
+    return dict(re.findall(r"^`(\w+\.py)`:\n\n```python\n(.*?)```", text, re.DOTALL | re.MULTILINE))

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from pbg_tasks.config.sinks import DeltaSinkOptions, SinkOptions
 from pbg_tasks.publish.sinks.base import CopiedTables, Rows, Sink, TableRecord, Tables
+from pbg_tasks.publish.sinks.filed import FiledTables
 from pbg_tasks.publish.sinks.registry import open_sink, sink_options
 
 __all__ = [
     "CopiedTables",
     "DeltaSinkOptions",
+    "FiledTables",
     "Rows",
     "Sink",
     "SinkOptions",

@@ -1,9 +1,8 @@
 """LanceDB: tables in a directory, local or in S3, without a server.
 
-LanceDB has no alias. So readers follow a pointer beside the tables, ``_pbg/{collection}/current.json``, which one
-compare-and-swap of the store replaces: it names a table and its version for each entity type. Versions are immutable,
-so what was checked is what readers open, whatever is written into the table later. A tag keeps that version from
-LanceDB's clean-up.
+LanceDB has no alias. So readers follow a pointer beside the tables (``filed.py``), which names a table and its version
+for each entity type. Versions are immutable, so what was checked is what readers open, whatever is written into the
+table later. A tag keeps that version from LanceDB's clean-up.
 """
 
 from __future__ import annotations
@@ -11,17 +10,15 @@ from __future__ import annotations
 import os
 import warnings
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pydantic import Field
 
-from pbg_tasks.checkpoint.manifest import REQUIRES, Stamped, decode, encode_unique
-from pbg_tasks.config.base import Frozen, canonical_json
 from pbg_tasks.config.sinks import LanceDBOptions
 from pbg_tasks.errors import ConfigError, ConflictError, NotFoundError, PbgError, StorageError
 from pbg_tasks.publish.sinks.base import Rows, Sink, TableRecord
 from pbg_tasks.publish.sinks.checking import first_rows
+from pbg_tasks.publish.sinks.filed import FiledTables
 from pbg_tasks.publish.sinks.registry import library
 from pbg_tasks.storage import is_remote, open_store
 from pbg_tasks.storage.endpoint import ENDPOINT_VARIABLES
@@ -31,7 +28,6 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from pbg_tasks.storage import Store
-    from pbg_tasks.storage.base import ObjectInfo
 
 CHECKED = "pbg-checked"
 """Tag of the version that was checked."""
@@ -42,35 +38,6 @@ _CLONES = (
 )
 _QUERIES = 256  # queries of one search
 _FETCHED = 1000  # rows of one filter
-
-
-class ServedTable(Frozen):
-    """Table that readers open.
-
-    Attributes:
-        table: its name.
-        version: that they check out.
-        metric: of its search.
-        dimension: of its vectors.
-        skipped_dimensions: number of first dimensions that queries leave out.
-        source: URL of the checkpoint directory.
-        search: parameters of the search that was checked.
-    """
-
-    table: str
-    version: int
-    metric: str
-    dimension: int
-    skipped_dimensions: int
-    source: str
-    search: dict[str, int] = Field(default_factory=dict)
-
-
-class Pointer(Stamped):
-    """Tables that readers open, by alias."""
-
-    format: Literal[1] = 1
-    tables: dict[str, ServedTable] = Field(default_factory=dict)
 
 
 class LanceSink(Sink):
@@ -146,7 +113,7 @@ def _errors(url: str) -> Iterator[None]:
         ) from error
 
 
-class LanceTables:
+class LanceTables(FiledTables):
     """Tables of a directory, with their records and the pointer beside them.
 
     Args:
@@ -157,34 +124,22 @@ class LanceTables:
     """
 
     def __init__(self, lancedb: ModuleType, database: Any, store: Store, options: LanceDBOptions) -> None:  # noqa: ANN401 - untyped
-        self._lancedb, self._database, self._store, self._options = lancedb, database, store, options
+        super().__init__(store)
+        self._lancedb, self._database, self._options = lancedb, database, options
 
-    def records(self, collection: str) -> dict[str, TableRecord]:
-        """Read the documents of a collection's tables."""
-        found = {}
-        for info in list(self._store.list(f"_pbg/{collection}/tables/")):
-            try:
-                data = self._store.get(info.key).data
-            except NotFoundError:
-                continue  # another export dropped it meanwhile
-            table = info.key.rpartition("/")[2].removesuffix(".json")
-            found[table] = decode(TableRecord, data, source=f"{self._store.url}/{info.key}")
-        return found
-
-    def create(self, table: str, record: TableRecord) -> None:
+    def make(self, table: str, record: TableRecord) -> None:
         """Make a table of the columns ``row``, ``id`` and ``vector``."""
         empty = Rows([], np.empty((0, record.dimension), np.float32))
         schema = _arrow(np.empty(0, np.int64), empty).schema
         self._database.create_table(table, schema=schema, mode="overwrite")
-        self.complete(table, record)
 
     def copy(self, table: str, record: TableRecord, base: TableRecord) -> None:
         """Clone a table; the clone's files are references to the base's.
 
         The record is first: it keeps other exports from dropping the base.
         """
-        uri = f"{self._store.url}/{record.bases[0]}.lance"
-        _check_endpoint(self._store.url)
+        uri = f"{self.store.url}/{record.bases[0]}.lance"
+        _check_endpoint(self.store.url)
         self.complete(table, record)
         self._database.drop_table(table, ignore_missing=True)
         try:
@@ -194,12 +149,12 @@ class LanceTables:
 
     def count(self, table: str, record: TableRecord) -> int:
         """Read the numbers of all rows."""
-        with _errors(f"{self._store.url}/{table}.lance"):
+        with _errors(f"{self.store.url}/{table}.lance"):
             found = self._open(table, record)
             if found is None:
                 return 0
             batches = found.search().select(["row"]).limit(found.count_rows() + 1).to_batches()
-            return first_rows((batch["row"].to_numpy() for batch in batches), f"{self._store.url}/{table}.lance")
+            return first_rows((batch["row"].to_numpy() for batch in batches), f"{self.store.url}/{table}.lance")
 
     def add(self, table: str, start: int, rows: Rows) -> None:
         """Append rows in one version of the table."""
@@ -207,7 +162,7 @@ class LanceTables:
         found.add(_arrow(np.arange(start, start + len(rows.names), dtype=np.int64), rows))
         if found.count_rows() != start + len(rows.names):
             raise ConflictError(
-                f"{self._store.url}/{table}.lance: another export writes into this table too; wait for it, or end it, "
+                f"{self.store.url}/{table}.lance: another export writes into this table too; wait for it, or end it, "
                 "and run this one again"
             )
 
@@ -269,7 +224,7 @@ class LanceTables:
         for start in range(0, len(queries_SD), _QUERIES):
             part = queries_SD[start : start + _QUERIES]
             query = found.search(part, vector_column_name="vector").distance_type(record.metric)
-            for name, value in self._parameters(record).items():
+            for name, value in self.parameters(record).items():
                 query = getattr(query, name)(value)
             rows = query.limit(count).select(["row", "_distance"]).to_arrow()
             numbers = rows["row"].to_numpy()
@@ -280,36 +235,15 @@ class LanceTables:
             nearest_SK[start + queries, place] = numbers
         return nearest_SK
 
-    def complete(self, table: str, record: TableRecord) -> None:
-        """Replace the document of a table.
-
-        Versions that do not know what a table shares would drop a base.
-        """
-        needs = {REQUIRES: ["bases"]} if record.bases else {}
-        self._store.put(_document(table, record), canonical_json(record.model_dump(mode="json") | needs))
-
-    def served(self, collection: str) -> dict[str, str]:
-        """Return the tables that the pointer names."""
-        return {alias: served.table for alias, served in self._pointer(collection)[0].tables.items()}
-
     def switch(self, collection: str, tables: Mapping[str, tuple[str, TableRecord]]) -> None:
-        """Swap the pointer, again where another export swapped it meanwhile."""
-        moved = {alias: self._served(*found) for alias, found in tables.items()}
-        while True:
-            there, info = self._pointer(collection)
-            pointer = Pointer(tables={**there.tables, **moved})
-            if pointer == there:
-                return
-            try:
-                self._store.swap(_pointer_key(collection), encode_unique(pointer), expected=info)
-            except ConflictError:
-                continue
-            return
+        """Swap the pointer, which names the checked version of each table."""
+        if unchecked := [table for table, record in tables.values() if record.version is None]:
+            raise RuntimeError(f"{unchecked[0]} was not checked: a bug")
+        super().switch(collection, tables)
 
-    def drop(self, table: str, record: TableRecord) -> None:
-        """Remove a table, then its document."""
+    def remove(self, table: str) -> None:
+        """Remove a table with all its versions."""
         self._database.drop_table(table, ignore_missing=True)
-        self._store.delete(_document(table, record))
 
     def _open(self, table: str, record: TableRecord) -> Any:  # noqa: ANN401 - untyped
         """Return a table, in its checked version if it has one.
@@ -329,35 +263,15 @@ class LanceTables:
     def _there(self, table: str, record: TableRecord) -> Any:  # noqa: ANN401 - untyped
         found = self._open(table, record)
         if found is None:
-            raise NotFoundError(f"{self._store.url}/{table}.lance: another export or a person removed this table")
+            raise NotFoundError(f"{self.store.url}/{table}.lance: another export or a person removed this table")
         return found
 
-    def _served(self, table: str, record: TableRecord) -> ServedTable:
-        if record.version is None:
-            raise RuntimeError(f"{table} was not checked: a bug")
-        return ServedTable(
-            table=table,
-            version=record.version,
-            metric=record.metric,
-            dimension=record.dimension,
-            skipped_dimensions=record.skipped_dimensions,
-            source=record.source,
-            search=self._parameters(record),
-        )
-
-    def _parameters(self, record: TableRecord) -> dict[str, int]:
+    def parameters(self, record: TableRecord) -> dict[str, int]:
+        """Return the parameters of the index; none without one."""
         options = LanceDBOptions.model_validate(record.options)
         if options.index == "none" or record.rows < options.index_from:
             return {}
         return {"nprobes": options.nprobes, "refine_factor": options.refine_factor}
-
-    def _pointer(self, collection: str) -> tuple[Pointer, ObjectInfo | None]:
-        key = _pointer_key(collection)
-        try:
-            blob = self._store.get(key)
-        except NotFoundError:
-            return Pointer(), None
-        return decode(Pointer, blob.data, source=f"{self._store.url}/{key}"), blob.info
 
 
 def _arrow(numbers_N: np.ndarray, rows: Rows) -> Any:  # noqa: ANN401 - pyarrow has no types
@@ -367,11 +281,3 @@ def _arrow(numbers_N: np.ndarray, rows: Rows) -> Any:  # noqa: ANN401 - pyarrow 
     values = pa.array(np.ascontiguousarray(rows.vectors).ravel())
     vectors = pa.FixedSizeListArray.from_arrays(values, rows.vectors.shape[1])
     return pa.table({"row": pa.array(numbers_N), "id": pa.array(rows.names, pa.string()), "vector": vectors})
-
-
-def _document(table: str, record: TableRecord) -> str:
-    return f"_pbg/{record.collection}/tables/{table}.json"
-
-
-def _pointer_key(collection: str) -> str:
-    return f"_pbg/{collection}/current.json"
