@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 from mkdocs.structure.files import File
+from pydantic import BaseModel
 from typer.cli import get_docs_for_click
 
 from pbg_tasks.cli import app
@@ -30,6 +31,8 @@ ROOT = Path(__file__).resolve().parents[1]
 ATTRIBUTE = re.compile(r"^    (\*{0,2}\w+(?:, \w+)*):\s", re.MULTILINE)
 IN_DAGS = ("Operator", "Hook", "TaskGroup")
 """Ends of the names of classes that DAG files use."""
+ELSEWHERE = ("ModelConfig", "EntitySchema", "RelationSchema")
+"""Sections of a spec whose keys are in the table of pbg-config.md."""
 LEAVING = re.compile(r"\[([^\]]+)\]\(((?:\.\./)+[^)#\s]+)(?:#[^)]*)?\)")
 """A link whose target may be outside the docs: its text and its target."""
 
@@ -109,16 +112,34 @@ def documented(node: ast.ClassDef) -> str:
 def spec_keys() -> str:
     """Return a table for each section of a graph spec."""
     schema = GraphSpec.model_json_schema()
+    sections = [("The spec", schema), *sorted(schema["$defs"].items())]
+    models = {model.__name__: model for model in below(BaseModel)}
     parts = [
-        "# Keys of a graph spec\n\nMade from the models that read a spec; `pbg schema` prints the JSON Schema.\n",
-        "[The graph spec](../graph-spec.md) explains the keys with examples.\n\n",
+        "# Keys of a graph spec\n\n",
+        "Made from the models that read a spec; `pbg schema` prints the JSON Schema. ",
+        "[The graph spec](../graph-spec.md) begins with an example.\n\n",
     ]
-    for name, section in (("The spec", schema), *sorted(schema["$defs"].items())):
-        if "properties" in section:
+    for name, section in sections:
+        if "properties" in section and name not in ELSEWHERE:
             parts.append(f"## {name}\n\n{rest(section)}\n\n| key | type | default | meaning |\n|---|---|---|---|\n")
-            parts.extend(rows(section))
+            parts.extend(rows(section, models[section["title"]], schema["$defs"]))
             parts.append("\n")
     return "".join(parts)
+
+
+def below(model: type) -> Iterator[type]:
+    """Yield the classes that derive from a class."""
+    for each in model.__subclasses__():
+        yield each
+        yield from below(each)
+
+
+def documented_keys(model: type) -> dict[str, str]:
+    """Return the meaning of each key, inherited ones too."""
+    found: dict[str, str] = {}
+    for each in reversed(model.__mro__):
+        found |= attributes(inspect.cleandoc(each.__doc__ or "").partition("Attributes:")[2])
+    return found
 
 
 def rest(section: dict[str, Any]) -> str:
@@ -126,12 +147,14 @@ def rest(section: dict[str, Any]) -> str:
     return markdown_of(section.get("description", "").partition("Attributes:")[0])
 
 
-def rows(section: dict[str, Any]) -> Iterator[str]:
+def rows(section: dict[str, Any], model: type[BaseModel], sections: dict[str, Any]) -> Iterator[str]:
     """Yield a line of the table for each key."""
-    meanings = attributes(section.get("description", "").partition("Attributes:")[2])
+    meanings = documented_keys(model)
     for key, found in section["properties"].items():
-        default = "required" if key in section.get("required", ()) else f"`{short(found.get('default'))}`"
-        yield f"| `{key}` | {kind(found)} | {default} | {meanings.get(key, '')} |\n"
+        made = model.model_fields[key].get_default(call_default_factory=True)  # a factory's is not in the schema
+        default = "required" if key in section.get("required", ()) else f"`{short(found.get('default', made))}`"
+        below_it = sections.get(found.get("$ref", "").rpartition("/")[2], {})
+        yield f"| `{key}` | {kind(found)} | {default} | {meanings.get(key) or rest(below_it).partition('.')[0]} |\n"
 
 
 def attributes(text: str) -> dict[str, str]:
@@ -148,15 +171,26 @@ def markdown_of(text: str) -> str:
 
 def short(value: object) -> object:
     """Return a default as YAML has it."""
-    if value is None or isinstance(value, bool):
+    if value is None or value == "" or isinstance(value, bool):
         return json.dumps(value)
+    if isinstance(value, dict) and value.keys() <= {"warn", "block"}:
+        return f"{{{', '.join(f'{name}: {limit:g}' for name, limit in value.items() if limit is not None)}}}"
     return "{...}" if isinstance(value, dict) and value else value
+
+
+def numbers(found: dict[str, Any]) -> str:
+    """Return the limits of a number; empty: none."""
+    words = {"minimum": "at least", "exclusiveMinimum": "above", "maximum": "at most", "exclusiveMaximum": "below"}
+    limits = [f"{word} {found[name]:g}" for name, word in words.items() if name in found]
+    return f" ({', '.join(limits)})" if limits else ""
 
 
 def kind(found: dict[str, Any]) -> str:
     """Return the type of a key, with a link to its section."""
     if "$ref" in found:
         name = found["$ref"].rpartition("/")[2]
+        if name in ELSEWHERE:
+            return "[PBG's config](../pbg-config.md#keys)"
         return "any" if name == "JsonValue" else f"[{name}](#{name.lower()})"
     if "anyOf" in found:
         return " or ".join(kind(each) for each in found["anyOf"])
@@ -165,4 +199,4 @@ def kind(found: dict[str, Any]) -> str:
     if found.get("type") == "array":
         return f"list of {kind(found.get('items', {}))}"
     by_name = found.get("additionalProperties")
-    return f"by name: {kind(by_name)}" if isinstance(by_name, dict) else str(found.get("type", "any"))
+    return f"by name: {kind(by_name)}" if isinstance(by_name, dict) else found.get("type", "any") + numbers(found)

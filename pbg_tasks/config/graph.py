@@ -41,9 +41,15 @@ _SPARK_TYPES = 127
 class Snapshots(Growing):
     """Location and format of a day's edges.
 
-    ``location`` is a file, a folder or a glob, local or ``s3://``, or a table, with ``{snapshot}`` at the place of the
-    key. ``options`` are those of a table, or of a package's format, which the package checks when a task reads the
-    snapshot.
+    Attributes:
+        location: a file, a folder or a glob, local or ``s3://``, or a table, with ``{snapshot}`` at the place of the
+            key.
+        format: ``parquet``, ``csv``, ``tsv`` (these also as ``.gz``, ``.bz2`` or ``.zst``), ``iceberg``, ``delta``,
+            ``changes``, or a package's.
+        header: of text: whether the first line names the columns; else they are ``column0``, ``column1`` and so on.
+        delimiter: of text: one character; null: a comma for ``csv``, a tab for ``tsv``.
+        quote: of text: one character; null: no quoting.
+        options: of a table, or of a package's format, which the package checks when a task reads the snapshot.
     """
 
     later_keys: ClassVar[tuple[str, ...]] = ("options",)
@@ -84,9 +90,14 @@ class Snapshots(Growing):
 class Columns(Frozen):
     """Names of the columns of a snapshot.
 
-    Without a header, columns are named ``column0``, ``column1`` and so on. ``rel`` may be null when the graph has one
-    relation. ``lhs_type`` and ``rhs_type`` name the entity types of an edge's ends; together with the relation name
-    they select the relation.
+    Attributes:
+        lhs: of an edge's left end.
+        rel: of the relation's name; null where the graph has one relation.
+        rhs: of an edge's right end.
+        weight: of numbers that are finite and at least 0; null: every edge weighs 1.
+        lhs_type: of the left end's entity type, with ``rhs_type`` or neither; with the relation's name they pick the
+            relation.
+        rhs_type: of the right end's entity type.
     """
 
     lhs: str = "lhs"
@@ -112,6 +123,11 @@ class Split(Frozen):
     They are chosen by a stable hash of the unordered pair of their ends. Every edge between the same two entities is
     treated alike, so that no held-out edge has its inverse in training; of a held-out pair one edge is kept for
     evaluation. A pair is held out only when both ends keep a training edge.
+
+    Attributes:
+        valid: share of the pairs, below 0.5.
+        test: same.
+        salt: another text holds out other pairs.
     """
 
     valid: Fraction = 0.01
@@ -230,7 +246,8 @@ class Evaluation(Growing):
             the decisions of the gates, with some of every relation that has enough; null means all.
         exclude_self: leave the known end of an edge out of the candidates of the filtered figures, unless its relation
             had loops in training. PBG leaves it in.
-        parts: number of mapped tasks of the DAGs that count the candidates, by partitions; 1: ``eval`` counts them.
+        parts: number of mapped tasks of the DAGs that count the candidates, by partitions; 1: ``eval`` counts them. Not
+            with ``airflow.few_tasks``.
     """
 
     later_keys: ClassVar[tuple[str, ...]] = ("exclude_self", "parts")
@@ -264,7 +281,7 @@ class GraphSpec(Frozen):
     """One graph, embedded every night.
 
     Attributes:
-        graph: its name, part of the DAG id.
+        graph: its name, part of the DAG id: up to 64 letters, digits, ``_`` and ``-``, a letter or digit first.
         store: root of everything written for this graph, ``s3://bucket/prefix`` or a directory.
         channel: to which nights publish; the pointer that readers follow, unless ``promote`` names another.
         model: PBG's config without its paths.

@@ -49,7 +49,13 @@ PODS = ("validate", "partition", "bucket", "eval", "eval_part", "drift", "export
 
 
 class Toleration(Frozen):
-    """Taint that pods tolerate; an empty key is every taint."""
+    """Taint that pods tolerate.
+
+    Attributes:
+        key: of the taint; empty: every taint.
+        value: of the taint; null: any.
+        effect: of the taint; null: any.
+    """
 
     key: str = ""
     value: str | None = None

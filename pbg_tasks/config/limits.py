@@ -74,7 +74,9 @@ def only_warning(check: Check, reason: str) -> Check:
 class _Limit(Frozen):
     """Limit of a figure: beyond ``warn`` it warns, beyond ``block`` it blocks.
 
-    Null leaves either out.
+    Attributes:
+        warn: from here on a check warns; null: never.
+        block: from here on it refuses; null: never.
     """
 
     warn: NonNegativeFloat | None = None
@@ -116,20 +118,14 @@ class _Limit(Frozen):
 
 
 class AtMost(_Limit):
-    """Upper limit: a figure above ``warn`` warns, above ``block`` blocks.
-
-    Null leaves either out.
-    """
+    """Upper limit: a figure above ``warn`` warns, above ``block`` blocks."""
 
     upper = True
     words = "at most {} allowed"
 
 
 class AtLeast(_Limit):
-    """Lower limit: a figure below ``warn`` warns, below ``block`` blocks.
-
-    Null leaves either out.
-    """
+    """Lower limit: a figure below ``warn`` warns, below ``block`` blocks."""
 
     upper = False
     words = "at least {} asked"

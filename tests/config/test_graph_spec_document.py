@@ -1,69 +1,67 @@
-"""docs/graph-spec.md: its table of keys and defaults.
+"""Page of all keys of a graph spec, made from the models.
 
-It has every key of a graph spec, and the defaults in force.
+It has every key with the default in force, and a meaning for each.
 """
 
 from __future__ import annotations
 
-import json
+import importlib.util
 import re
 from pathlib import Path
 
+import pytest
 import yaml
+from pydantic import BaseModel
 
 from pbg_tasks.config import GraphSpec
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "graph-spec.md"
-ELSEWHERE = (
-    "model",
-    "launch.kubernetes",
-    "gates.data",
-    "gates.drift",
-    "gates.relations",
-    "gates.min_coverage",
-    "gates.min_over_popularity",
-    "gates.min_over_start",
-    "gates.max_trend_drop",
-    "limits",
-)
-"""Sections whose keys have tables of their own, or whose default is documented as a whole."""
-IN_WORDS = ("snapshots.quote", "exports.*.name", "nights.notify.*.arguments")
-"""Keys whose default is documented in words, or follows from another key."""
+REPOSITORY = Path(__file__).resolve().parents[2]
+MODEL = ("ModelConfig", "EntitySchema", "RelationSchema")
+"""PBG's own sections, in the table of docs/pbg-config.md."""
 SCHEMA = GraphSpec.model_json_schema()
+SECTIONS = {"The spec": SCHEMA} | {
+    name: found for name, found in SCHEMA["$defs"].items() if "properties" in found and name not in MODEL
+}
 
 
-def keys(schema, path=""):
-    """Yield every key with its default; None where it is required."""
-    for name, found in schema["properties"].items():
-        place = f"{path}{name}"
-        below = [each for each in (found, *found.get("anyOf", ()), found.get("items", {})) if "$ref" in each]
-        if below and not place.startswith(ELSEWHERE):
-            (reference,) = below
-            separator = ".*." if "items" in found else "."
-            yield from keys(SCHEMA["$defs"][reference["$ref"].rpartition("/")[2]], f"{place}{separator}")
-        elif not place.startswith(ELSEWHERE):
-            yield place, None if name in schema.get("required", ()) else json.dumps(found.get("default"))
-
-
-def table():
-    """Return the table's defaults by key."""
+@pytest.fixture(scope="module")
+def tables():
+    """Return the cells of each key, by section and key."""
+    pytest.importorskip("mkdocs", reason="the site's tools are not installed")
+    module = importlib.util.spec_from_file_location("site_pages", REPOSITORY / ".ci" / "site_pages.py")
+    pages = importlib.util.module_from_spec(module)
+    module.loader.exec_module(pages)
     found = {}
-    for line in DOCUMENT.read_text().partition("## All keys")[2].splitlines():
-        if not line.startswith("| `"):
-            continue
-        names, default, _ = (cell.strip() for cell in line.strip("|").split(" | ", 2))
-        paths = re.findall(r"`([^`]+)`", names)
-        prefix = paths[0].rpartition(".")[0]
-        defaults = default.split(", ") if len(default.split(", ")) == len(paths) else [default] * len(paths)
-        for path, told in zip(paths, defaults, strict=True):
-            found[path if path.startswith(prefix) else f"{prefix}.{path}"] = told.strip("`")
+    for part in re.split(r"^## ", pages.spec_keys(), flags=re.MULTILINE)[1:]:
+        rows = [line.strip("| ").split(" | ") for line in part.splitlines() if line.startswith("| `")]
+        found[part.splitlines()[0]] = {cells[0].strip("`"): cells[1:] for cells in rows}
     return found
 
 
-def test_every_key_is_listed_with_its_default():
-    told = table()
-    for key, default in keys(SCHEMA):
-        assert key in told
-        if default is not None and key not in IN_WORDS:
-            expected, said = json.loads(default), told[key].strip('"')
-            assert expected == (said if isinstance(expected, str) else yaml.safe_load(said)), key
+def test_every_key_is_listed_with_its_meaning(tables):
+    assert tables.keys() == SECTIONS.keys()
+    for name, section in SECTIONS.items():
+        assert tables[name].keys() == section["properties"].keys()
+        assert [key for key, cells in tables[name].items() if len(cells) != 3 or not cells[2].strip()] == [], name
+
+
+def test_every_key_is_listed_with_its_default(tables):
+    def models(model=BaseModel):
+        return {each.__name__: each for below in model.__subclasses__() for each in (below, *models(below).values())}
+
+    found = models() | {"The spec": GraphSpec}
+    for name in SECTIONS:
+        for key, (_, printed, _) in tables[name].items():
+            field = found[name].model_fields[key]
+            if field.is_required():
+                assert printed == "required"
+            elif printed != "`{...}`":
+                default = field.get_default(call_default_factory=True)
+                expected = default.model_dump(exclude_none=True) if isinstance(default, BaseModel) else default
+                value = printed[1:-1] if expected and isinstance(expected, str) else yaml.safe_load(printed[1:-1])
+                assert value == (list(expected) if isinstance(expected, tuple) else expected), f"{name}.{key}"
+
+
+def test_limits_of_numbers_are_listed(tables):
+    assert tables["Launch"]["ranks"][0] == "integer (at least 1, at most 256)"
+    assert tables["Split"]["valid"][0] == "number (at least 0, below 0.5)"
