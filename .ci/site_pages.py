@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from typer.cli import get_docs_for_click
 
 from pbg_tasks.cli import app
-from pbg_tasks.config import GraphSpec
+from pbg_tasks.config import GraphSpec, sinks, sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -110,9 +110,14 @@ def documented(node: ast.ClassDef) -> str:
 
 
 def spec_keys() -> str:
-    """Return a table for each section of a graph spec."""
+    """Return a table for each section of a graph spec.
+
+    Options of sinks and tables have theirs at the end.
+    """
     schema = GraphSpec.model_json_schema()
+    options = [sinks.SinkOptions, *sinks.OPTIONS.values(), *sources.OPTIONS.values()]
     sections = [("The spec", schema), *sorted(schema["$defs"].items())]
+    sections += [(model.__name__, model.model_json_schema()) for model in options]
     models = {model.__name__: model for model in below(BaseModel)}
     parts = [
         "# Keys of a graph spec\n\n",
@@ -120,7 +125,7 @@ def spec_keys() -> str:
         "[The graph spec](../graph-spec.md) begins with an example.\n\n",
     ]
     for name, section in sections:
-        if "properties" in section and name not in ELSEWHERE:
+        if section.get("properties") and name not in ELSEWHERE:
             parts.append(f"## {name}\n\n{rest(section)}\n\n| key | type | default | meaning |\n|---|---|---|---|\n")
             parts.extend(rows(section, models[section["title"]], schema["$defs"]))
             parts.append("\n")
