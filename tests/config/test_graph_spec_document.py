@@ -13,7 +13,7 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from pbg_tasks.config import GraphSpec
+from pbg_tasks.config import GraphSpec, sinks, sources
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MODEL = ("ModelConfig", "EntitySchema", "RelationSchema")
@@ -22,6 +22,12 @@ SCHEMA = GraphSpec.model_json_schema()
 SECTIONS = {"The spec": SCHEMA} | {
     name: found for name, found in SCHEMA["$defs"].items() if "properties" in found and name not in MODEL
 }
+OPTIONS = {
+    model.__name__: model.model_json_schema()
+    for model in (sinks.SinkOptions, *sinks.OPTIONS.values(), *sources.OPTIONS.values())
+}
+"""Options of sinks and of tables, which the spec's own model does not have."""
+SECTIONS |= {name: found for name, found in OPTIONS.items() if found["properties"]}
 
 
 @pytest.fixture(scope="module")
