@@ -81,11 +81,12 @@ _FOLDED = {
 _VERSIONS = ("python", "torch", "numpy", "duckdb", "torchbiggraph")
 
 
-def write(results: Results, document: Path, ratios: Path, growth: Path) -> None:
+def write(results: Results, elsewhere: Results, document: Path, ratios: Path, growth: Path) -> None:
     """Write the document and its plots.
 
     Args:
         results: of the measurements; the others are listed as missing.
+        elsewhere: of some of them, on a host with another CPU.
         document: Markdown.
         ratios: SVG in the same directory, of the ratios to torchbiggraph.
         growth: SVG in the same directory, of how cost grows.
@@ -98,7 +99,7 @@ def write(results: Results, document: Path, ratios: Path, growth: Path) -> None:
         _METHOD,
         *([f"{shared}, unless a section names another.\n"] if shared else []),
     ]
-    parts += [*_plots(results, ratios, growth), *sections]
+    parts += [*_plots(results, ratios, growth), *_two_hosts(results, elsewhere), *sections]
     document.write_text("\n".join(parts), encoding="utf-8")
 
 
@@ -119,6 +120,29 @@ def _summary(results: Results) -> Iterator[str]:
             words = entry["name"].replace(" of its training", "")
             yield f"| {words} | {' | '.join(_shown(entry['details'][name]) for name in _TOTALS)} |"
         yield ""
+
+
+def _two_hosts(results: Results, elsewhere: Results) -> Iterator[str]:
+    """Yield a table of what both hosts measured.
+
+    It has our figure on each, and its ratio to the rival's there.
+    """
+    here = {entry["name"]: entry for entry in results.entries}
+    pairs = [(here[entry["name"]], entry) for entry in elsewhere.entries if entry["name"] in here]
+    pairs = [pair for pair in pairs if pair[0]["unit"] == pair[1]["unit"]]
+    if not pairs:
+        return
+    yield "## On two hosts\n"
+    columns = [f"{what}, {entry['environment']['features']}" for entry in pairs[0] for what in ("ours", "times better")]
+    rows = [["", "unit", *columns]]
+    for mine, other in pairs:
+        name, ours, _, unit, ratio, _ = cells(mine)
+        _, ours_there, _, _, ratio_there, _ = cells(other)
+        rows.append([name, unit, ours, ratio, ours_there, ratio_there])
+    yield markdown(rows)
+    second = pairs[0][1]
+    circumstances = f"load {second['environment']['load']}; code {second['revision']}"
+    yield f"\nThe second host: {_machine(second)}; {circumstances}. `make bench ARGS=--other-host` measures it.\n"
 
 
 def _plots(results: Results, ratios: Path, growth: Path) -> Iterator[str]:
