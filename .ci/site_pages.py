@@ -19,6 +19,14 @@ from typer.cli import get_docs_for_click
 
 from pbg_tasks.cli import app
 from pbg_tasks.config import GraphSpec, sinks, sources
+from pbg_tasks.config.schema import (
+    ENTITY_EXTENSIONS,
+    EXTENSIONS,
+    RELATION_EXTENSIONS,
+    ConfigSchema,
+    EntitySchema,
+    RelationSchema,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,8 +39,26 @@ ROOT = Path(__file__).resolve().parents[1]
 ATTRIBUTE = re.compile(r"^    (\*{0,2}\w+(?:, \w+)*):\s", re.MULTILINE)
 IN_DAGS = ("Operator", "Hook", "TaskGroup")
 """Ends of the names of classes that DAG files use."""
-ELSEWHERE = ("ModelConfig", "EntitySchema", "RelationSchema")
-"""Sections of a spec whose keys are in the table of pbg-config.md."""
+PBG = {"ConfigSchema": "A config", "EntitySchema": "An entity type", "RelationSchema": "A relation"}
+"""Models of PBG's config, with the titles of their tables, which are a page of their own."""
+EXPLAINED = {
+    "init_path": "checkpoints.md",
+    "checksums": "pbg-config.md#checksums",
+    "bucket_order": "pbg-config.md#partitions-in-memory",
+    "partition_buffer": "pbg-config.md#partitions-in-memory",
+    "self_negatives": "pbg-config.md#negatives-that-pbg-does-not-have",
+    "negatives_by_degree": "pbg-config.md#negatives-that-pbg-does-not-have",
+    "gradient": "engines.md#sampled-gradients",
+    "precision": "gpu.md#precision",
+    "num_gpus": "gpu.md",
+    "num_machines": "distributed.md#keys",
+    "num_partition_servers": "distributed.md#how-partitions-travel",
+    "partitions_ahead": "distributed.md#partitions-that-move-behind-the-training",
+    "rank_tls": "distributed.md#encryption",
+    "all_negs": "pbg-config.md#all-entities-as-negatives",
+    "num_partitions": "graph-spec.md#model",
+}
+"""Pages that have more about a key of PBG's config."""
 LEAVING = re.compile(r"\[([^\]]+)\]\(((?:\.\./)+[^)#\s]+)(?:#[^)]*)?\)")
 """A link whose target may be outside the docs: its text and its target."""
 
@@ -41,6 +67,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages made from models, commands and the change log."""
     for path, text in (
         ("reference/graph-spec-keys.md", spec_keys()),
+        ("reference/pbg-config-keys.md", pbg_keys()),
         ("reference/command-line.md", command_line()),
         ("reference/operators.md", operators()),
         *notebooks(),
@@ -125,10 +152,30 @@ def spec_keys() -> str:
         "[The graph spec](../graph-spec.md) begins with an example.\n\n",
     ]
     for name, section in sections:
-        if section.get("properties") and name not in ELSEWHERE:
+        if section.get("properties") and name not in (*PBG, "ModelConfig"):
             parts.append(f"## {name}\n\n{rest(section)}\n\n| key | type | default | meaning |\n|---|---|---|---|\n")
             parts.extend(rows(section, models[section["title"]], schema["$defs"]))
             parts.append("\n")
+    return "".join(parts)
+
+
+def pbg_keys() -> str:
+    """Return tables of a PBG config, an entity type and a relation."""
+    schema = ConfigSchema.model_json_schema()
+    parts = [
+        "# Keys of PBG's config\n\n",
+        "Made from the models that read a config. What is not PBG's is in italics, and is left out of `config.json` ",
+        "at its default, so that PBG reads it. [PBG's config](../pbg-config.md) explains more.\n\n",
+    ]
+    extensions = {*EXTENSIONS, *ENTITY_EXTENSIONS, *RELATION_EXTENSIONS}
+    for model in (ConfigSchema, EntitySchema, RelationSchema):
+        section = schema if model is ConfigSchema else schema["$defs"][model.__name__]
+        parts.append(f"## {PBG[model.__name__]}\n\n| key | type | default | meaning |\n|---|---|---|---|\n")
+        for row in rows(section, model, schema["$defs"]):
+            key = row.split("`")[1]
+            more = f" [More](../{EXPLAINED[key]}). |\n" if key in EXPLAINED else " |\n"
+            parts.append(row.replace(f"`{key}`", f"*`{key}`*", key in extensions).removesuffix(" |\n") + more)
+        parts.append("\n")
     return "".join(parts)
 
 
@@ -194,8 +241,10 @@ def kind(found: dict[str, Any]) -> str:
     """Return the type of a key, with a link to its section."""
     if "$ref" in found:
         name = found["$ref"].rpartition("/")[2]
-        if name in ELSEWHERE:
-            return "[PBG's config](../pbg-config.md#keys)"
+        if name in (*PBG, "ModelConfig"):
+            return (
+                f"[{PBG.get(name, 'config')}](pbg-config-keys.md#{PBG.get(name, 'a-config').lower().replace(' ', '-')})"
+            )
         return "any" if name == "JsonValue" else f"[{name}](#{name.lower()})"
     if "anyOf" in found:
         return " or ".join(kind(each) for each in found["anyOf"])

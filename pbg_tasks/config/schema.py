@@ -105,12 +105,20 @@ Precision = Literal["f32", "tf32", "bf16"]
 
 
 class EntitySchema(Frozen):
-    """One entity type."""
+    """One entity type.
+
+    Attributes:
+        num_partitions: parts in which its embeddings are stored and trained; ``auto``: a number that fits into memory,
+            which ``pbg import`` or ``pbg plan`` chooses.
+        featurized: an entity is a bag of features, its embedding their mean.
+        dimension: instead of the config's.
+        trainable: false freezes the type's vectors and global embedding.
+    """
 
     num_partitions: Partitions
     featurized: bool = False
     dimension: PositiveInt | None = None
-    trainable: bool = True  # PBG lacks it
+    trainable: bool = True
 
     @property
     def written_partitions(self) -> str:
@@ -119,7 +127,20 @@ class EntitySchema(Frozen):
 
 
 class RelationSchema(Growing):
-    """One relation type; its index in the list is its id."""
+    """One relation type; its index in the list is its id.
+
+    Attributes:
+        name: in the relation column and in exports.
+        lhs: entity type of the left end.
+        rhs: entity type of the right end.
+        weight: multiplies its loss.
+        lhs_weight: multiplies its loss with negatives on the left: how much (?, r, t) counts.
+        rhs_weight: multiplies its loss with negatives on the right: how much (h, r, ?) counts.
+        operator: ``none``, ``diagonal``, ``translation``, ``linear``, ``affine``, ``complex_diagonal`` or a package's.
+        all_negs: all entities of the partition are negatives.
+        reciprocal: (?, r, t) and (h, r, ?) are asked by operators of their own, as with dynamic relations; PBG cannot
+            read such a model.
+    """
 
     later_keys: ClassVar[tuple[str, ...]] = RELATION_EXTENSIONS
 
@@ -127,13 +148,10 @@ class RelationSchema(Growing):
     lhs: EntityName
     rhs: EntityName
     weight: PositiveFloat = 1.0
-    # PBG lacks these. They are weights of the loss with negatives on the left-hand side only, and on the right-hand
-    # side only.
     lhs_weight: PositiveFloat = 1.0
     rhs_weight: PositiveFloat = 1.0
     operator: Operator = "none"
     all_negs: bool = False
-    # Not PBG's: (?, r, t) and (h, r, ?) are asked by operators of their own, as with dynamic relations.
     reciprocal: bool = False
 
     @property
@@ -159,7 +177,74 @@ class Family:
 
 
 class ModelConfig(Growing):
-    """All keys of PBG's config but its paths."""
+    """All keys of PBG's config but its paths.
+
+    Attributes:
+        entities: the entity types.
+        relations: the relation types; the index is the id.
+        dimension: numbers of an embedding.
+        init_scale: standard deviation of new embeddings.
+        max_norm: longest embedding; longer ones are shortened when looked up.
+        global_emb: a vector for each entity type, added to each of its embeddings.
+        comparator: ``dot``, ``cos``, ``l2``, ``squared_l2`` or a package's.
+        bias: the first number of an embedding is added to its scores.
+        loss_fn: ``ranking``, ``logistic``, ``softmax`` or a package's.
+        margin: of ``ranking``.
+        regularization_coef: 0: off.
+        regularizer: ``N3``, ``N3_edge``, ``L2`` or a package's.
+        init_path: a checkpoint to begin with, or arrays with names.
+        checkpoint_preservation_interval: epochs between checkpoints that are kept.
+        checksums: edges and embeddings are written with HDF5's checksum (fletcher32), which its readers compare.
+        num_epochs: passes over all edges.
+        num_edge_chunks: parts in which each bucket is trained; null: as many as ``max_edges_per_chunk`` asks for.
+        max_edges_per_chunk: largest number of edges in such a part.
+        bucket_order: order in which an epoch trains the buckets; PBG lacks ``min_swaps``.
+        partition_buffer: largest number of partitions of an entity type in memory; null: two for each side on which the
+            type stands; ``auto``: more where a plan's memory allows that.
+        workers: threads that train; null: one for each CPU that this process may use.
+        batch_size: edges; a multiple of ``num_batch_negs``.
+        num_batch_negs: negatives of an edge, drawn from its batch.
+        num_uniform_negs: negatives drawn from all entities of the partition.
+        disable_lhs_negs: no negatives on the left.
+        disable_rhs_negs: no negatives on the right.
+        lr: learning rate.
+        relation_lr: learning rate of operators and global embeddings; null: ``lr``.
+        lr_schedule: ``linear`` or ``cosine``: both learning rates fall to ``lr_final`` of themselves.
+        lr_warmup_epochs: epochs over which they rise from 0.
+        lr_final: share of the learning rates at the end.
+        mask_known_negatives: a negative that is an edge of the bucket is not trained against.
+        self_negatives: the end that a question names is one more negative.
+        negatives_by_degree: ``num_uniform_negs`` are drawn with chances of (1 + edges) to this power; 0: uniformly.
+        gradient: ``sampled``: most negatives of next to no weight have no part in a step, and the others a larger one,
+            so that the expected gradients are the same.
+        gradient_variance: of ``sampled``: largest variance of an edge's weights, as a share of their squares' sum.
+        precision: type of the numbers that the matrix products of training multiply; sums are float32.
+        eval_fraction: share of the edges held out for evaluation while training.
+        eval_num_batch_negs: negatives of that evaluation; null: as in training.
+        eval_num_uniform_negs: same.
+        background_io: no effect: reading and writing are always in the background.
+        verbose: no effect: progress is always shown.
+        hogwild_delay: seconds that the other workers begin later in the first epoch.
+        dynamic_relations: the relations are in the data; needs ``global_emb: false``.
+        num_machines: ranks that train together, where the environment does not set their number.
+        num_partition_servers: -1: each rank is one.
+        distributed_init_method: address at which ranks meet, unless the environment sets it.
+        distributed_tree_init_order: in the first epoch of a cold start a bucket waits until a partition of it was
+            trained, so that all vectors are in one space.
+        num_gpus: 1: train on a GPU; more are refused.
+        num_groups_for_partition_server: no effect: a transfer is one stream.
+        num_groups_per_sharded_partition_server: same.
+        partition_shard_size: same.
+        half_precision: same as ``precision: bf16``, where PBG takes float16; needs ``num_gpus``.
+        store_interval: seconds after which a partition server has stored a partition that it got; a crash can lose that
+            much.
+        parameter_interval: seconds between two exchanges of a shared parameter, at least.
+        parameter_bandwidth: bytes a second that a rank spends on that, at most.
+        partitions_ahead: a rank moves partitions while it trains. That takes memory for two buckets more, and a rank
+            that is killed can lose two.
+        rank_tls: ranks refuse to train without certificates, with which they encrypt what they send each other.
+            ``--ranks`` makes them; on several machines they are also used where this is false.
+    """
 
     later_keys: ClassVar[tuple[str, ...]] = (
         "self_negatives",
@@ -187,19 +272,15 @@ class ModelConfig(Growing):
 
     init_path: str | None = None
     checkpoint_preservation_interval: PositiveInt | None = None
-    # PBG lacks it. Edges and embeddings are written with HDF5's checksum (fletcher32), which all readers of HDF5
-    # compare.
     checksums: bool = False
 
     num_epochs: NonNegativeInt = 1
     num_edge_chunks: PositiveInt | None = None
     max_edges_per_chunk: PositiveInt = 1_000_000_000
     bucket_order: Annotated[
-        Literal["random", "affinity", "inside_out", "outside_in", "min_swaps"],  # PBG lacks the last one
+        Literal["random", "affinity", "inside_out", "outside_in", "min_swaps"],
         BeforeValidator(lambda value: value.lower() if isinstance(value, str) else value),
     ] = "inside_out"
-    # PBG lacks it. It limits the partitions of an entity type in memory. Null means two for each side on which the type
-    # stands; auto means the same, but a plan makes it more where its memory allows that.
     partition_buffer: PartitionBuffer = None
     workers: PositiveInt | None = None
     batch_size: PositiveInt = 1000
@@ -209,24 +290,14 @@ class ModelConfig(Growing):
     disable_rhs_negs: bool = False
     lr: NonNegativeFloat = 1e-2
     relation_lr: NonNegativeFloat | None = None
-    # PBG lacks these. Both learning rates rise from 0 over the first epochs and fall to a share of themselves at the
-    # end.
     lr_schedule: Literal["constant", "linear", "cosine"] = "constant"
     lr_warmup_epochs: NonNegativeFloat = 0.0
     lr_final: Annotated[Float, Field(ge=0, le=1)] = 0.0
-    # PBG lacks it. A negative that is an edge of the bucket is not trained against.
     mask_known_negatives: bool = False
-    # PBG lacks it. An edge's known end is one more negative on the other side.
     self_negatives: bool = False
-    # PBG lacks it. `num_uniform_negs` are drawn with chances of (1 + edges)^this; 0 is uniformly.
     negatives_by_degree: Annotated[Float, Field(ge=0, le=1)] = 0.0
-    # PBG lacks these. Sampled: most negatives of next to no weight have no part in a step's gradients, and the others
-    # one that is larger, so that the expected gradients are the same; the variance of an edge's weights is at most this
-    # share of the sum of their squares.
     gradient: Literal["dense", "sampled"] = "dense"
     gradient_variance: Annotated[Float, Field(gt=0, le=10)] = 1.0
-    # PBG lacks it. Type of the numbers in the matrix products that compare edges with their negatives; sums are
-    # float32.
     precision: Precision = "f32"
 
     eval_fraction: Annotated[Float, Field(ge=0, lt=1)] = 0.05
@@ -247,18 +318,10 @@ class ModelConfig(Growing):
     num_groups_per_sharded_partition_server: PositiveInt = 1
     partition_shard_size: PositiveInt = 250
     half_precision: bool = False
-    # PBG lacks it. Seconds after which a partition server has stored a partition that it got; a crash can lose that
-    # much.
     store_interval: PositiveFloat = 60.0
-    # In PBG these are constants. They limit how often a shared parameter is exchanged (seconds), and how fast (bytes a
-    # second and rank).
     parameter_interval: PositiveFloat = 0.01
     parameter_bandwidth: PositiveFloat = 1e8
-    # PBG lacks it. Whether a rank reads its next bucket's partitions, and puts the last one's away, while it trains. It
-    # takes memory for two buckets more, and a rank that is killed can lose two.
     partitions_ahead: bool = False
-    # PBG lacks it. Whether ranks refuse to train without certificates, with which they encrypt what they send each
-    # other. `--ranks` makes them; on several machines they are also used where this is false.
     rank_tls: bool = False
 
     @model_validator(mode="after")
@@ -339,7 +402,13 @@ class ModelConfig(Growing):
 
 
 class ConfigSchema(ModelConfig):
-    """Whole PBG config: the model and its paths."""
+    """Whole PBG config: the model and its paths.
+
+    Attributes:
+        entity_path: directory of ``entity_count_*``, ``entity_names_*`` and relation names.
+        edge_paths: directories of ``edges_*_*.h5``.
+        checkpoint_path: directory of the checkpoint.
+    """
 
     entity_path: str
     edge_paths: tuple[str, ...]

@@ -1,6 +1,6 @@
-"""Page of all keys of a graph spec, made from the models.
+"""Pages of all keys, made from the models.
 
-It has every key with the default in force, and a meaning for each.
+Those of a graph spec and of PBG's config have every key with the default in force, and a meaning for each.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ import yaml
 from pydantic import BaseModel
 
 from pbg_tasks.config import GraphSpec, sinks, sources
+from pbg_tasks.config.schema import ConfigSchema
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-MODEL = ("ModelConfig", "EntitySchema", "RelationSchema")
-"""PBG's own sections, in the table of docs/pbg-config.md."""
-SCHEMA = GraphSpec.model_json_schema()
-SECTIONS = {"The spec": SCHEMA} | {
-    name: found for name, found in SCHEMA["$defs"].items() if "properties" in found and name not in MODEL
+SPEC, CONFIG = GraphSpec.model_json_schema(), ConfigSchema.model_json_schema()
+TITLES = {"EntitySchema": "An entity type", "RelationSchema": "A relation"}
+SECTIONS = {"The spec": SPEC, "A config": CONFIG} | {
+    TITLES.get(name, name): found
+    for name, found in SPEC["$defs"].items()
+    if "properties" in found and name != "ModelConfig"
 }
 OPTIONS = {
     model.__name__: model.model_json_schema()
@@ -28,6 +30,7 @@ OPTIONS = {
 }
 """Options of sinks and of tables, which the spec's own model does not have."""
 SECTIONS |= {name: found for name, found in OPTIONS.items() if found["properties"]}
+MODELS = {"The spec": "GraphSpec", "A config": "ConfigSchema"} | {title: name for name, title in TITLES.items()}
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +41,9 @@ def tables():
     pages = importlib.util.module_from_spec(module)
     module.loader.exec_module(pages)
     found = {}
-    for part in re.split(r"^## ", pages.spec_keys(), flags=re.MULTILINE)[1:]:
-        rows = [line.strip("| ").split(" | ") for line in part.splitlines() if line.startswith("| `")]
-        found[part.splitlines()[0]] = {cells[0].strip("`"): cells[1:] for cells in rows}
+    for part in re.split(r"^## ", pages.spec_keys() + pages.pbg_keys(), flags=re.MULTILINE)[1:]:
+        rows = [line.strip("| ").split(" | ") for line in part.splitlines() if re.match(r"\| \*?`", line)]
+        found[part.splitlines()[0]] = {cells[0].strip("`*"): cells[1:] for cells in rows}
     return found
 
 
@@ -55,10 +58,10 @@ def test_every_key_is_listed_with_its_default(tables):
     def models(model=BaseModel):
         return {each.__name__: each for below in model.__subclasses__() for each in (below, *models(below).values())}
 
-    found = models() | {"The spec": GraphSpec}
+    found = models()
     for name in SECTIONS:
         for key, (_, printed, _) in tables[name].items():
-            field = found[name].model_fields[key]
+            field = found[MODELS.get(name, name)].model_fields[key]
             if field.is_required():
                 assert printed == "required"
             elif printed != "`{...}`":
@@ -70,4 +73,5 @@ def test_every_key_is_listed_with_its_default(tables):
 
 def test_limits_of_numbers_are_listed(tables):
     assert tables["Launch"]["ranks"][0] == "integer (at least 1, at most 256)"
+    assert tables["A config"]["lr_final"][0] == "number (at least 0, at most 1)"
     assert tables["Split"]["valid"][0] == "number (at least 0, below 0.5)"
