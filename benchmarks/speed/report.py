@@ -59,7 +59,8 @@ _METHOD = """\
 * The rival is torchbiggraph 1.0.0 from PyPI, unpatched, unless a line names another.
 * Both run on one machine, in processes of their own, in turns: five rounds or more, or one where noted. Without a rival
   there are three rounds or one.
-* Figures are medians. A ratio above 1 is in our favour; its median, least and largest are given.
+* Figures are medians. A ratio above 1 is in our favour; its median, least and largest are given. Targets are named
+  where they were missed.
 * Time is CPU time with one worker or thread, unless noted. Our importer takes all cores; all count.
 * Starting, and loading libraries, does not count.
 """
@@ -188,6 +189,7 @@ def _section(benchmark: Benchmark, entries: Sequence[Entry], shared: str) -> Ite
         yield from _table(rest)
     if pattern and folded:
         yield from _fold(pattern, folded)
+    yield from _missed(entries)
     yield _circumstances(benchmark, entries[0], shared)
 
 
@@ -198,17 +200,17 @@ def _table(entries: Sequence[Entry]) -> Iterator[str]:
     columns, remarks = [name for name in _details(rows_of) if name not in _TOTALS], _remarks(rows_of)
     start = _shared_start([entry["name"] for entry in rows_of])
     units = {entry["unit"] for entry in rows_of}
-    head = [start.rstrip(",: "), *HEADINGS[1:], *columns, *_BESIDE.values()]
+    head = [start.rstrip(",: "), *HEADINGS[1:-1], *columns, *_BESIDE.values()]
     rows = [head]
     for entry in rows_of:
-        name, ours, theirs, unit, *figures = cells(entry)
+        name, ours, theirs, unit, ratio, _ = cells(entry)
         marks = [str(at) for at, of in enumerate(remarks.values(), 1) if entry["name"] in of and len(of) < len(rows_of)]
         mark = f" <sup>{', '.join(marks)}</sup>" if marks else ""
         details = entry.get("details", {})
         added = [_shown(details[key]) if key in details else "" for key in columns]
         others = [beside.get(entry["name"] + end) for end in _BESIDE]
         added += ["" if other is None else _beside(other) for other in others]
-        rows.append([name.removeprefix(start) + mark, ours, theirs, unit, *figures, *added])
+        rows.append([name.removeprefix(start) + mark, ours, theirs, unit, ratio, *added])
     used = [at for at in range(len(head)) if at == 0 or any(row[at] for row in rows[1:])]
     if len(units) == 1 and len(rows_of) > 1:
         used.remove(HEADINGS.index("unit"))
@@ -225,6 +227,15 @@ def _table(entries: Sequence[Entry]) -> Iterator[str]:
             yield f"*{column}*: {'; '.join(sorted(notes))}.\n"
 
 
+def _missed(entries: Sequence[Entry]) -> Iterator[str]:
+    """Yield the targets that were missed."""
+    start = _shared_start([entry["name"] for entry in entries])
+    found = [entry for entry in entries if entry.get("met") is False]
+    if found:
+        listed = (f"{entry['name'].removeprefix(start)} ({target(entry).partition(':')[0]})" for entry in found)
+        yield f"Targets missed: {'; '.join(listed)}.\n"
+
+
 def _owner(name: str) -> str:
     """Name of the row that shows an entry in a column.
 
@@ -235,8 +246,7 @@ def _owner(name: str) -> str:
 
 def _beside(entry: Entry) -> str:
     ratio = entry["ratio_median"]
-    figure = number(entry["ours"], entry["unit"]) if ratio is None else f"{ratio:.3g}"
-    return f"{figure} ({target(entry)})" if "target" in entry else figure
+    return number(entry["ours"], entry["unit"]) if ratio is None else f"{ratio:.3g}"
 
 
 def _fold(pattern: re.Pattern[str], entries: Sequence[Entry]) -> Iterator[str]:
@@ -256,8 +266,6 @@ def _fold(pattern: re.Pattern[str], entries: Sequence[Entry]) -> Iterator[str]:
     head = [entries[0]["unit"], *columns, "largest peak, bytes"]
     body = [[row, *(of.get(column, "") for column in columns), _shown(peaks[row])] for row, of in cases.items()]
     yield markdown([head, *body])
-    if missed := [entry["name"] for entry in entries if entry.get("met") is False]:
-        yield f"\nBelow the target of {target(entries[0]).partition(':')[0]}: {', '.join(missed)}."
     yield ""
 
 
@@ -304,5 +312,5 @@ def _machine(entry: Entry) -> str:
 def _circumstances(benchmark: Benchmark, entry: Entry, shared: str) -> str:
     found = entry["environment"]
     own = [part for part in _machine(entry).split("; ") if part not in shared.split("; ")]
-    circumstances = [*own, f"load {found['load']}", f"code {entry['revision']}, {found['date'].partition(' ')[0]}"]
+    circumstances = [*own, f"code {entry['revision']}, {found['date'].partition(' ')[0]}"]
     return f"`{benchmark.rerun()}`: {'; '.join(circumstances)}.\n"

@@ -103,8 +103,8 @@ def test_document_lists_measured_and_missing_benchmarks(tmp_path):
     paths = [tmp_path / name for name in ("p.md", "ratios.svg", "growth.svg")]
     report.write(results, Results(), *paths)
     text = paths[0].read_text()
-    assert "| edges/cpu-s | ours | theirs | ratio (min - max) | target |" in text
-    assert "| FB <step> | 30 | 10 | 3 (3 - 3) | 2: met |" in text
+    assert "| edges/cpu-s | ours | theirs | ratio (min - max) |" in text
+    assert "| FB <step> | 30 | 10 | 3 (3 - 3) |" in text
     assert "\n1. a note (all).\n" in text
     assert text.count("`: not measured yet.") == len(BENCHMARKS) - 2
     assert '`make bench ARGS="steps --again"`' in text
@@ -165,7 +165,15 @@ def test_document_puts_figures_beside_their_row(tmp_path):
     results.replace("night", nights, **COMMON)
     report.write(results, Results(), tmp_path / "p.md", tmp_path / "r.svg", tmp_path / "g.svg")
     text = (tmp_path / "p.md").read_text()
-    assert "| FB step | 30 | 10 | edges/cpu-s | 3 (3 - 3) | 2: met | 3 (2: met) |" in text
+    assert "| FB step | 30 | 10 | edges/cpu-s | 3 (3 - 3) | 3 |" in text
     assert "*huge pages*: a note.\n" in text
     assert "| cpu-s | cold night | cold night, S3 | warm night | warm night, S3 |" in text
     assert "| plan | 1.5 | 1.5 | 1.5 | 1.5 |" in text
+
+
+def test_document_names_missed_targets_only(tmp_path):
+    results = Results()
+    missed = Measurement("LJ step", "edges/cpu-s", 5.0, target=9)
+    results.replace("steps", [compared("FB step"), missed], **COMMON)
+    report.write(results, Results(), tmp_path / "p.md", tmp_path / "r.svg", tmp_path / "g.svg")
+    assert "\nTargets missed: LJ step (9).\n" in (tmp_path / "p.md").read_text()
