@@ -45,7 +45,7 @@ class Parameter(Structure):
 
 
 class Step(Structure):
-    """Struct ``pbg_step``: one batch, and its results."""
+    """Struct ``pbg_step``: batches that are trained one after another, and their results."""
 
     _fields_ = (
         ("relation_operator", c_int64),
@@ -79,6 +79,10 @@ class Step(Structure):
         ("selves", c_void_p),
         ("tables", POINTER(Table) * 2),
         ("parameters", (Parameter * 2) * 2),
+        ("steps", c_int64),
+        ("rates", c_void_p),
+        ("samples", c_void_p),
+        ("figures", c_void_p),
         ("loss", c_double),
         ("penalty", c_double),
         ("violators", c_int64 * 2),

@@ -12,7 +12,7 @@ from pathlib import Path
 from pbg_tasks.errors import ResourceError
 from pbg_tasks.native.abi import Lines, RankProducts, RankTile, Step
 
-ABI = 7
+ABI = 8
 """Version of the structures and functions. ``pbg_abi`` in native.cpp returns the version that was compiled."""
 
 
@@ -36,8 +36,8 @@ def library() -> ctypes.CDLL | None:
     loaded.pbg_workspace_new.restype = ctypes.c_void_p
     loaded.pbg_workspace_free.argtypes = [ctypes.c_void_p]
     loaded.pbg_workspace_free.restype = None
-    loaded.pbg_train_step.argtypes = [ctypes.POINTER(Step), ctypes.c_void_p]
-    loaded.pbg_train_step.restype = ctypes.c_int64
+    loaded.pbg_train_steps.argtypes = [ctypes.POINTER(Step), ctypes.c_void_p]
+    loaded.pbg_train_steps.restype = ctypes.c_int64
     loaded.pbg_rank.argtypes = [ctypes.POINTER(RankTile)]
     loaded.pbg_rank.restype = ctypes.c_int64
     loaded.pbg_rank_products.argtypes = [ctypes.POINTER(RankProducts)]

@@ -120,10 +120,27 @@ const InstructionSet* fastest() {
 
 const InstructionSet* chosen = fastest();
 
+// One of several steps.
+pbg_step step_of(const pbg_step& steps, int64_t number) {
+  pbg_step step = steps;
+  step.lr *= steps.rates[number];
+  step.relation_lr *= steps.rates[number];
+  if (steps.samples) step.sampled_by = steps.samples[number];
+  const int64_t edges = number * steps.edges, chunks = number * ((steps.edges + steps.chunk - 1) / steps.chunk);
+  for (int side = 0; side < 2; ++side) {
+    step.ends[side] += edges;
+    if (steps.drawn[side] && !steps.all[side]) step.drawn[side] += chunks * steps.drawn_per_chunk[side];
+  }
+  if (steps.relations) step.relations += edges;
+  if (steps.weights) step.weights += edges;
+  if (steps.selves) step.selves += edges;
+  return step;
+}
+
 }  // namespace
 
 // Changes with every change of a structure or of a function's arguments.
-PUBLIC int32_t pbg_abi() { return 7; }
+PUBLIC int32_t pbg_abi() { return 8; }
 
 PUBLIC const char* pbg_instruction_set() { return chosen->name; }
 
@@ -140,10 +157,18 @@ PUBLIC int32_t pbg_use_instruction_set(const char* name) {
 PUBLIC pbg_workspace* pbg_workspace_new() { return new (std::nothrow) pbg_workspace; }
 PUBLIC void pbg_workspace_free(pbg_workspace* workspace) { delete workspace; }
 
-// Trains one batch; 0, or -1 when memory is short (tables may have been changed by then, the workspace is as new).
-PUBLIC int64_t pbg_train_step(pbg_step* step, pbg_workspace* workspace) {
+// Trains batches one after another; 0, or -1 when memory is short (tables may have been changed by then, the workspace is as new).
+PUBLIC int64_t pbg_train_steps(const pbg_step* steps, pbg_workspace* workspace) {
   try {
-    return chosen->train_step(step, workspace);
+    for (int64_t number = 0; number < steps->steps; ++number) {
+      pbg_step step = step_of(*steps, number);
+      chosen->train_step(&step, workspace);
+      double* figures = steps->figures + 4 * number;
+      figures[0] = step.loss;
+      figures[1] = step.penalty;
+      for (int side = 0; side < 2; ++side) figures[2 + side] = static_cast<double>(step.violators[side]);
+    }
+    return 0;
   } catch (const std::bad_alloc&) {
     // A step that was broken off leaves marks in its workspace, which the next one must not find.
     workspace->~pbg_workspace();

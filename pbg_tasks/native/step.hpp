@@ -1,4 +1,4 @@
-// What a training step is given, and the memory it keeps from one to the next. `pbg_tasks/native/abi.py` has the same
+// What training steps are given, and the memory it keeps from one to the next. `pbg_tasks/native/abi.py` has the same
 // structures for ctypes; all fields are 8 bytes wide, so that there is no padding to agree on.
 #pragma once
 
@@ -35,7 +35,7 @@ struct pbg_step {
   int64_t bias;     // the first number of an embedding is added to its scores
   int64_t half;     // products of numbers rounded to bfloat16, where the instruction set has them
   int64_t sampled;  // slopes of negatives are sampled
-  uint64_t sampled_by;  // the number that their samples are drawn from
+  uint64_t sampled_by;  // the number that the samples of this step are drawn from
   double sampled_variance;  // largest, of all of a row's, as a share of the sum of their squares
   double margin, max_norm, coefficient, lr, relation_lr;
   double weights_of_sides[2];  // of the loss with negatives on that side
@@ -57,7 +57,12 @@ struct pbg_step {
   pbg_table* tables[2];           // twice the same where both are the same partition
   pbg_parameter parameters[2][2];
 
-  double loss, penalty;  // results
+  int64_t steps;            // how many there are; what has a number for each edge or drawn has those of one behind another's
+  const double* rates;      // (steps), factors of both learning rates
+  const uint64_t* samples;  // (steps), `sampled_by` of each; null: none
+  double* figures;          // (steps, 4), results: loss, penalty, violators of both sides
+
+  double loss, penalty;  // results of this step
   int64_t violators[2];
   float* positive[2];  // (edges), scores to be shown; or null
   float* negative[2];  // (edges, chunk if `own`, then drawn_per_chunk, then 1 if `selves`)

@@ -26,7 +26,7 @@
 extern "C" {
 pbg_workspace* pbg_workspace_new();
 void pbg_workspace_free(pbg_workspace*);
-int64_t pbg_train_step(pbg_step*, pbg_workspace*);
+int64_t pbg_train_steps(const pbg_step*, pbg_workspace*);
 int64_t pbg_rank(const pbg_rank_tile*);
 int64_t pbg_rank_products(const pbg_rank_products*);
 int64_t pbg_write_lines(const pbg_lines*);
@@ -107,13 +107,21 @@ int train(World& world, pbg_workspace* workspace, int64_t number, bool halves) {
   step.own = !all && pick(4) != 0;
   const int64_t chunks = (step.edges + step.chunk - 1) / step.chunk, dimension = step.dimension;
   const bool same = pick(2) == 0;
+  step.steps = 1 + pick(2);
+  const int64_t all_edges = step.steps * step.edges;
+  const double rates[2] = {1, 0.5};
+  const uint64_t samples[2] = {static_cast<uint64_t>(number), static_cast<uint64_t>(number) + 1};
+  double figures[8];
+  step.rates = rates;
+  step.samples = samples;
+  step.figures = figures;
 
-  Array<int64_t> ends[2], drawn[2], relations = world.below(kRelations, step.edges);
+  Array<int64_t> ends[2], drawn[2], relations = world.below(kRelations, all_edges);
   Array<float> rows[2], sums[2], global[2], global_sums[2], values[2][2], value_sums[2][2], positive[2], negative[2];
-  Array<float> weights = world.floats(step.edges, true);
+  Array<float> weights = world.floats(all_edges, true);
   pbg_table tables[2];
   for (int side = 0; side < 2; ++side) {
-    ends[side] = world.below(entities, step.edges);
+    ends[side] = world.below(entities, all_edges);
     step.ends[side] = ends[side].get();
     step.corrupted[side] = pick(5) != 0;
     if (step.corrupted[side] && all) {
@@ -124,7 +132,7 @@ int train(World& world, pbg_workspace* workspace, int64_t number, bool halves) {
       step.all[side] = 1;
     } else if (step.corrupted[side] && pick(4) != 0) {
       step.drawn_per_chunk[side] = least + pick(20);
-      drawn[side] = world.below(entities, chunks * step.drawn_per_chunk[side]);
+      drawn[side] = world.below(entities, step.steps * chunks * step.drawn_per_chunk[side]);
       step.drawn[side] = drawn[side].get();
     }
     rows[side] = world.floats(entities * dimension);
@@ -156,7 +164,7 @@ int train(World& world, pbg_workspace* workspace, int64_t number, bool halves) {
   }
   if (step.dynamic) step.relations = relations.get();
   if (pick(2)) step.weights = weights.get();
-  return static_cast<int>(pbg_train_step(&step, workspace));
+  return static_cast<int>(pbg_train_steps(&step, workspace));
 }
 
 // A tile of a few scores, many of which are equal, with edges that ask any of its questions.

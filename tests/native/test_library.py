@@ -77,7 +77,7 @@ def train_with(native, watch):
         }
     )
     engine = NativeEngine(config, 1)
-    engine._library = SimpleNamespace(pbg_train_step=watch(native.pbg_train_step))
+    engine._library = SimpleNamespace(pbg_train_steps=watch(native.pbg_train_steps))
     ends = np.arange(1500)
     table = Table.random(1500, 200, 1.0, torch.Generator().manual_seed(0))
     edges = EdgeList(ends, (ends + 1) % 1500, np.zeros(1500, np.int64))
@@ -163,7 +163,7 @@ def test_other_threads_continue_during_computation(work):
         return False
 
     keeps_the_lock = ctypes.PyDLL(library()._name)
-    for name in ("pbg_train_step", "pbg_rank"):
+    for name in ("pbg_train_steps", "pbg_rank"):
         ours, other = getattr(library(), name), getattr(keeps_the_lock, name)
         other.argtypes, other.restype = ours.argtypes, ours.restype
     assert went_on(library(), 10)

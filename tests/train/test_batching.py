@@ -181,3 +181,23 @@ def test_differently_trained_relations_of_family_share_no_batch():
         assert batch.family == 0
         seen.setdefault(batch.relation, set()).update(batch.rel.tolist())
     assert seen == {0: {0, 2}, 1: {1}}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_batches_made_as_one_have_their_edges(edges, dynamic):
+    config = make_config(dynamic=dynamic)
+    families = Families(config, 4)
+
+    def cut_by(at_once, skip=0):
+        generator = torch.Generator().manual_seed(1)
+        return list(batches(edges, config, families, generator, skip=skip, at_once=at_once))
+
+    single, joined = cut_by(lambda *_: 1), cut_by(lambda *_: 3)
+    assert len(joined) < len(single)
+    assert {len(batch) for batch in joined} & {20, 30}
+    assert all(len(batch) % 10 == 0 or len(batch) < 10 for batch in joined)
+    for side in ("lhs", "rhs"):
+        assert [row for batch in joined for row in rows(getattr(batch, side))] == [
+            row for batch in single for row in rows(getattr(batch, side))
+        ]
+    assert [batch.ids.tolist() for batch in cut_by(lambda *_: 1, 3)] == [batch.ids.tolist() for batch in single[3:]]

@@ -37,7 +37,7 @@ from pbg_tasks.train.engine.step_counters import CHECK_EVERY, StepCounters
 from pbg_tasks.train.engine.workspace import Workspace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     import numpy as np
@@ -124,6 +124,7 @@ class Engine(ABC):
         self.shared = SharedParameters(config, relation_count, self.place.device)
         self._model = Model(config, self.shared.values, comparator(config.comparator, bias=config.bias))
         self.step_lock: StepGuard | None = None
+        self._several = 1  # batches that the engine trains as one
         self._workspaces = [Workspace() for _ in range(workers)]
 
     def load_parameters(self, params: Mapping[str, np.ndarray], sums: Mapping[str, np.ndarray]) -> None:
@@ -220,7 +221,15 @@ class Engine(ABC):
         """Train a bucket whose tables are on the device."""
         begun, stop = limits
         # Before the workers' generators, since the rank that continues the bucket may have another number of workers.
-        cut = batches(edges, self.config, self.families, generator, self._edge_source, skip=begun.batches)
+        cut = batches(
+            edges,
+            self.config,
+            self.families,
+            generator,
+            self._edge_source,
+            skip=begun.batches,
+            at_once=self._at_once,
+        )
         if begun.drawn and self.workers == 1:
             generator.set_state(torch.frombuffer(bytearray(base64.b64decode(begun.drawn)), dtype=torch.uint8))
         generators = [generator, *forked(generator, self.workers - 1)]
@@ -230,16 +239,17 @@ class Engine(ABC):
 
         def work(worker: int, item: tuple[int, Batch]) -> None:
             number, batch = item
-            factor = 1.0 if pace.rate is None else pace.rate(counters.count / len(edges))
+            begins = range(counters.count, counters.count + len(batch), self.config.batch_size)
+            rates = [1.0 if pace.rate is None else pace.rate(begin / len(edges)) for begin in begins]
             with nullcontext() if step_lock is None else step_lock.step():
-                figures = self.step(batch, lhs, rhs, samplers[worker], known=known, rate=factor, worker=worker)
+                figures = self.step(batch, lhs, rhs, samplers[worker], known=known, rates=rates, worker=worker)
             loss = counters.add(len(batch), figures)
             if loss is not None:
                 self._check_loss(loss, number, batch)
 
         if stop is not None:
             cut = takewhile(lambda _: not stop(), cut)
-        work_off(enumerate(cut, start=begun.batches + 1), self.workers, work, delay=pace.delay)
+        work_off(self._numbered(cut, begun.batches), self.workers, work, delay=pace.delay)
         check_trained(self.config, self.shared, lhs, rhs)
 
     def evaluate(
@@ -318,10 +328,10 @@ class Engine(ABC):
         observe: Observer | None = None,
         *,
         known: KnownEdges | None = None,
-        rate: float = 1.0,
+        rates: Sequence[float] = (1.0,),
         worker: int = 0,
     ) -> Figures:
-        """Train one batch.
+        """Train a batch, or several that were made as one.
 
         Args:
             batch: the edges.
@@ -330,15 +340,29 @@ class Engine(ABC):
             sampler: draws negatives.
             observe: called with the scores of each side.
             known: edges that must not serve as negatives.
-            rate: factor of the learning rates.
+            rates: factors of the learning rates, one for each step; several: the batch is as many of ``batch_size``
+                edges.
             worker: number of the worker whose memory is used.
         """
         tables = self._tables(batch, lhs, rhs)
-        return self._step(StepInput(batch, tables, sampler, observe, known, rate, worker))
+        return self._step(StepInput(batch, tables, sampler, observe, known, rates, worker))
 
     @abstractmethod
     def _step(self, given: StepInput) -> Figures:
         """Train one batch."""
+
+    def _at_once(self, number: int, left: int) -> int:
+        """Return the number of batches to train as one."""
+        if self.step_lock is not None:
+            return 1  # the other thread waits for all of them
+        several = min(self._several, CHECK_EVERY - number % CHECK_EVERY)
+        return several if self.workers == 1 else min(several, max(1, left // (2 * self.workers)))
+
+    def _numbered(self, cut: Iterator[Batch], number: int) -> Iterator[tuple[int, Batch]]:
+        """Yield batches with the numbers of their last steps."""
+        for batch in cut:
+            number += -(-len(batch) // self.config.batch_size)
+            yield number, batch
 
     def _edge_source(self, edges: EdgeList, order: np.ndarray, config: ModelConfig, families: Families) -> EdgeSource:
         """Return the source of a bucket's batches."""

@@ -153,6 +153,7 @@ def batches(
     source: Callable[[EdgeList, np.ndarray, ModelConfig, Families], EdgeSource] = GatheredEdges,
     *,
     skip: int = 0,
+    at_once: Callable[[int, int], int] = lambda _number, _left: 1,
 ) -> Iterator[Batch]:
     """Shuffle edges and cut them into batches of at most ``batch_size``.
 
@@ -167,17 +168,35 @@ def batches(
         generator: determines the order within and among kinds.
         source: makes the batches.
         skip: number of first batches to leave out.
+        at_once: gives the number of batches that may be made as one, for how many were made and are left. Those that
+            are made as one are whole, of one kind, and follow one another.
     """
     order = torch.randperm(len(edges), generator=generator).numpy()
     if not families.alike.any():
         starts = range(0, len(edges), config.batch_size)
-        edge_chunks = [(0, slice(start, start + config.batch_size)) for start in starts]
+        edge_chunks = [(0, slice(start, min(start + config.batch_size, len(edges)))) for start in starts]
     else:
         kinds = families.alike[edges.rel]
         order = order[np.argsort(kinds[order], kind="stable")]
         edge_chunks = list(_turns(kinds, config.batch_size, generator))
     made = source(edges, order, config, families)
-    return (made.batch(kind, edge_chunk) for kind, edge_chunk in islice(edge_chunks, skip, None))
+    left = list(islice(edge_chunks, skip, None))
+    return (made.batch(kind, edge_chunk) for kind, edge_chunk in _joined(left, config.batch_size, at_once))
+
+
+def _joined(
+    edge_chunks: list[tuple[int, slice]], size: int, at_once: Callable[[int, int], int]
+) -> Iterator[tuple[int, slice]]:
+    """Yield slices of edges, consecutive whole ones as one."""
+    number = 0
+    while number < len(edge_chunks):
+        kind, joined = edge_chunks[number]
+        end = min(len(edge_chunks), number + at_once(number, len(edge_chunks) - number))
+        number += 1
+        while number < end and edge_chunks[number] == (kind, slice(joined.stop, joined.stop + size)):
+            joined = slice(joined.start, joined.stop + size)
+            number += 1
+        yield kind, joined
 
 
 def _ends(ids: np.ndarray, features: Features | None, edge_chunk: np.ndarray, *, featurized: bool) -> Lookup:

@@ -19,6 +19,7 @@ from pbg_tasks.native import abi, library
 from pbg_tasks.native.coverage import left_to_torch
 from pbg_tasks.train.engine.base import Engine
 from pbg_tasks.train.engine.step import Figures
+from pbg_tasks.train.engine.step_counters import CHECK_EVERY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
     from pbg_tasks.model.parameters import Side
     from pbg_tasks.train.data.tables import Table
     from pbg_tasks.train.engine.step import StepInput
+
+
+_OPERATIONS = 4_000_000_000
+"""Operations of the products of batches that are trained as one."""
 
 
 class NativeEngine(Engine):
@@ -54,44 +59,53 @@ class NativeEngine(Engine):
         if left:
             raise ConfigError(f"engine native: left to engine torch: {'; '.join(left)}")
         super().__init__(config, relation_count, workers=workers, loops=loops)
-        self._library = loaded
+        self._library, self._several = loaded, _several(config)
         self._memories = [_new_workspace(loaded) for _ in range(workers)]
         for memory in self._memories:
             weakref.finalize(self, loaded.pbg_workspace_free, memory)
 
     def _step(self, given: StepInput) -> Figures:
-        """Train one batch.
+        """Train a batch, or several that were made as one.
 
         Raises:
             ResourceError: there is no memory for the gradients.
         """
         call, observe = _Call(self, given), given.observe  # no known edges: mask_known_negatives is left to torch
         shown = call.show_scores() if observe is not None else None
-        if self._library.pbg_train_step(ctypes.byref(call.step), self._memories[given.worker]):
+        if self._library.pbg_train_steps(ctypes.byref(call.step), self._memories[given.worker]):
             raise ResourceError("engine native: no memory for the gradients of a batch; try a smaller batch_size")
         if observe is not None and shown is not None:
             for side in SIDES:
                 observe(side, *shown[side])
-        found = call.step
-        return Figures(*torch.tensor((found.loss, found.penalty, *found.violators), dtype=torch.float64))
+        return Figures(*(call.figures_K4 if len(given.rates) > 1 else call.figures_K4[0]).unbind(-1))
 
 
 class _Call:
-    """Arguments of a step, with references to their memory.
+    """Arguments of K steps, with references to their memory.
 
     Attributes:
         step: the argument of the library.
+        figures_K4: float64, the results.
     """
 
     def __init__(self, engine: NativeEngine, given: StepInput) -> None:
-        config, batch, tables, rate = engine.config, given.batch, given.tables, given.rate
+        config, batch, tables, steps = engine.config, given.batch, given.tables, len(given.rates)
         self._batch, self._relation = batch, config.relations[batch.relation]
-        self._plan = plan = chunk_plan(config, self._relation, len(batch))
+        self._plan = plan = chunk_plan(config, self._relation, len(batch) // steps)
         self._config, self._shared = config, engine.shared
         self._two_operators = config.has_two_operators(self._relation)
         entities = {side: len(table) for side, table in tables.items()}
-        self._drawn = draw_negatives(config, self._relation, plan, entities, given.sampler)
+        draws: list[dict[Side, Tensor]] = []
+        samples: list[int] = []
+        for _ in range(steps):
+            draws.append(draw_negatives(config, self._relation, plan, entities, given.sampler))
+            if config.gradient == "sampled":
+                samples.append(given.sampler.key())
+        self._drawn = (
+            draws[0] if steps == 1 else {side: torch.cat([drawn[side] for drawn in draws]) for side in draws[0]}
+        )
         self._kept: list[Tensor] = []
+        self.figures_K4 = torch.empty(steps, 4, dtype=torch.float64)
         self.step = abi.Step(
             relation_operator=abi.OPERATORS.index(self._relation.operator),
             comparator=abi.COMPARATORS.index(config.comparator),
@@ -101,23 +115,26 @@ class _Call:
             bias=config.bias,
             half=config.product_precision == "bf16",
             sampled=config.gradient == "sampled",
-            sampled_by=given.sampler.key() if config.gradient == "sampled" else 0,
             sampled_variance=config.gradient_variance,
             margin=config.margin,
             max_norm=config.max_norm or 0.0,
             coefficient=config.regularization_coef,
-            lr=config.lr * rate,
-            relation_lr=(config.lr if config.relation_lr is None else config.relation_lr) * rate,
+            lr=config.lr,
+            relation_lr=config.lr if config.relation_lr is None else config.relation_lr,
             weights_of_sides=self._relation.side_weights,
             times=regularizer(config.regularizer).times(
-                operator(self._relation.operator), edges=len(batch), chunks=plan.chunks
+                operator(self._relation.operator), edges=plan.edges, chunks=plan.chunks
             ),
             dimension=config.entity_dimension(self._relation.lhs),
-            edges=len(batch),
+            edges=plan.edges,
             chunk=self._chunk(),
             own=plan.kind == "batch_uniform",
             relations=None if batch.rel is None else self._pointer(batch.rel, torch.int64),
             weights=None if batch.weight is None else self._pointer(batch.weight, torch.float32),
+            steps=steps,
+            rates=self._pointer(torch.tensor(given.rates, dtype=torch.float64), torch.float64),
+            samples=self._pointer(torch.tensor(samples), torch.int64) if samples else None,
+            figures=self._pointer(self.figures_K4, torch.float64),
         )
         selves = engine.selves.of(batch, tables)
         self._alone = int(selves is not None)
@@ -158,7 +175,7 @@ class _Call:
             self.step.corrupted[index] = not disabled[side]
             if side in self._drawn:
                 self.step.drawn[index] = self._pointer(self._drawn[side], torch.int64)
-                self.step.drawn_per_chunk[index] = len(self._drawn[side]) // self._plan.chunks
+                self.step.drawn_per_chunk[index] = len(self._drawn[side]) // (self._plan.chunks * self.step.steps)
                 self.step.all[index] = self._plan.kind == "all"
             if side == "rhs" or self._two_operators:
                 for number, parameter in enumerate(self._parameters(side)):
@@ -206,6 +223,18 @@ class _Call:
             self.step.negative[index] = self._in_place(negative_BK)
             shown[side] = positive_B, negative_BK
         return shown
+
+
+def _several(config: ModelConfig) -> int:
+    """Return the number of batches to train as one.
+
+    By their products they take a tenth of a second at most, for which a training that is asked to stop goes on.
+    """
+    if any(relation.all_negs for relation in config.relations):
+        return 1
+    dimension = max(config.entity_dimension(name) for name in config.entities)
+    negatives = max(1, config.num_batch_negs + config.num_uniform_negs)
+    return max(1, min(CHECK_EVERY, _OPERATIONS // (12 * config.batch_size * negatives * dimension)))
 
 
 def _new_workspace(loaded: ctypes.CDLL) -> int:

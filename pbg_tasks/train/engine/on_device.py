@@ -103,7 +103,7 @@ class DeviceEngine(TorchEngine):
         """Train one batch."""
         batch, tables, observe = given.batch, given.tables, given.observe
         drawn = self._draw(self.config, batch, tables, given.sampler)
-        for index, lr in enumerate(self._learning_rates(given.rate)):
+        for index, lr in enumerate(self._learning_rates(*given.rates)):
             self._rates[index].fill_(lr)
         figures = None
         if self._graphs is not None and observe is None and _constant(batch):

@@ -53,7 +53,7 @@ class TorchEngine(Engine):
         selves = self.selves.of(batch, tables)
         key = given.sampler.key() if self.config.gradient == "sampled" else None
         step = Step(self._trained, batch, tables, drawn, workspace, given.observe, given.known, selves=selves, key=key)
-        lr, relation_lr = self._learning_rates(given.rate)
+        lr, relation_lr = self._learning_rates(*given.rates)
         for grads in step.row_grads:
             row_adagrad(grads.table, grads.rows_M, grads.grads_MD, lr)
         for path, grad, rows_M in by_parameter(step.param_grads):

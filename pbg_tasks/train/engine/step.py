@@ -22,7 +22,7 @@ from pbg_tasks.train.engine.rows import RowGradients, Rows
 from pbg_tasks.train.engine.sampling import sample_slopes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from torch import Tensor
 
@@ -48,7 +48,9 @@ class Observer(Protocol):
 
 
 class Figures(NamedTuple):
-    """Figures of a step, summed over its edges; scalars.
+    """Figures of a step, summed over its edges.
+
+    They are scalars, or (K,) of K steps.
 
     Attributes:
         loss: loss of both sides.
@@ -73,7 +75,7 @@ class StepInput:
         sampler: draws negatives.
         observe: called with the scores of each side.
         known: edges that must not serve as negatives.
-        rate: factor of the learning rates.
+        rates: factors of the learning rates, one for each step; several: the batch is as many of ``batch_size`` edges.
         worker: number of the worker whose memory is used.
     """
 
@@ -82,7 +84,7 @@ class StepInput:
     sampler: NegativeSampler
     observe: Observer | None = None
     known: KnownEdges | None = None
-    rate: float = 1.0
+    rates: Sequence[float] = (1.0,)
     worker: int = 0
 
 

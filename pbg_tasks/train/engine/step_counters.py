@@ -49,7 +49,7 @@ class StepCounters:
         self._lock = threading.Lock()
 
     def add(self, count: int, figures: Figures) -> float | None:
-        """Count a batch and return the sum of losses.
+        """Count a batch, or several, and return the sum of losses.
 
         It is the sum over all batches up to the last look.
 
@@ -57,10 +57,12 @@ class StepCounters:
         may return the figures of the look before; None: nothing new has arrived.
         """
         with self._lock:
-            self._totals += torch.stack(figures)
+            before = self.batches
+            for of_batch in torch.stack(figures, -1).view(-1, 4):
+                self._totals += of_batch
+                self.batches += 1
             self.count += count
-            self.batches += 1
-            if self.batches % CHECK_EVERY and self.count < self._edges:
+            if before // CHECK_EVERY == self.batches // CHECK_EVERY and self.count < self._edges:
                 return None
             self._looks.append((self.count, self._place.read(self._totals)))
             return self._report(everything=self.count >= self._edges)
