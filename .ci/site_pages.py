@@ -70,6 +70,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         ("reference/pbg-config-keys.md", pbg_keys()),
         ("reference/command-line.md", command_line()),
         ("reference/operators.md", operators()),
+        ("reference/python.md", python()),
         *notebooks(),
         ("changes.md", (ROOT / "CHANGELOG.md").read_text().replace("](docs/", "](")),
     ):
@@ -127,8 +128,21 @@ def operators() -> str:
     return "".join(parts)
 
 
-def documented(node: ast.ClassDef) -> str:
-    """Return a class's docstring as Markdown, with a table of arguments."""
+def python() -> str:
+    """Return the reference of ``pbg_tasks.api``, from its docstrings."""
+    parts = ["# Python\n\nMade from the docstrings of `pbg_tasks.api`. [From Python](../python.md) has examples.\n"]
+    for module in ("training", "model"):
+        for node in ast.parse((ROOT / "pbg_tasks" / "api" / f"{module}.py").read_text()).body:
+            if not isinstance(node, ast.ClassDef | ast.FunctionDef) or node.name not in ("train", "Model"):
+                continue
+            parts.append(f"\n## {node.name}\n\n{documented(node)}")
+            methods = [each for each in node.body if isinstance(each, ast.FunctionDef) and each.name[0] != "_"]
+            parts.extend(f"\n### Model.{each.name}\n\n{documented(each)}" for each in methods)
+    return "".join(parts)
+
+
+def documented(node: ast.ClassDef | ast.FunctionDef) -> str:
+    """Return a docstring as Markdown, with a table of arguments."""
     text, _, sections = inspect.cleandoc(ast.get_docstring(node) or "").partition("\nArgs:\n")
     arguments = re.split(r"\n\n(?=[A-Z]\w+:\n)", sections)[0]
     table = "".join(f"| `{name}` | {meaning} |\n" for name, meaning in attributes(f"{arguments}\n").items())
