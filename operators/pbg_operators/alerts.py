@@ -106,8 +106,8 @@ def deadline(spec: GraphSpec) -> dict[str, Any]:
     asked = spec.nights.deadline
     if asked is None:
         return {}
-    told = [notifier.model_dump(mode="json") for notifier in spec.nights.notify if "late" in notifier.on]
-    callback = SyncCallback(tell_late, kwargs={"graph": spec.graph, "at": asked.at, "notifiers": told})
+    notifiers = [notifier.model_dump(mode="json") for notifier in spec.nights.notify if "late" in notifier.on]
+    callback = SyncCallback(tell_late, kwargs={"graph": spec.graph, "at": asked.at, "notifiers": notifiers})
     reference = PublishedBy(asked.at, asked.timezone)
     return {"deadline": DeadlineAlert(reference, timedelta(0), callback, name=f"published by {asked.at}")}
 

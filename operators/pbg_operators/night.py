@@ -10,10 +10,9 @@ from airflow.sdk import TaskGroup, chain
 
 from pbg_operators.alerts import Alert
 from pbg_operators.assets import channel_asset, edges_asset, export_asset, readers_asset
-from pbg_operators.eval_part import EVAL_PART, EvalPartOperator
 from pbg_operators.export import ExportOperator
-from pbg_operators.export_part import ExportPartOperator
 from pbg_operators.gate import ApprovalGateOperator
+from pbg_operators.parts import EVAL_PART, EvalPartOperator, ExportPartOperator
 from pbg_operators.plan import PlanOperator
 from pbg_operators.promote import PromoteOperator
 from pbg_operators.publish import FinishOperator, PublishOperator
@@ -150,7 +149,7 @@ class Night:
             "asset": channel_asset(spec),
             "inlets": [edges_asset(spec)],
             "refused": self._refused,
-            "told": Alert(spec, "published"),
+            "alert": Alert(spec, "published"),
         }
         if few:  # the task finds the MRR itself
             given |= _named("finish") | self._pod("finish")

@@ -35,7 +35,7 @@ class PublishOperator(AnnouncingOperator):
     Args:
         asset: the channel.
         facts: templates that render to JSON; carried by the event beside the command's result.
-        ``told``: alert about the release, for people.
+        alert: sends a message on the release to people.
     """
 
     template_fields: Sequence[str] = (*AnnouncingOperator.template_fields, "facts")
@@ -45,13 +45,13 @@ class PublishOperator(AnnouncingOperator):
         *,
         asset: Asset,
         facts: dict[str, str],
-        told: Alert | None = None,
+        alert: Alert | None = None,
         command: str = "publish",
         **kwargs: Any,  # noqa: ANN401 - PbgOperator's own arguments
     ) -> None:
         super().__init__(command=command, announces="publish", asset=asset, **kwargs)
         self.facts = facts
-        self.told = told
+        self.alert = alert
 
     def execute(self, context: Context) -> dict[str, JsonValue]:
         """Publish the run.
@@ -71,9 +71,9 @@ class PublishOperator(AnnouncingOperator):
         event = context["outlet_events"][self.asset]
         event.extra = {"release": found.release, "directory": found.directory, **facts}
         event.add_partitions(snapshot)
-        if self.told is not None:
+        if self.alert is not None:
             text = f"channel {found.channel} serves release {found.release} of snapshot {snapshot}"
-            self.told({**context}, text)
+            self.alert({**context}, text)
         return result
 
     def _unmoved(self, found: PublishAnswer) -> str | None:

@@ -42,7 +42,7 @@ class RedoOperator(PbgOperator):
         arguments = [self.spec, f"--from={first}", *(["--dry-run"] if dry_run else [])]
         check_arguments(arguments)
         self.arguments = arguments
-        with self._telling(context):
+        with self._reporting(context):
             result = self._run(self._environment(), self.command, arguments)
         found = answer(RedoAnswer, self.command, result)
         released = [day for day in found.redone if day.release is not None]

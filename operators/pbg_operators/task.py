@@ -148,11 +148,11 @@ class PbgOperator(OnCluster):
             AirflowSkipException: another run is at the same training, and the store let that one go on.
             TaskDeferred: the triggerer waits for the command's Job.
         """
-        with self._telling(context):
+        with self._reporting(context):
             return self._command(context)
 
     @contextmanager
-    def _telling(self, context: Context) -> Iterator[None]:
+    def _reporting(self, context: Context) -> Iterator[None]:
         """Report a refusal; any command of a night may refuse it."""
         try:
             yield

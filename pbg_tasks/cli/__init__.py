@@ -18,7 +18,7 @@ from typing import Annotated
 import typer
 
 from pbg_tasks import __version__
-from pbg_tasks.cli import configs, dags, exchange, info, migrations, models, nightly, releases, transfer, tuning
+from pbg_tasks.cli import dags, exchange, info, migrations, models, nightly, releases, transfer, tuning
 from pbg_tasks.cli.common import spread_overrides
 from pbg_tasks.cli.first_process import end_on_sigterm
 from pbg_tasks.cli.guide import GuidedGroup, guide
@@ -39,7 +39,6 @@ app.add_typer(tuning.app)
 app.add_typer(releases.app)
 app.add_typer(migrations.app)
 app.add_typer(models.app)
-app.add_typer(configs.app)
 app.add_typer(info.app)
 app.add_typer(dags.app)
 app.add_typer(transfer.app)

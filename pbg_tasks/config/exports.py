@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field, JsonValue, model_validator
 
 from pbg_tasks.config.base import Growing
 from pbg_tasks.config.comparators import BUILT_IN
-from pbg_tasks.config.names import Name
+from pbg_tasks.config.names import Name, part_name
 from pbg_tasks.config.registry import EXPORTS, JOINED, PARTED, SINKS
 from pbg_tasks.config.schema import PositiveInt
 from pbg_tasks.config.sinks import check_sink
@@ -307,7 +307,7 @@ class Export(ExportOptions):
 
     def part_task(self, part: str) -> str:
         """Return the name of the result of part ``i/n``."""
-        return f"{self.task}-{part.replace('/', '-of-')}"
+        return part_name(self.task, part)
 
     @property
     def shared(self) -> bool:

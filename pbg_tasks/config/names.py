@@ -1,6 +1,7 @@
 """Names that become parts of paths.
 
-They are the names of graphs, channels, exports and entity types. Relation names never become parts of paths.
+They are the names of graphs, channels, exports, entity types and parts of tasks. Relation names never become parts of
+paths.
 """
 
 from __future__ import annotations
@@ -34,6 +35,16 @@ def check_name(name: str, kind: str) -> None:
         raise ConfigError(
             f"{kind} {name!r}: a name has up to 64 letters, digits, '-' and '_', and begins with a letter or digit"
         )
+
+
+def part_name(task: str, part: str) -> str:
+    """Return the name of the result of part ``i/n`` of a task."""
+    return f"{task}-{part.replace('/', '-of-')}"
+
+
+def is_part_of(task: str, name: str) -> bool:
+    """Return whether a name is that of a part of a task."""
+    return re.fullmatch(rf"{re.escape(task)}-[0-9]+-of-[0-9]+", name) is not None
 
 
 def check_entity_name(name: str) -> str:

@@ -9,7 +9,6 @@ the shapes of all results are found in one place.
 from __future__ import annotations
 
 import json
-import re
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import (
@@ -25,6 +24,7 @@ from pydantic import (
 
 from pbg_tasks.config.base import canonical_json, explain, parse
 from pbg_tasks.config.costs import Costs
+from pbg_tasks.config.names import is_part_of
 from pbg_tasks.config.shape import model_at, within
 from pbg_tasks.errors import ConfigError, FormatError
 
@@ -663,16 +663,6 @@ class EvalPart(Stored):
 class EvalPartResult(EvalPart, TaskResult):
     """Result of a part of an evaluation."""
 
-    @staticmethod
-    def task_of(part: str) -> str:
-        """Return the task's name in the run, of part ``i/n``."""
-        return f"eval-{part.replace('/', '-of-')}"
-
-    @staticmethod
-    def is_name(task: str) -> bool:
-        """Return whether a task is a part of an evaluation."""
-        return re.fullmatch(r"eval-[0-9]+-of-[0-9]+", task) is not None
-
 
 class GateFindings(VerdictDocument):
     """Figures of ``gate``; ``against_release``: number of the compared release."""
@@ -837,7 +827,7 @@ def shape_of(task: str) -> type[TaskResult]:
     """Return the model of a task's result."""
     if task == EvalReleasesResult.TASK:
         return EvalReleasesResult
-    if EvalPartResult.is_name(task):
+    if is_part_of(EvalResult.TASK, task):
         return EvalPartResult
     return SHAPES.get(task, ExportResult if task.startswith("export-") else TaskResult)
 

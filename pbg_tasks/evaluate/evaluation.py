@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     EdgeStream = Callable[[], Iterator[tuple[Bucket, EdgeList]]]
 
 SIDES: tuple[Side, ...] = get_args(Side)
-PIECE_EDGES = 1 << 20
+BLOCK_EDGES = 1 << 20
 """Number of edges that are processed together, of a bucket that may hold all edges."""
 
 
@@ -201,14 +201,14 @@ class _Asking:
         self.candidates = Candidates.draw(ranked.counts, evaluation.max_candidates, seed, kept=candidates)
         self.tables = _tables(ranked, numbering, self.candidates, counting.share)
         groups = list(by_types(config, self.families, asked))
-        models = [config, *(rival.config for rival in (compared, best) if rival is not None)]
+        models = [config, *(model.config for model in (compared, best) if model is not None)]
         self.dimension = max(each.entity_dimension(entity) for each in models for entity in each.entities)
         self.rounds = RankedRounds(self.tables, groups, sides, len(asked), counting)
         self.paired, self.paired_best = (
             None
-            if rival is None
-            else PairedRanks(self.tables, rival, numbering, groups, sides, asked, seed, counting=counting, name=name)
-            for name, rival in (("against", compared), ("best", None if best is compared else best))
+            if model is None
+            else PairedRanks(self.tables, model, numbering, groups, sides, asked, seed, counting=counting, name=name)
+            for name, model in (("against", compared), ("best", None if best is compared else best))
         )
         self.pairs = [
             PairedRounds(pair, ratios, gates, self.chosen.extra, decides=counting.decides)
@@ -256,9 +256,9 @@ class _Asking:
         for entity, table in self.tables.items():
             arrays.append(np.frombuffer(entity.encode(), np.uint8))
             arrays.append(np.array([table.candidates]) if self.candidates is None else table.candidate_numbers())
-        for rival in (self.compared, self.best):
-            arrays.append(np.array([rival is not None, rival is not None and rival is self.compared]))
-            arrays += [] if rival is None else [np.packbits(known) for known in rival.known.values()]
+        for model in (self.compared, self.best):
+            arrays.append(np.array([model is not None, model is not None and model is self.compared]))
+            arrays += [] if model is None else [np.packbits(known) for known in model.known.values()]
         found = hashlib.sha256()
         for array in arrays:
             found.update(len(array).to_bytes(8, "little"))
@@ -301,8 +301,8 @@ def _stream(edges: EdgeStream, numbering: Numbering, consumers: list[Callable[[T
     The edges are read once.
     """
     for bucket, listed in edges():
-        for start in range(0, max(len(listed), 1), PIECE_EDGES):
-            part = slice(start, start + PIECE_EDGES)
+        for start in range(0, max(len(listed), 1), BLOCK_EDGES):
+            part = slice(start, start + BLOCK_EDGES)
             triples = numbering.triples([(bucket, EdgeList(listed.lhs[part], listed.rhs[part], listed.rel[part]))])
             for consume in consumers:
                 consume(triples)

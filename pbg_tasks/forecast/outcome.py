@@ -103,8 +103,8 @@ def outcome_table(found: Outcome) -> list[str]:
 
 def _beside(pair: Pair, write: Callable[[float], str]) -> str:
     forecast, actual, ratio = pair["forecast"], pair["actual"], pair["ratio"]
-    told = "" if ratio is None else f" ({ratio:.2f})"
-    return f"{write(forecast or 0)} -> {write(actual or 0)}{told}"
+    share = "" if ratio is None else f" ({ratio:.2f})"
+    return f"{write(forecast or 0)} -> {write(actual or 0)}{share}"
 
 
 def _warnings(forecast: ForecastDocument, finished: Mapping[str, Usage]) -> Iterator[str]:

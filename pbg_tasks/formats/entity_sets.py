@@ -101,8 +101,8 @@ class EntitySet:
             types = table["type"].cast(pa.string()).combine_chunks().dictionary_encode()
             codes = numbers(types.indices, np.int32)
             partition, offset = (numbers(table[name].combine_chunks(), np.int64) for name in ("partition", "offset"))
-            told = (table.schema.metadata or {}).get(_LIMIT.encode())
-            limit = None if told is None else int(told)
+            stored = (table.schema.metadata or {}).get(_LIMIT.encode())
+            limit = None if stored is None else int(stored)
         except (pa.ArrowException, OSError, ValueError, KeyError) as error:
             raise FormatError(f"{source}: not a file of candidates: {error}") from None
         rows = {name: codes == code for code, name in enumerate(types.dictionary.to_pylist())}

@@ -93,8 +93,8 @@ def check_fits(forecast: Forecast, *, ignore: bool = False, processes: int = 1) 
         ResourceError: it needs more than this process may have.
     """
     usable, each = usable_bytes(processes), f" by each of {processes} processes" if processes > 1 else ""
-    told = "" if usable is None else f" of {human_count(usable)}B that may be used here{each}"
-    say(f"{forecast.task}: needs up to {human_count(forecast.peak)}B of memory{told}")
+    available = "" if usable is None else f" of {human_count(usable)}B that may be used here{each}"
+    say(f"{forecast.task}: needs up to {human_count(forecast.peak)}B of memory{available}")
     if usable is None or forecast.peak <= usable:
         return
     largest = max(forecast.lines, key=lambda line: line.size)

@@ -23,7 +23,7 @@ _SORTED_BYTES, _MAPPED_BYTES = 150, 28
 # As in ``evaluate.tables.Budget``.
 _QUERY_ROWS, _BLOCK_SHARE = 5, 8
 _BLOCK_ROWS, _ROWS_EACH, _TILES = 4096, 4, 13_000_000
-_PIECE_EDGES, _PIECE_BYTES = 1 << 20, 100  # ``evaluate.evaluation``: numbered, looked up, counted
+_BLOCK_EDGES, _BLOCK_BYTES = 1 << 20, 100  # ``evaluate.evaluation``: numbered, looked up, counted
 _KNOWN_BYTES = 16  # bytes of a known edge: both sides' questions and answers, int64
 # Of a known edge: both sides' counts by relation and entity, two int64 each, and one side's being joined with more of
 # them. It is an upper bound, because an entity that is in several edges of a relation is counted once.
@@ -95,7 +95,7 @@ def evaluation_forecast(
             Line("what allocators keep", _KEPT),
             Line("queries", min(asked * _QUERY_ROWS * row, budget // 2), ("resources.memory_gb",)),
             Line("candidates and scores", min(blocks, budget // _BLOCK_SHARE), ("resources.memory_gb",)),
-            Line("pieces of known edges", min(known, _PIECE_EDGES) * _PIECE_BYTES),
+            Line("pieces of known edges", min(known, _BLOCK_EDGES) * _BLOCK_BYTES),
             Line("known edges", known * _KNOWN_BYTES),
             Line("how often entities are seen", known * _COUNTED_BYTES),
             Line("comparison with the release before", compared * (_COMPARISON + entities * _MOVED_BYTES)),

@@ -1,4 +1,8 @@
-"""Families: relations that are trained together, and their parameters' rows."""
+"""Families: relations that are trained together, and their parameters' rows.
+
+``ModelConfig.families`` lists them; here they are arrays by relation. Tasks that only read a model use these, so the
+module takes neither torch, as the rest of this room does, nor is it a part of the config, which takes no NumPy.
+"""
 
 from __future__ import annotations
 

@@ -63,11 +63,11 @@ class Channel:
             return Pointer(None, None)
         current = decode(Current, blob.data, source=f"{self.store.url}/{self._pointer}")
         release = self.release(current.seq, expected_sha256=current.release_sha256)
-        highest, told = current.highest, blob.info.metadata.get(_HIGHEST)
-        if highest is None and told is not None:
-            if not told.isdecimal():
-                raise FormatError(f"{self.store.url}/{self._pointer}: metadata {_HIGHEST!r} is {told!r}, not a number")
-            highest = int(told)
+        highest, kept = current.highest, blob.info.metadata.get(_HIGHEST)
+        if highest is None and kept is not None:
+            if not kept.isdecimal():
+                raise FormatError(f"{self.store.url}/{self._pointer}: metadata {_HIGHEST!r} is {kept!r}, not a number")
+            highest = int(kept)
         return Pointer(
             blob.info,
             release,

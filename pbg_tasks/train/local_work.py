@@ -252,7 +252,7 @@ class LocalWork:
             last: of the edge chunk that was stopped before its end; None where its tables were not there yet.
         """
         iteration, remnant, count = self._iteration, self._remnant, len(self._done)
-        told = f"told to end (SIGTERM) in epoch {iteration.epoch_idx + 1}/{iteration.num_epochs}"
+        ended = f"told to end (SIGTERM) in epoch {iteration.epoch_idx + 1}/{iteration.num_epochs}"
         self._uploads.abandon()
         for thread in self._threads:
             thread.patience = _PATIENCE_SECONDS
@@ -262,17 +262,17 @@ class LocalWork:
         before = 0 if done or remnant.begun is None else remnant.begun.batches
         changed = buckets[len(remnant.done) : count + (begun is not None and begun.batches > before)]
         if not changed:
-            raise EvictedError(f"{told}; nothing was trained since the last that is stored")
+            raise EvictedError(f"{ended}; nothing was trained since the last that is stored")
         try:
             files = self._buffer.park(remnant.changed_by(changed), None if last is None else buckets[count])
             model = self._write_model()
             remnant.store(iteration, self._plan.order, done=done, begun=begun, files=files, model=model)
         except (StorageError, ResourceError) as error:
             raise EvictedError(
-                f"{told}; what was trained of it could not be stored, and is trained again ({error})"
+                f"{ended}; what was trained of it could not be stored, and is trained again ({error})"
             ) from error
         raise EvictedError(
-            f"{told}; {count} of {len(self._edge_chunks)} buckets"
+            f"{ended}; {count} of {len(self._edge_chunks)} buckets"
             + (" and a part of the next" if begun is not None else "")
             + " are stored, and the next start goes on there"
         )

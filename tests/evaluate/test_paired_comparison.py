@@ -11,12 +11,12 @@ from pbg_tasks.evaluate import evaluation, paired_comparison
 from pbg_tasks.evaluate.candidates import Candidates
 from pbg_tasks.evaluate.paired_comparison import mean_interval
 from pbg_tasks.progress import Progress
+from tests.evaluate.compared_models import compared_model
 from tests.evaluate.graphs import NAMES, Graph, make_config
-from tests.evaluate.rivals import rival_of
 
 
 def is_known(graph, edges, known):
-    """Return whether edges are between entities that a rival knows."""
+    """Return whether edges are between entities that a compared model knows."""
     return np.array(
         [
             known[lhs_type][lhs] and known[rhs_type][rhs]
@@ -33,7 +33,7 @@ def test_both_models_rank_edges_among_equal_candidates(tmp_path, dynamic, unknow
     graph = Graph(config)
     # another dimension and comparator: another model, which shares nothing with tonight's but the entities
     other = Graph(make_config(dynamic=dynamic, comparator="cos", operator="diagonal", dimension=4), seed=1)
-    compared = rival_of(graph, other, tmp_path / "rival", unknown=unknown)
+    compared = compared_model(graph, other, tmp_path / "compared", unknown=unknown)
     held_out = graph.triples[:30]
     report, _ = graph.evaluate(tmp_path, held_out, compared=compared)
     fair = held_out[is_known(graph, held_out, compared.known)]
@@ -59,7 +59,7 @@ def test_both_models_rank_edges_among_equal_candidates(tmp_path, dynamic, unknow
 
 def test_model_against_itself_has_no_difference(tmp_path):
     graph = Graph(make_config(partitions=2, operator="diagonal"))
-    compared = rival_of(graph, graph, tmp_path / "rival", unknown=1)
+    compared = compared_model(graph, graph, tmp_path / "compared", unknown=1)
     sample = Candidates.draw(graph.counts, 8, seed=0)
     report, _ = graph.evaluate(tmp_path, graph.triples, compared=compared, candidates=sample)
     assert report.against.candidate == report.against.current
@@ -69,26 +69,26 @@ def test_model_against_itself_has_no_difference(tmp_path):
     )
 
 
-def test_relations_are_matched_by_ids_of_rival(tmp_path):
+def test_relations_are_matched_by_ids_of_compared(tmp_path):
     graph = Graph(make_config(dynamic=True, operator="translation"))
     turned = {path: value[::-1].copy() for path, value in graph.params.items()}
     swapped = Graph(graph.config)
     swapped.params = turned
-    compared = rival_of(graph, swapped, tmp_path / "turned", unknown=0, relations=[1, 0])
+    compared = compared_model(graph, swapped, tmp_path / "turned", unknown=0, relations=[1, 0])
     found = graph.evaluate(tmp_path, graph.triples, compared=compared)[0].against
     assert found.candidate == found.current
-    compared = rival_of(graph, graph, tmp_path / "one", unknown=0, relations=[0, -1])
+    compared = compared_model(graph, graph, tmp_path / "one", unknown=0, relations=[0, -1])
     found = graph.evaluate(tmp_path, graph.triples, compared=compared)[0].against
     assert list(found.relations) == ["likes"]
     assert found.edges == (graph.triples[:, 1] == 0).sum()
 
 
-def test_edges_trained_by_rival_are_left_out(tmp_path):
+def test_edges_trained_by_compared_are_left_out(tmp_path):
     graph = Graph(make_config())
     likes = graph.triples[graph.triples[:, 1] == 0]
     first, second = likes[0], likes[1]
     trained = {("user", "item"): first[[0, 2]][np.newaxis], ("item", "user"): second[[2, 0]][np.newaxis]}
-    compared = rival_of(graph, graph, tmp_path / "rival", unknown=0, trained=trained)
+    compared = compared_model(graph, graph, tmp_path / "compared", unknown=0, trained=trained)
     found = graph.evaluate(tmp_path, graph.triples, compared=compared)[0].against
     pairs = {tuple(first[[0, 2]]), tuple(second[[0, 2]])}
     assert found.edges == sum(rel == 1 or (lhs, rhs) not in pairs for lhs, rel, rhs in graph.triples.tolist())
@@ -96,7 +96,7 @@ def test_edges_trained_by_rival_are_left_out(tmp_path):
 
 def test_missing_common_edge_gives_no_figures(tmp_path):
     graph = Graph(make_config())
-    compared = rival_of(graph, graph, tmp_path / "rival", unknown=0, relations=[-1, -1])
+    compared = compared_model(graph, graph, tmp_path / "compared", unknown=0, relations=[-1, -1])
     found = graph.evaluate(tmp_path, graph.triples, compared=compared)[0].against
     assert (found.edges, found.difference, found.relations) == (0, {}, {})
     assert found.candidate == found.current == {"raw": {"count": 0}, "filtered": {"count": 0}}
@@ -116,10 +116,10 @@ def scored(monkeypatch):
     return counts
 
 
-def test_rival_lacking_few_entities_scores_only_them(tmp_path, scored):
+def test_compared_lacking_few_entities_scores_only_them(tmp_path, scored):
     """Tonight's model is not ranked a second time over common candidates."""
     graph = Graph(make_config(partitions=2, operator="diagonal"))
-    compared = rival_of(graph, graph, tmp_path / "rival", unknown=1)
+    compared = compared_model(graph, graph, tmp_path / "compared", unknown=1)
     found = graph.evaluate(tmp_path, graph.triples, compared=compared)[0].against
     fair = graph.triples[is_known(graph, graph.triples, compared.known)]
     sizes = {entity: sum(counts) for entity, counts in graph.counts.items()}
@@ -137,7 +137,7 @@ def test_ranks_without_some_candidates_are_exact(tmp_path):
     graph = Graph(make_config(partitions=2, operator="diagonal"))
     for table in graph.embeddings.values():
         table[::3] = table[0]  # many ties
-    compared = rival_of(graph, graph, tmp_path / "rival", unknown=2)
+    compared = compared_model(graph, graph, tmp_path / "compared", unknown=2)
     report, _ = graph.evaluate(tmp_path, graph.triples, compared=compared)
     fair = graph.triples[is_known(graph, graph.triples, compared.known)]
     eligible = {entity: set(np.flatnonzero(flags).tolist()) for entity, flags in compared.known.items()}
@@ -150,7 +150,7 @@ def test_ranks_without_some_candidates_are_exact(tmp_path):
 def test_very_many_edges_are_sampled(tmp_path, monkeypatch):
     monkeypatch.setattr(paired_comparison, "MAX_EDGES", 25)
     graph = Graph(make_config(partitions=2))
-    compared = rival_of(graph, graph, tmp_path / "rival", unknown=0)
+    compared = compared_model(graph, graph, tmp_path / "compared", unknown=0)
     found = graph.evaluate(tmp_path, graph.triples, compared=compared)[0].against
     assert found.edges == 25
     assert len(found.relations) == 2

@@ -8,8 +8,8 @@ import pytest
 
 from pbg_tasks.config import Evaluation, Gates
 from pbg_tasks.evaluate import sampling
+from tests.evaluate.compared_models import compared_model
 from tests.evaluate.graphs import Graph, make_config
-from tests.evaluate.rivals import rival_of
 
 GATES = Gates(min_over_popularity={}, max_mrr_drop=0.5, max_trend_drop={}, min_common_edges=10)
 
@@ -24,12 +24,12 @@ def report(tmp_path, graph, monkeypatch):
     """Evaluate a graph beside itself in a round of 200 edges."""
     monkeypatch.setattr(sampling, "ROUND_EDGES", 200)
     monkeypatch.setattr(sampling, "FIRST_PAIRS", 20)
-    compared = rival_of(graph, graph, tmp_path / "rival", unknown=0)
+    compared = compared_model(graph, graph, tmp_path / "compared", unknown=0)
 
     def evaluate(gates=GATES, *, continued=False, best=False, most=800):
-        rival = replace(compared, continued=continued)
+        model = replace(compared, continued=continued)
         evaluation = Evaluation(max_edges=most)
-        beside = {"best" if best else "compared": rival}
+        beside = {"best" if best else "compared": model}
         return graph.evaluate(tmp_path, graph.triples, evaluation=evaluation, gates=gates, **beside)[0]
 
     return evaluate
@@ -38,7 +38,7 @@ def report(tmp_path, graph, monkeypatch):
 def test_clear_comparison_asks_few_edges(tmp_path, graph, report):
     found = report()
     assert (found.edges, found.against.edges) == (200, 20)
-    compared = rival_of(graph, graph, tmp_path / "again", unknown=0)
+    compared = compared_model(graph, graph, tmp_path / "again", unknown=0)
     alone = graph.evaluate(tmp_path, graph.triples[:20], compared=compared)[0].against
     assert (alone.candidate, alone.current) == (found.against.candidate, found.against.current)
 

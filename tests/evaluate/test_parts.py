@@ -12,8 +12,8 @@ from pbg_tasks.errors import ConfigError, FormatError
 from pbg_tasks.evaluate import sampling
 from pbg_tasks.evaluate.counts import MergedCounting, Share, from_bytes, to_bytes
 from pbg_tasks.evaluate.evaluation import count_share
+from tests.evaluate.compared_models import compared_model
 from tests.evaluate.graphs import Graph, make_config
-from tests.evaluate.rivals import rival_of
 
 GATES = Gates(min_over_popularity={}, max_mrr_drop=0.5, max_trend_drop={}, min_common_edges=10)
 ASKED = ("evaluation", "candidates", "compared", "best", "gates", "seed")
@@ -53,7 +53,9 @@ def test_parts_add_up_to_whole(tmp_path, comparator, dynamic, bias):
     )
     graph, other = (Graph(config, seed=seed + each, users=40, edges=90) for each in range(2))
     graph.embeddings["user"][5:15] = graph.embeddings["user"][5]  # many candidates that tie
-    compared, best = (rival_of(graph, other, tmp_path / name, unknown=n) for name, n in (("before", 0), ("best", 2)))
+    compared, best = (
+        compared_model(graph, other, tmp_path / name, unknown=n) for name, n in (("before", 0), ("best", 2))
+    )
     options = {
         "evaluation": Evaluation(max_candidates=int(rng.integers(15, 60))),
         "compared": compared,
@@ -76,7 +78,7 @@ def test_merge_stops_where_whole_stops(tmp_path, monkeypatch, common, unknown):
     monkeypatch.setattr(sampling, "ROUND_EDGES", 200)
     monkeypatch.setattr(sampling, "FIRST_PAIRS", 20)
     graph = Graph(make_config(dynamic=True, operator="translation", partitions=3), edges=900)
-    compared = rival_of(graph, graph, tmp_path / "rival", unknown=unknown)
+    compared = compared_model(graph, graph, tmp_path / "compared", unknown=unknown)
     for gates in (GATES, GATES.model_copy(update={"min_mrr": 0.25})):
         options = {
             "evaluation": Evaluation(max_edges=800),

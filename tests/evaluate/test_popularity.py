@@ -122,7 +122,7 @@ def test_large_bucket_is_numbered_in_pieces(tmp_path, monkeypatch):
         return graph.evaluate(tmp_path, graph.triples[:40], train=lambda: iter(buckets.items()))[0]
 
     whole, sizes, number = evaluated(), [], Numbering._number
-    monkeypatch.setattr(evaluation, "PIECE_EDGES", 7)
+    monkeypatch.setattr(evaluation, "BLOCK_EDGES", 7)
     monkeypatch.setattr(
         Numbering, "_number", lambda self, bucket, edges: sizes.append(len(edges)) or number(self, bucket, edges)
     )

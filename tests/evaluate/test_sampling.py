@@ -19,8 +19,8 @@ from pbg_tasks.evaluate.sampling import (
     start_ratios,
 )
 from pbg_tasks.formats.edges import EdgeList
+from tests.evaluate.compared_models import compared_model
 from tests.evaluate.graphs import Graph, make_config
-from tests.evaluate.rivals import rival_of
 
 STRICT = Gates(min_over_popularity={}, max_mrr_drop=0.1)
 
@@ -240,7 +240,7 @@ def test_sample_figures_are_those_of_its_edges(tmp_path, monkeypatch):
     """An evaluation of the first round's edges alone has the same figures."""
     monkeypatch.setattr(sampling, "ROUND_EDGES", 100)
     graph = Graph(make_config(dynamic=True, operator="translation"), edges=900)
-    compared = rival_of(graph, graph, tmp_path / "rival", unknown=1)
+    compared = compared_model(graph, graph, tmp_path / "compared", unknown=1)
     lenient = Gates(min_over_popularity={}, max_mrr_drop=0.5, min_common_edges=10)
     (tmp_path / "a").mkdir()
     report, _ = graph.evaluate(

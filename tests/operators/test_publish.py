@@ -45,7 +45,7 @@ def operator(fake_pbg, told):
             store_conn_id=None,
             asset=CHANNEL,
             facts=facts,
-            told=lambda _, text: told.append(text),
+            alert=lambda _, text: told.append(text),
         )
         assert task.outlets == [CHANNEL]
         return task
@@ -124,7 +124,7 @@ def finish(fake_pbg, context, told):
             graph="g",
             asset=CHANNEL,
             facts={"snapshot": '"day-1"', "edges": "1000"},
-            told=lambda _, text: told.append(text),
+            alert=lambda _, text: told.append(text),
             warned=lambda _, text: warned.append(text),
         )
         task.execute(context)

@@ -42,7 +42,7 @@ def test_evaluation_reads_training_edges_in_pieces(url, monkeypatch):
         run_task(task, url)
     sizes, read = [], edge_files.read_edges
     monkeypatch.setattr(edge_files, "read_edges", lambda *given: sizes.append(len(edges := read(*given))) or edges)
-    monkeypatch.setattr(evaluate, "PIECE_EDGES", 30)
+    monkeypatch.setattr(evaluate, "BLOCK_EDGES", 30)
     result = run_task("eval", url)
     assert max(sizes) == 30  # there are fewer held-out edges than that
     assert sum(sizes) > 150

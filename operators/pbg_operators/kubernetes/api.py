@@ -164,8 +164,8 @@ class Cluster:
     ) -> Manifest:
         with _explained(method, path):
             answer = self._call(method, path, query=query, body=body)
-            told = answer.headers.get("Date")
-            self.now = parsedate_to_datetime(told) if told else datetime.now(UTC)
+            date = answer.headers.get("Date")
+            self.now = parsedate_to_datetime(date) if date else datetime.now(UTC)
             result: Manifest = json.loads(answer.data)
             return result
 

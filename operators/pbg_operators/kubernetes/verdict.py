@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 SIGNALLED = 128
 """Exit status of a shell or container for signal n is this plus n."""
-TOLD_TO_END = SIGNALLED + signal.SIGTERM
+ENDED_BY_SIGTERM = SIGNALLED + signal.SIGTERM
 STARTING_FAILED = frozenset({"StartError", "ContainerCannotRun"})
 NO_SUCH_COMMAND = frozenset({125, 126, 127})
 DISRUPTIONS: dict[str, tuple[type[PbgError], str]] = {
@@ -162,7 +162,7 @@ def _weighed(status: int) -> tuple[int, type[PbgError]]:
         return 6, EvictedError
     if category is not None and category is not PbgError:
         return (3 if category.retryable else 2), category
-    if status == TOLD_TO_END:
+    if status == ENDED_BY_SIGTERM:
         return 8, EvictedError
     if status > SIGNALLED:
         return 4, ResourceError

@@ -65,14 +65,14 @@ def once(on_loss: OnLoss) -> OnLoss:
 
     It also passes on the first certain one. Every partition may show the same loss again.
     """
-    told: dict[str, bool] = {}
+    seen: dict[str, bool] = {}
 
-    def tell(loss: Loss) -> None:
-        if loss.kind not in told or loss.certain > told[loss.kind]:
-            told[loss.kind] = loss.certain
+    def pass_on(loss: Loss) -> None:
+        if loss.kind not in seen or loss.certain > seen[loss.kind]:
+            seen[loss.kind] = loss.certain
             on_loss(loss)
 
-    return tell
+    return pass_on
 
 
 def losses(meta: MatrixFilesMeta, form: Format, row_type: RowType, where: str) -> Iterator[Loss]:

@@ -116,25 +116,27 @@ class Inbox:
             files = [name for name in files if name in listed]
         if not files:
             raise InputError(f"{self.url}: holds no file that ends in {' or '.join(suffixes)}")
-        told = self._told(files)
-        if entity is None and not told:
+        by_type = self._by_type(files)
+        if entity is None and not by_type:
             raise ConfigError(f"{self.url}: nothing here tells the entity type of the vectors; give --type")
         if entity is None:
-            return told
-        if told and entity not in told:
-            raise ConfigError(f"{self.url}: holds vectors of {', '.join(told)}, none of {entity!r}")
-        return {entity: told.get(entity, files)}
+            return by_type
+        if by_type and entity not in by_type:
+            raise ConfigError(f"{self.url}: holds vectors of {', '.join(by_type)}, none of {entity!r}")
+        return {entity: by_type.get(entity, files)}
 
-    def _told(self, files: list[str]) -> dict[str, list[str]]:
+    def _by_type(self, files: list[str]) -> dict[str, list[str]]:
         """Return the files of each type in the manifest.
 
         None are returned where a file holds several types.
         """
         if self.manifest is None:
             return {}
-        told = {name: [file for file in record.files if file in files] for name, record in self.manifest.types.items()}
-        listed = [file for found in told.values() for file in found]
-        return told if len(set(listed)) == len(listed) else {}
+        by_type = {
+            name: [file for file in record.files if file in files] for name, record in self.manifest.types.items()
+        }
+        listed = [file for found in by_type.values() for file in found]
+        return by_type if len(set(listed)) == len(listed) else {}
 
     @property
     def is_escaped(self) -> bool:

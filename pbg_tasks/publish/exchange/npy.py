@@ -19,7 +19,7 @@ from pbg_tasks.formats.npy import map_array
 from pbg_tasks.publish.exchange.arrays import named_array
 from pbg_tasks.publish.exchange.contents import Block
 from pbg_tasks.publish.exchange.names import json_names
-from pbg_tasks.publish.exchange.parts import Part, told
+from pbg_tasks.publish.exchange.parts import Part, named_items
 from pbg_tasks.publish.exchange.relations import FOLDER, parameter_key, write_relations
 from pbg_tasks.publish.exchange.vectors import Vectors
 from pbg_tasks.storage.staging import named
@@ -105,7 +105,7 @@ def _opened(inbox: Inbox, file: str) -> Iterator[Part]:
     ):
         with named(path, inbox.source(file)):
             vectors = _mapped(path)
-        names = told(_names(names_path), names_path, inbox.source(beside))
+        names = named_items(_names(names_path), names_path, inbox.source(beside))
         blocks = _named_rows(vectors, names, inbox.source(file), inbox.source(beside))
         yield Part(vectors.shape[1], len(vectors), blocks)
 

@@ -57,12 +57,12 @@ def read_parts(
             with named(path, inbox.source(head)):
                 first = open_part(path)
             rest = _rest(inbox, others, open_part, first.dimension)
-            blocks: Iterator[Block] = chain(told(first.blocks, path, inbox.source(head)), rest)
+            blocks: Iterator[Block] = chain(named_items(first.blocks, path, inbox.source(head)), rest)
             source = inbox.url if others else inbox.source(head)
             yield Vectors(entity, first.dimension, source, blocks, None if others else first.total)
 
 
-def told(items: Iterator[Item], path: Path, source: str) -> Iterator[Item]:
+def named_items(items: Iterator[Item], path: Path, source: str) -> Iterator[Item]:
     """Yield items, with errors that name ``source`` instead of its local copy."""
     with named(path, source):
         yield from items

@@ -18,7 +18,7 @@ from pbg_tasks.formats.npy import damage_named
 from pbg_tasks.progress import say
 from pbg_tasks.publish.exchange.contents import Block
 from pbg_tasks.publish.exchange.names import json_names
-from pbg_tasks.publish.exchange.parts import told
+from pbg_tasks.publish.exchange.parts import named_items
 from pbg_tasks.publish.exchange.vectors import Vectors
 from pbg_tasks.storage.staging import named
 
@@ -57,7 +57,7 @@ def read_arrays(inbox: Inbox, options: ReadOptions) -> Iterator[Vectors]:
             array = _Array(data, inbox.source(file))
             with named(names, inbox.source(beside)):
                 entities = _count_entities(names)
-            blocks = _blocks(array, told(json_names(names), names, inbox.source(beside)), entities)
+            blocks = _blocks(array, named_items(json_names(names), names, inbox.source(beside)), entities)
             yield Vectors(entity, array.dimension, inbox.source(file), blocks, entities)
 
 

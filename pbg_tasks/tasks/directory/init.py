@@ -59,8 +59,8 @@ def write_config(url: str, lists: Sequence[str], how: EdgeLists, *, memory_gb: f
     keys |= of_size(counts.edges)
     keys["entities"] = {_ENTITY: {"num_partitions": "auto"}}
     figures = {"entities": counts.entities[_ENTITY], "relations": counts.relations, "edges": counts.edges}
-    told = ", ".join(f"{count:,} {what}" for what, count in figures.items())
-    head = f"# For {told}: a start, not tuned.\n{_first_only(name, edges)}"
+    size = ", ".join(f"{count:,} {what}" for what, count in figures.items())
+    head = f"# For {size}: a start, not tuned.\n{_first_only(name, edges)}"
     text = head + yaml.safe_dump(paths | keys, sort_keys=False)
     try:
         store.put_new(name, text.encode())

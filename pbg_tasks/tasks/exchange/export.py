@@ -18,7 +18,7 @@ from pbg_tasks.storage.files import disk_errors
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.exchange.delivery import check_free, deliver
 from pbg_tasks.tasks.exchange.feature_view import write_feature_views
-from pbg_tasks.tasks.exchange.opened import describe, finder, load_contents, told
+from pbg_tasks.tasks.exchange.opened import describe, finder, load_contents, named_in_store
 from pbg_tasks.tasks.model_source import load_newest
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def export(
         found, contents = load_newest(find, load)
         outbox = Outbox(scratch.path / "outbox")
         progress.total = contents.rows
-        with progress, told(found, scratch.path), disk_errors(scratch.path):
+        with progress, named_in_store(found, scratch.path), disk_errors(scratch.path):
             measured = write(contents, outbox)
             if options.feast:
                 facts = _tags(found) | dict(tags or {})

@@ -32,7 +32,7 @@ from pbg_tasks.storage.uploads import end_old_uploads
 from pbg_tasks.tasks.exchange.delivery import check_free, object_record, records_of
 from pbg_tasks.tasks.exchange.export import DEFAULTS, result_of
 from pbg_tasks.tasks.exchange.gathering import deliver_parts, is_whole, standing
-from pbg_tasks.tasks.exchange.opened import describe, finder, identity, load_contents, told
+from pbg_tasks.tasks.exchange.opened import describe, finder, identity, load_contents, named_in_store
 from pbg_tasks.tasks.model_source import load_newest
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def export_part(
         found, contents = load_newest(find, load)
         parts, outbox = _Parts(store, found, share.parts), Outbox(scratch.path / "outbox")
         progress.total = contents.rows
-        with progress, told(found, scratch.path), disk_errors(scratch.path):
+        with progress, named_in_store(found, scratch.path), disk_errors(scratch.path):
             measured = write(contents, outbox, first=share.number == 1)
         folder = parts.folder(share)
         objects = records_of(outbox)

@@ -14,7 +14,7 @@ from pbg_tasks.publish.exchange import Outbox, writer
 from pbg_tasks.storage import FinalFile, open_file, tidy
 from pbg_tasks.storage.files import disk_errors
 from pbg_tasks.storage.staging import Scratch
-from pbg_tasks.tasks.exchange.opened import finder, load_contents, told
+from pbg_tasks.tasks.exchange.opened import finder, load_contents, named_in_store
 from pbg_tasks.tasks.model_source import load_newest
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def export_directory(
         load = partial(load_contents, scratch=scratch.path, types=(), on_rows=progress.advance)
         found, contents = load_newest(finder(config, scratch.path, None, None), load)
         progress.total = contents.rows
-        with progress, told(found, scratch.path), disk_errors(scratch.path):
+        with progress, named_in_store(found, scratch.path), disk_errors(scratch.path):
             measured = writer("tsv", ExportOptions())(contents, outbox)
         _put_both(targets, list(outbox.files.values()), overwrite=overwrite)
     seconds = time.monotonic() - started

@@ -134,7 +134,7 @@ def _names(scratch: Path) -> Path:
 
 
 @contextmanager
-def told(source: Source, scratch: Path) -> Iterator[None]:
+def named_in_store(source: Source, scratch: Path) -> Iterator[None]:
     """Let errors name the files in their store instead of downloads."""
     with named(scratch, source.checkpoint.url), named(_names(scratch), source.entities.url):
         yield

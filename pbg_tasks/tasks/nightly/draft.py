@@ -92,7 +92,7 @@ def _sections(name: str, store: str, source: DraftSource, kinds: Kinds) -> list[
     model, said = _model(source, kinds)
     least = round(kinds.edges * _LEAST_EDGES)
     snapshots = source.snapshots.model_dump(exclude_defaults=True)
-    told = (
+    keys = (
         f"{len(source.keys):,} found, the newest is {source.key}"
         if len(source.keys) > 1
         else f"one found, {source.key}"
@@ -103,7 +103,7 @@ def _sections(name: str, store: str, source: DraftSource, kinds: Kinds) -> list[
             {"graph": name, "store": store},
         ),
         (
-            f"{{snapshot}} stands for the key of a night: {told}",
+            f"{{snapshot}} stands for the key of a night: {keys}",
             {"snapshots": snapshots | {"format": source.snapshots.format}},
         ),
         ("the columns of an edge", {"columns": source.columns.model_dump(exclude_none=source.columns.rel is not None)}),

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Self
 
+from pbg_tasks.config.names import part_name
 from pbg_tasks.config.results import (
     BucketResult,
     EvalPart,
@@ -19,7 +20,7 @@ from pbg_tasks.config.results import (
 )
 from pbg_tasks.errors import FormatError, NotFoundError
 from pbg_tasks.evaluate.counts import Share
-from pbg_tasks.evaluate.evaluation import PIECE_EDGES, count_share, evaluate_edges
+from pbg_tasks.evaluate.evaluation import BLOCK_EDGES, count_share, evaluate_edges
 from pbg_tasks.evaluate.health import Health
 from pbg_tasks.formats.embeddings import iter_blocks
 from pbg_tasks.memory.machine import usable_cpus
@@ -99,7 +100,7 @@ def count_part(url: str, part: str) -> Result:
     """
     share = Share.parse(part)
     choose_releases(url)
-    task = EvalPartResult.task_of(part)
+    task = part_name(EvalResult.TASK, part)
     return perform(EvalPartResult, url, lambda run: _count(run, share), task=task).document()
 
 
@@ -111,12 +112,12 @@ def _count(run: RunContext, share: Share) -> EvalPart:
         counting = count_share(
             brought.tonight,
             dict(brought.night.edges(graph.eval.split)),
-            lambda: brought.night.edges("valid", "test", "train", size=PIECE_EDGES),
+            lambda: brought.night.edges("valid", "test", "train", size=BLOCK_EDGES),
             share=share,
             evaluation=graph.eval,
             candidates=stored_candidates(run),
-            compared=brought.rival,
-            best=brought.best_rival,
+            compared=brought.compared,
+            best=brought.best_compared,
             gates=graph.gates,
             threads=graph.resources.threads or usable_cpus(),
             memory_bytes=int(graph.resources.memory_gb * 1e9),
@@ -133,18 +134,18 @@ class _Brought:
         night: tonight's run.
         tonight: its model.
         baseline: the release before; None: there is none.
-        rival: its model, where it can be ranked.
+        compared: its model, where it can be ranked.
         reason: it cannot be ranked for.
-        best_rival: model of the best release, where there is one that can be ranked.
+        best_compared: model of the best release, where there is one that can be ranked.
         best_reason: it cannot be ranked for.
     """
 
     night: NightRun
     tonight: LocalModel
     baseline: Baseline | None
-    rival: ComparedModel | None
+    compared: ComparedModel | None
     reason: str | None
-    best_rival: ComparedModel | None
+    best_compared: ComparedModel | None
     best_reason: str | None
 
     @classmethod
@@ -165,11 +166,11 @@ class _Brought:
         tonight = bring_model(night, directory)
         baseline = bring_baseline(run, current, counts, before) if current is not None else None
         reason = incomparable(run, current) if current is not None else None
-        rival = baseline.compared(run.config, tonight.relations) if baseline is not None and reason is None else None
-        best_rival, best_reason = (rival, reason) if best is not None else (None, None)
+        compared = baseline.compared(run.config, tonight.relations) if baseline is not None and reason is None else None
+        best_compared, best_reason = (compared, reason) if best is not None else (None, None)
         if best is not None and (current is None or best.seq != current.seq):
-            best_rival, best_reason = _bring_best(run, best, counts, third, tonight)
-        return cls(night, tonight, baseline, rival, reason, best_rival, best_reason)
+            best_compared, best_reason = _bring_best(run, best, counts, third, tonight)
+        return cls(night, tonight, baseline, compared, reason, best_compared, best_reason)
 
 
 def _evaluate(run: RunContext, releases: Releases, counting: Counting | None) -> Evaluation:
@@ -186,12 +187,12 @@ def _evaluate(run: RunContext, releases: Releases, counting: Counting | None) ->
         report, candidates = evaluate_edges(
             tonight,
             dict(night.edges(graph.eval.split)),
-            lambda: night.edges("valid", "test", size=PIECE_EDGES),
-            train=lambda: _noted(night.edges("train", size=PIECE_EDGES), coverage),
+            lambda: night.edges("valid", "test", size=BLOCK_EDGES),
+            train=lambda: _noted(night.edges("train", size=BLOCK_EDGES), coverage),
             evaluation=graph.eval,
             candidates=stored_candidates(run),
-            compared=brought.rival,
-            best=brought.best_rival,
+            compared=brought.compared,
+            best=brought.best_compared,
             gates=graph.gates,
             threads=graph.resources.threads or usable_cpus(),
             memory_bytes=int(graph.resources.memory_gb * 1e9),

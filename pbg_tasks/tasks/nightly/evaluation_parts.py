@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pbg_tasks.checkpoint.manifest import sha256
-from pbg_tasks.config.results import EvalPart, EvalPartResult, EvalReleases, EvalReleasesResult
+from pbg_tasks.config.names import part_name
+from pbg_tasks.config.results import EvalPart, EvalPartResult, EvalReleases, EvalReleasesResult, EvalResult
 from pbg_tasks.errors import ConfigError, FormatError, InputError
 from pbg_tasks.evaluate.counts import MergedCounting, Share, from_bytes, to_bytes
 from pbg_tasks.publish import Channel
@@ -120,7 +121,7 @@ def merged_counts(run: RunContext, parts: int) -> MergedCounting:
     asked, total, releases = "", dict[str, "np.ndarray"](), run.find(EvalReleasesResult)
     for number in range(1, parts + 1):
         share = Share(number, parts)
-        found = run.find(EvalPartResult, EvalPartResult.task_of(str(share)))
+        found = run.find(EvalPartResult, part_name(EvalResult.TASK, str(share)))
         if found is None:
             raise ConfigError(
                 f"{run.url}: part {share} of the evaluation is missing; run `pbg eval RUN --part {share}`, then merge"
@@ -149,4 +150,4 @@ def _counts_key(run: RunContext, digest: str) -> str:
 
 
 def _again(share: Share) -> str:
-    return f"results/{EvalPartResult.task_of(str(share))}.json of the run, then run `pbg eval RUN --part {share}`"
+    return f"results/{part_name(EvalResult.TASK, str(share))}.json of the run, then run `pbg eval RUN --part {share}`"

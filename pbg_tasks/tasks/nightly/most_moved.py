@@ -150,10 +150,10 @@ def explain(
         if EDGE_HASHES in baseline.files.names:
             around_now = tonight.named(around.edges)
             before = _hashes(connection, baseline.files, scratch.path / "before", around_now)
-            _tell(edges, around_now, before, "kept", "added")
+            _explain(edges, around_now, before, "kept", "added")
             around_then = _edges_then(connection, baseline, run, names, scratch.path / "then")
             now = _hashes(connection, ours, scratch.path / "hashes", around_then)
-            _tell(edges, around_then, now, None, "removed")
+            _explain(edges, around_then, now, None, "removed")
     return [
         {
             "type": end.entity,
@@ -206,8 +206,8 @@ def _hashes(
     return hashes_among(connection, directory, {edge.hash for listed in edges.values() for edge in listed})
 
 
-def _tell(
-    told: dict[End, list[ExplainingEdge]],
+def _explain(
+    explained: dict[End, list[ExplainingEdge]],
     edges: Mapping[End, list[_Named]],
     hashes: set[int],
     there: str | None,
@@ -221,4 +221,4 @@ def _tell(
         for edge in listed:
             change = there if edge.hash in hashes else lacking
             if change is not None:
-                told[end].append({"lhs": edge.lhs, "rel": edge.rel, "rhs": edge.rhs, "change": change})
+                explained[end].append({"lhs": edge.lhs, "rel": edge.rel, "rhs": edge.rhs, "change": change})

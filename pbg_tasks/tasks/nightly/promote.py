@@ -259,8 +259,8 @@ def nights_passed(channel: Channel, newest: Release, *, after: int = 0) -> tuple
 def _promoted(graph: GraphSpec, move: Move, was: Pointer) -> PromotedRelease:
     release = move.promote()
     number, changed = _number(was), was.release is None or was.release.run != release.run
-    told = "serves" if not changed else "begins with release" if number is None else f"went from release {number} to"
-    say(f"promote: channel {move.target.name} {told} {release.seq}, which is {move.release.seq} of {move.source.name}")
+    how = "serves" if not changed else "begins with release" if number is None else f"went from release {number} to"
+    say(f"promote: channel {move.target.name} {how} {release.seq}, which is {move.release.seq} of {move.source.name}")
     done = _result(move, was) | {
         "release": release.seq,
         "announced": not changed and _is_announced(move),

@@ -130,14 +130,14 @@ def earlier_edges(channel: Channel, snapshot: str) -> dict[str, int]:
     As many as the longest window takes, oldest first. Fewer releases may be kept than the window has snapshots, so
     every release also has the numbers of those before it.
     """
-    told: dict[str, int] = {}
+    recorded: dict[str, int] = {}
     own: dict[str, int] = {}
     for release in channel.releases():
         known = ReleaseData.model_validate(release.data)
-        told |= known.earlier_edges
+        recorded |= known.earlier_edges
         if known.edges:
             own[release.snapshot] = known.edges
-    rows = told | own
+    rows = recorded | own
     before = [key for key in rows if snapshot_order(key) < snapshot_order(snapshot)]
     return {key: rows[key] for key in sorted(before, key=snapshot_order)[-WINDOWS[-1] :]}
 

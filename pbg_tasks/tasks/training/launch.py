@@ -143,7 +143,7 @@ class _LocalGang:
 
         None if all succeeded, else the error that is closest to the cause.
         """
-        told, limit = float("inf"), float("inf")  # times of SIGTERM and SIGKILL for the processes that are left
+        notice, limit = float("inf"), float("inf")  # times of SIGTERM and SIGKILL for the processes that are left
         left = dict(enumerate(self._processes))
         while left:
             for rank, process in list(left.items()):
@@ -154,12 +154,12 @@ class _LocalGang:
                     self._exits.append(Exit(rank, status, self._last_lines[rank]))
                     if status:
                         now = time.monotonic()
-                        told, limit = min(told, now + NOTICE_SECONDS), min(limit, now + GRACE_SECONDS)
+                        notice, limit = min(notice, now + NOTICE_SECONDS), min(limit, now + GRACE_SECONDS)
             now = time.monotonic()
             if ending.is_set() and limit == float("inf"):
-                told, limit = now, now + GRACE_SECONDS
-            if now > told:
-                told = float("inf")
+                notice, limit = now, now + GRACE_SECONDS
+            if now > notice:
+                notice = float("inf")
                 for process in left.values():
                     process.terminate()
             if now > limit:

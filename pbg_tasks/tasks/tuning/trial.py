@@ -19,7 +19,7 @@ from pbg_tasks.config.support import check_nightly
 from pbg_tasks.config.tune_results import Outcome
 from pbg_tasks.config.tune_space import changed
 from pbg_tasks.errors import ConfigError, ConflictError, QualityGateError
-from pbg_tasks.evaluate.evaluation import PIECE_EDGES, evaluate_edges
+from pbg_tasks.evaluate.evaluation import BLOCK_EDGES, evaluate_edges
 from pbg_tasks.memory.machine import usable_cpus
 from pbg_tasks.progress import human_seconds, say
 from pbg_tasks.publish.gc_holds import hold
@@ -145,8 +145,8 @@ def _ranks(run: RunContext, config: ConfigSchema, files: VerifiedFiles, director
     report, _ = evaluate_edges(
         bring_model(night, directory),
         dict(night.edges("valid")),
-        lambda: night.edges("valid", size=PIECE_EDGES),
-        train=lambda: night.edges("train", size=PIECE_EDGES),
+        lambda: night.edges("valid", size=BLOCK_EDGES),
+        train=lambda: night.edges("train", size=BLOCK_EDGES),
         evaluation=graph.eval,
         threads=graph.resources.threads or usable_cpus(),
         memory_bytes=int(graph.resources.memory_gb * 1e9),

@@ -34,8 +34,8 @@ def table(summaries: Sequence[Summary]) -> str:
     rows: list[Row] = [("snapshot", [summary["snapshot"] for summary in summaries])]
     rows.append(("verdict", [verdict(summary) for summary in summaries]))
     for heading, group in _groups(summaries):
-        told = [(f"  {label}", cells) for label, cells in group if set(cells) != {_NOTHING}]
-        rows += [(heading, [""] * len(summaries)), *told] if told else []
+        shown = [(f"  {label}", cells) for label, cells in group if set(cells) != {_NOTHING}]
+        rows += [(heading, [""] * len(summaries)), *shown] if shown else []
     lines = ["", *(f"run of {summary['snapshot']}: {summary['run']}" for summary in summaries)]
     return "\n".join([draw(rows), *lines])
 

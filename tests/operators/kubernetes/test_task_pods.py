@@ -15,9 +15,9 @@ from airflow.sdk import Asset
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
 from structlog.testing import capture_logs
 
-from pbg_operators.eval_part import EvalPartOperator
 from pbg_operators.export import ExportOperator
 from pbg_operators.gate import ApprovalGateOperator
+from pbg_operators.parts import EvalPartOperator
 from pbg_operators.reembed import build_dags_of
 from pbg_operators.task import PbgOperator, Refused, RetryableError, Unusable
 from pbg_tasks.config import GraphSpec

@@ -1,4 +1,4 @@
-"""Rivals of a model in a paired comparison."""
+"""Compared models of a paired comparison."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pbg_tasks.formats.embeddings import embeddings_file_name, write_embeddings
 from tests.evaluate.graphs import INFO
 
 
-def rival_of(graph, other, directory, *, unknown, relations=None, trained=()):
-    """Return another graph's model as a rival of a graph's.
+def compared_model(graph, other, directory, *, unknown, relations=None, trained=()):
+    """Return another graph's model, to be compared with a graph's.
 
     It does not know the last entities of each partition.
     """

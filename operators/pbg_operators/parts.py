@@ -1,4 +1,4 @@
-"""``ExportPartOperator``: one part of an export, a mapped task."""
+"""Operators of parts, mapped tasks: of an evaluation, of an export."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowSkipException
 
 from pbg_operators.task import PbgOperator
+from pbg_tasks.config.names import part_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,7 +18,29 @@ if TYPE_CHECKING:
 
     from pbg_tasks.config.exports import Export
 
+EVAL_PART = "eval_part"
 _OPTION = "--part="
+
+
+class EvalPartOperator(PbgOperator):
+    """Run ``pbg eval RUN --part=i/n``.
+
+    The task ``eval`` adds the counts of all parts.
+    """
+
+    @staticmethod
+    def arguments_of(run: str, parts: int) -> list[list[str]]:
+        """Return the arguments of each part's task; ``run`` is a template."""
+        return [[run, f"{_OPTION}{number}/{parts}"] for number in range(1, parts + 1)]
+
+    def _pod_task(self) -> str:
+        return EVAL_PART
+
+    def _stored(self, environment: Mapping[str, str]) -> dict[str, JsonValue]:
+        """Return the result that the part's Job has stored."""
+        run, option = self.arguments
+        task = part_name(self.command, option.removeprefix(_OPTION))
+        return self._run(environment, "show", [run, f"--task={task}"])
 
 
 class ExportPartOperator(PbgOperator):
