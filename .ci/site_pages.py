@@ -10,7 +10,7 @@ import inspect
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import typer
 from mkdocs.structure.files import File
@@ -159,7 +159,7 @@ def spec_keys() -> str:
     options = [sinks.SinkOptions, *sinks.OPTIONS.values(), *sources.OPTIONS.values()]
     sections = [("The spec", schema), *sorted(schema["$defs"].items())]
     sections += [(model.__name__, model.model_json_schema()) for model in options]
-    models = {model.__name__: model for model in below(BaseModel)}
+    models = {model.__name__: model for root in (GraphSpec, *options) for model in within(root)}
     parts = [
         "# Keys of a graph spec\n\n",
         "Made from the models that read a spec; `pbg schema` prints the JSON Schema. ",
@@ -193,11 +193,14 @@ def pbg_keys() -> str:
     return "".join(parts)
 
 
-def below(model: type) -> Iterator[type]:
-    """Yield the classes that derive from a class."""
-    for each in model.__subclasses__():
-        yield each
-        yield from below(each)
+def within(kind: object) -> Iterator[type[BaseModel]]:
+    """Yield a model and those of its keys, from a type."""
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        yield kind
+        for field in kind.model_fields.values():
+            yield from within(field.annotation)
+    for part in get_args(kind):
+        yield from within(part)
 
 
 def documented_keys(model: type) -> dict[str, str]:

@@ -287,8 +287,8 @@ Each cell: MRR of held-out edges with a new end / of all others, mean and deviat
             yield f"| {title} | {len(seeds)} | {ends:,} | {way} | {' | '.join(cells)} |"
     yield """
 From neighbours, a new entity ranks well at once. It competes with the others, whose MRR falls until training has put
-all in place. On FB15k-237 and CoDEx-S it is the same. For your graph (without `--before`, the first night lacks 5 % of the
-entities):
+all in place. On FB15k-237 and CoDEx-S it is the same. For your graph (without `--before`, the first night lacks
+5 % of the entities):
 
 ```
 python -m benchmarks.nights.newcomers SPEC --after KEY [--before KEY]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import yaml
@@ -55,10 +56,15 @@ def test_every_key_is_listed_with_its_meaning(tables):
 
 
 def test_every_key_is_listed_with_its_default(tables):
-    def models(model=BaseModel):
-        return {each.__name__: each for below in model.__subclasses__() for each in (below, *models(below).values())}
+    def within(kind):
+        """Return the models of a type by name."""
+        model = isinstance(kind, type) and issubclass(kind, BaseModel)
+        parts = [field.annotation for field in kind.model_fields.values()] if model else get_args(kind)
+        found = {kind.__name__: kind} if model else {}
+        return found | {name: each for part in parts for name, each in within(part).items()}
 
-    found = models()
+    options = (sinks.SinkOptions, *sinks.OPTIONS.values(), *sources.OPTIONS.values())
+    found = {name: each for root in (GraphSpec, ConfigSchema, *options) for name, each in within(root).items()}
     for name in SECTIONS:
         for key, (_, printed, _) in tables[name].items():
             field = found[MODELS.get(name, name)].model_fields[key]
