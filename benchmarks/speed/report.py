@@ -70,6 +70,7 @@ Cost by size on logarithmic axes: slope 1 is proportional, 0 independent of size
 _BESIDE = {
     ", against PBG with huge pages": "huge pages",
     ", share of the float32 roofline": "roofline",
+    ", 2 workers": "2 workers",
     ", of 1": "process",
     ", of 1, the training alone": "training",
 }
@@ -209,7 +210,7 @@ def _table(entries: Sequence[Entry]) -> Iterator[str]:
         details = entry.get("details", {})
         added = [_shown(details[key]) if key in details else "" for key in columns]
         others = [beside.get(entry["name"] + end) for end in _BESIDE]
-        added += ["" if other is None else _beside(other) for other in others]
+        added += ["" if other is None else _beside(other, unit) for other in others]
         rows.append([name.removeprefix(start) + mark, ours, theirs, unit, ratio, *added])
     used = [at for at in range(len(head)) if at == 0 or any(row[at] for row in rows[1:])]
     if len(units) == 1 and len(rows_of) > 1:
@@ -244,9 +245,12 @@ def _owner(name: str) -> str:
     return next((name.removesuffix(end) for end in _BESIDE if name.endswith(end)), "")
 
 
-def _beside(entry: Entry) -> str:
-    ratio = entry["ratio_median"]
-    return number(entry["ours"], entry["unit"]) if ratio is None else f"{ratio:.3g}"
+def _beside(entry: Entry, unit: str) -> str:
+    """Return a ratio, and our figure where units differ."""
+    ours, ratio = number(entry["ours"], entry["unit"]), entry["ratio_median"]
+    if ratio is None:
+        return ours
+    return f"{ratio:.3g}" if entry["unit"] == unit else f"{ours} {entry['unit']}: {ratio:.3g}"
 
 
 def _fold(pattern: re.Pattern[str], entries: Sequence[Entry]) -> Iterator[str]:
