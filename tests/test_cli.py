@@ -157,6 +157,7 @@ def test_terminal_gets_bars_and_logs_get_lines():
     )
     plain = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert "epoch 1/2: 50 of 100 edges (50%)" in plain.stderr
+    assert "recent loss 0.25" in plain.stderr
     assert "\x1b" not in plain.stderr
     ours, theirs = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
@@ -176,7 +177,9 @@ def test_terminal_gets_bars_and_logs_get_lines():
 
 def test_progress_goes_to_stderr(place):
     done = pbg("run", place.spec, "--snapshot", "d1", "--json")
-    assert "epoch 3/3 committed" in done.stderr
+    (ended,) = [line for line in done.stderr.splitlines() if "epoch 3/3: done" in line]
+    (committed,) = [line for line in done.stderr.splitlines() if "epoch 3/3 committed" in line]
+    assert (ended.count("loss"), committed.count("loss")) == (0, 1)  # two figures of an epoch were taken for each other
     assert "edges/s" in done.stderr
     assert "ETA" in done.stderr
 
