@@ -54,20 +54,24 @@ def _s3(environment: tuple[tuple[str, str], ...]) -> fsspec.AbstractFileSystem:
     The SDK finds settings that the variables leave out, for example those of a profile.
     """
     # The imports are here because a local snapshot needs neither the AWS SDK nor an HTTP client.
+    from aiobotocore.session import AioSession
+
     from pbg_tasks.storage.s3_async import session_class
-    from pbg_tasks.storage.s3_client import connect
+    from pbg_tasks.storage.s3_client import connect, share_service_data
 
     given = dict(environment)
     with closing(connect(given)):  # refuses an endpoint that is not allowed, also a profile's
         sessions = session_class(Endpoints(given))
     retries = {"mode": "standard", "total_max_attempts": 2}
     key, region = given.get("AWS_ACCESS_KEY_ID"), given.get("AWS_REGION") or given.get("AWS_DEFAULT_REGION")
+    session = AioSession(profile=None if key else given.get("AWS_PROFILE"))  # as in the SDK, keys go before a profile
+    share_service_data(session)
     return fsspec.filesystem(
         "s3",
+        session=session,
         key=key,
         secret=given.get("AWS_SECRET_ACCESS_KEY"),
         token=given.get("AWS_SESSION_TOKEN"),
-        profile=None if key else given.get("AWS_PROFILE"),  # as in the SDK, keys go before a profile
         endpoint_url=next((given[name] for name in ENDPOINT_VARIABLES if given.get(name)), None),
         client_kwargs={"region_name": region} if region else None,
         config_kwargs={"connect_timeout": 5, "read_timeout": 60, "retries": retries, "http_session_cls": sessions},

@@ -6,6 +6,7 @@ import functools
 import os
 from contextlib import contextmanager
 from http import HTTPStatus
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import botocore.session
@@ -19,6 +20,7 @@ from botocore.exceptions import (
     PartialCredentialsError,
     TokenRetrievalError,
 )
+from botocore.loaders import Loader
 from urllib3.exceptions import HTTPError
 
 from pbg_tasks.errors import AccessError, ConfigError, NotFoundError, PbgError, StorageError
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from botocore.awsrequest import AWSPreparedRequest
-    from botocore.loaders import Loader
     from mypy_boto3_s3 import S3Client
 
 CONNECTIONS = 16
@@ -74,7 +75,7 @@ def connect(environment: Mapping[str, str] | None = None) -> S3Client:
     )
     try:
         session = botocore.session.Session(profile=(environment or {}).get("AWS_PROFILE"))
-        session.register_component("data_loader", _service_data())
+        share_service_data(session)
         client = cast("S3Client", session.create_client("s3", config=config, **_given(environment or {})))
     except BotoCoreError as error:
         raise ConfigError(f"the S3 settings are wrong ({error}): check AWS_ENDPOINT_URL and AWS_PROFILE") from error
@@ -150,14 +151,30 @@ def _given(environment: Mapping[str, str]) -> dict[str, Any]:
     return {key: value for key, value in found.items() if value}
 
 
-@functools.cache
-def _service_data() -> Loader:
-    """Return the SDK's description of S3.
+class _ServiceData(Loader):
+    """Loader of the SDK's descriptions of services.
+
+    The SDK's own looks into the folders of all services, some 400, to find that there is one of S3.
+    """
+
+    def list_available_services(self, type_name: str) -> list[str]:  # noqa: ARG002 - a folder that lacks it is reported later
+        """Return the names of the services' folders."""
+        folders = [Path(path) for path in self.search_paths]
+        return sorted({each.name for folder in folders if folder.is_dir() for each in folder.iterdir()})
+
+
+def share_service_data(session: botocore.session.Session) -> None:
+    """Let a session use the description of S3 that others have read.
 
     It is megabytes of JSON, which each session would otherwise parse again.
     """
-    loader: Loader = botocore.session.get_session().get_component("data_loader")
-    return loader
+    session.register_component("data_loader", _service_data(session.get_config_variable("data_path") or ""))
+
+
+@functools.cache
+def _service_data(places: str) -> Loader:
+    """Return a loader that searches ``places`` first, as ``data_path`` sets."""
+    return _ServiceData([os.path.expandvars(Path(place).expanduser()) for place in places.split(os.pathsep) if place])
 
 
 def error_code(error: ClientError) -> str:
