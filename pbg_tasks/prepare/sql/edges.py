@@ -20,9 +20,17 @@ MARKED = ("mark", "candidate")
 """Further columns of ``placed`` where edges have the column ``mark``."""
 
 UNTRAINED = f"""
-    SELECT count(*) FROM (
-        SELECT id FROM (SELECT lhs_id AS id, split FROM placed UNION ALL SELECT rhs_id, split FROM placed)
-        GROUP BY id HAVING count(*) FILTER (WHERE split = {TRAIN}) = 0)
+    WITH elsewhere AS (
+        SELECT lhs_id AS id FROM placed WHERE split <> {TRAIN} OR split IS NULL
+        UNION SELECT rhs_id FROM placed WHERE split <> {TRAIN} OR split IS NULL
+    )
+    SELECT count(*) FROM elsewhere
+    WHERE NOT EXISTS (SELECT 1 FROM placed WHERE lhs_id = elsewhere.id AND split = {TRAIN})
+        AND NOT EXISTS (SELECT 1 FROM placed WHERE rhs_id = elsewhere.id AND split = {TRAIN})
+"""
+"""Number of entities without a training edge.
+
+Each is an end of other edges, which are few: to count the edges of all entities would take five times as long.
 """
 
 

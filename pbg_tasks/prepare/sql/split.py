@@ -52,13 +52,15 @@ def candidates() -> str:
     they did in an earlier night.
     """
     return f"""
-        WITH trained AS (
-            SELECT lhs_id AS id FROM edges WHERE candidate = {TRAIN} AND lhs_id <> rhs_id
-            UNION SELECT rhs_id FROM edges WHERE candidate = {TRAIN} AND lhs_id <> rhs_id
-        ), pairs AS (
+        WITH pairs AS (
             SELECT DISTINCT least(lhs_id, rhs_id) AS least_id, greatest(lhs_id, rhs_id) AS greatest_id,
                 least(lhs_key, rhs_key) AS least_key, greatest(lhs_key, rhs_key) AS greatest_key
             FROM edges WHERE candidate <> {TRAIN}
+        ), asked AS (
+            SELECT least_id AS id FROM pairs UNION SELECT greatest_id FROM pairs
+        ), trained AS (
+            SELECT id FROM edges JOIN asked ON id = lhs_id WHERE candidate = {TRAIN} AND lhs_id <> rhs_id
+            UNION SELECT id FROM edges JOIN asked ON id = rhs_id WHERE candidate = {TRAIN} AND lhs_id <> rhs_id
         )
         SELECT pairs.*, before.least_key IS NOT NULL OR one.id IS NULL OR other.id IS NULL AS returned
         FROM pairs
