@@ -123,6 +123,7 @@ const InstructionSet* chosen = fastest();
 // One of several steps.
 pbg_step step_of(const pbg_step& steps, int64_t number) {
   pbg_step step = steps;
+  step.steps -= number;
   step.lr *= steps.rates[number];
   step.relation_lr *= steps.rates[number];
   if (steps.samples) step.sampled_by = steps.samples[number];

@@ -57,7 +57,7 @@ struct pbg_step {
   pbg_table* tables[2];           // twice the same where both are the same partition
   pbg_parameter parameters[2][2];
 
-  int64_t steps;            // how many there are; what has a number for each edge or drawn has those of one behind another's
+  int64_t steps;            // how many there are from this one on; what has a number for each edge or drawn has those of one behind another's
   const double* rates;      // (steps), factors of both learning rates
   const uint64_t* samples;  // (steps), `sampled_by` of each; null: none
   double* figures;          // (steps, 4), results: loss, penalty, violators of both sides
