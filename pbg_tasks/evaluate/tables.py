@@ -28,9 +28,9 @@ ENOUGH_BLOCK_ROWS = 2048
 MIN_BLOCK_ROWS = 256
 
 _GATHERED_ROWS = 512  # rows copied at a time, which stay in the cache from one copy to the next
-_SPARSE = 32
+SPARSE = 32
 """Of a file with so many times more rows than are wanted, only these are read: one alone costs as much as some 30 of a
-stream.
+stream. A part of an evaluation relies on it: it may have these rows alone.
 """
 
 
@@ -175,7 +175,7 @@ class EntityTable:
 
     def _blocks_of(self, path: Path, first: int, count: int, numbers: np.ndarray, rows: int) -> Iterator[Block]:
         """Yield the candidates in one file, which has ``numbers`` of them."""
-        if len(numbers) * _SPARSE < count:
+        if len(numbers) * SPARSE < count:
             blocks = iter_rows(path, numbers - first, rows, count=count, dimension=self._dimension)
             for at, raw in enumerate(blocks):
                 yield Block(numbers[at * rows : at * rows + len(raw)], raw)
@@ -199,7 +199,7 @@ class EntityTable:
         for path, first, count in self._files():
             start, stop = np.searchsorted(ordered, (first, first + count)).tolist()
             offsets, places = ordered[start:stop] - first, order[start:stop]
-            if len(offsets) * _SPARSE < count:
+            if len(offsets) * SPARSE < count:
                 for raw in iter_rows(path, offsets, rows, count=count, dimension=self._dimension):
                     places, here = places[len(raw) :], places[: len(raw)]
                     result[here] = raw

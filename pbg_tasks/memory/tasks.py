@@ -32,6 +32,7 @@ _EVALUATION_BASE = 300_000_000  # torch and DuckDB, which names what moved
 _KEPT = 100_000_000  # by allocators and threads, of memory that was freed: measured on 0.1 M to 3 M edges
 # Beside another model: samples for rotation and neighbours, DuckDB's buffers, and bytes an entity of what moved.
 _COMPARISON, _MOVED_BYTES = 120_000_000, 60
+_NUMBERED_BYTES = 10  # of an entity in a part: whether the other model knows it, and its number on the way to that
 
 
 def preparation_forecast(resources: Resources) -> Forecast:
@@ -74,9 +75,11 @@ def indexing_peak(resources: Resources, names: int) -> int:
 
 
 def evaluation_forecast(
-    graph: GraphSpec, *, asked: int, known: int, entities: int = 0, compared: bool = False
+    graph: GraphSpec, *, asked: int, known: int, entities: int = 0, compared: bool = False, part: bool = False
 ) -> Forecast:
     """Forecast ``eval``: at most, for most nights ask fewer edges.
+
+    A part counts no training edges and compares no vectors, but asks all edges.
 
     Args:
         graph: the spec.
@@ -84,12 +87,14 @@ def evaluation_forecast(
         known: edges that are filtered out.
         entities: of all types.
         compared: whether the release before is asked, and its vectors are compared.
+        part: whether it is one part of an evaluation.
     """
     budget, row = int(graph.resources.memory_gb * 1e9), 4 * max(map(graph.model.entity_dimension, graph.model.entities))
     threads = graph.resources.threads or usable_cpus()
+    moved = _NUMBERED_BYTES if part else _MOVED_BYTES
     blocks = threads * (_BLOCK_ROWS * _ROWS_EACH * row + _TILES)
     return Forecast.of(
-        "eval, at most",
+        "each part of eval, at most" if part else "eval, at most",
         [
             Line("process", _EVALUATION_BASE),
             Line("what allocators keep", _KEPT),
@@ -97,7 +102,7 @@ def evaluation_forecast(
             Line("candidates and scores", min(blocks, budget // _BLOCK_SHARE), ("resources.memory_gb",)),
             Line("pieces of known edges", min(known, _BLOCK_EDGES) * _BLOCK_BYTES),
             Line("known edges", known * _KNOWN_BYTES),
-            Line("how often entities are seen", known * _COUNTED_BYTES),
-            Line("comparison with the release before", compared * (_COMPARISON + entities * _MOVED_BYTES)),
+            Line("how often entities are seen", 0 if part else known * _COUNTED_BYTES),
+            Line("comparison with the release before", compared * (_COMPARISON + entities * moved)),
         ],
     )

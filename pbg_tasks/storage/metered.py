@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import TYPE_CHECKING
+
+from pbg_tasks.storage.base import RangedStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -28,6 +31,8 @@ class MeteredStore:
     def __init__(self, store: Store) -> None:
         self._store, self._lock = store, threading.Lock()
         self.read = self.written = 0
+        if isinstance(store, RangedStore):
+            self.get_range = partial(self._get_range, store)
 
     @property
     def url(self) -> str:
@@ -49,6 +54,11 @@ class MeteredStore:
         info = self._store.fetch(key, target)
         self._count(read=info.size)
         return info
+
+    def _get_range(self, store: RangedStore, info: ObjectInfo, start: int, stop: int) -> bytes:
+        data = store.get_range(info, start, stop)
+        self._count(read=len(data))
+        return data
 
     def put_new(self, key: str, source: bytes | Path, *, metadata: Mapping[str, str] | None = None) -> ObjectInfo:
         """As ``Store``."""

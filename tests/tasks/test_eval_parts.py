@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+from pbg_tasks.checkpoint import VerifiedFiles
 from pbg_tasks.errors import ConfigError, FormatError
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.context import RunContext
@@ -18,6 +19,7 @@ from pbg_tasks.tasks.nightly.comparison_target import release_before
 from pbg_tasks.tasks.nightly.evaluate import Releases, _evaluate, count_part, evaluate
 from pbg_tasks.tasks.nightly.plan import plan
 from pbg_tasks.tasks.nightly.yardstick import best_release
+from pbg_tasks.tasks.runs import part_files
 from tests.tasks.conftest import ring
 
 HEADER = ("format", "task", "run", "seconds", "usage")
@@ -120,3 +122,35 @@ def test_parts_beside_other_releases_are_refused(night):
     store.delete(releases)
     with pytest.raises(ConfigError, match=r"eval-releases\.json is missing.* count them again"):
         evaluate(night, 2)
+
+
+@pytest.mark.rotated(3)
+def test_part_brings_its_partitions_and_rows_of_others(place, s3_bucket, monkeypatch):
+    """On S3, of the release before, too; digits stay."""
+    monkeypatch.setattr(part_files, "REQUEST_BYTES", 0)
+    place.store = s3_bucket
+    model = {"entities": {"n": {"num_partitions": 3}}, "num_epochs": 1}
+    place.write_spec(model, eval={"max_edges": 10, "parts": 3})
+    place.snapshot("d1", ring(1200))
+    run_chain(place.spec, "d1")
+    place.snapshot("d2", ring(1210))
+    url = plan(place.spec, "d2")["run"]
+    for task in ("validate", "partition", "bucket", "train", "preserve"):
+        run_task(task, url)
+    expected, fetched = whole(url), []
+    store, planned = key(url, "results/plan.json")
+    memory = json.loads(store.get(planned).data)["memory"]
+    assert memory["eval_part"]["peak"] < memory["eval"]["peak"]
+
+    def fetch(files, name, directory):
+        fetched.append(name)
+        return bring(files, name, directory)
+
+    bring = VerifiedFiles.fetch
+    monkeypatch.setattr(VerifiedFiles, "fetch", fetch)
+    for part, own in (("1/3", "embeddings_n_0"), ("2/3", "embeddings_n_1"), ("3/3", "embeddings_n_2")):
+        fetched.clear()
+        count_part(url, part)
+        assert [name.split(".")[0] for name in fetched if name.startswith("embeddings")] == [own, own]
+    assert figures(evaluate(url, 3)) == figures(json.loads(json.dumps(expected)))
+    assert expected["against"]["edges"] > 0

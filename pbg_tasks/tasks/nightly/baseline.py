@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pbg_tasks.config import ConfigSchema
     from pbg_tasks.publish import Release
     from pbg_tasks.tasks.context import RunContext
+    from pbg_tasks.tasks.runs.part_files import PartFiles
 
 _UNKNOWN = IterationInfo(0, 0, 1, 0, "", 1, 0)
 
@@ -87,7 +88,13 @@ class Baseline:
         )
 
 
-def bring_baseline(run: RunContext, release: Release, counts: Mapping[str, list[int]], directory: Path) -> Baseline:
+def bring_baseline(
+    run: RunContext,
+    release: Release,
+    counts: Mapping[str, list[int]],
+    directory: Path,
+    part: PartFiles | None = None,
+) -> Baseline:
     """Download a release and put its rows at tonight's places.
 
     Where the run kept the release's ids, its files are used as they are, because nights only add rows. Else entities
@@ -98,6 +105,7 @@ def bring_baseline(run: RunContext, release: Release, counts: Mapping[str, list[
         release: to compare with.
         counts: tonight's entities of each partition, by type.
         directory: an empty local one.
+        part: of an evaluation, which reads rows of most files alone where the ids are the release's; None: all.
 
     Raises:
         FormatError: a file of the release is damaged.
@@ -106,7 +114,7 @@ def bring_baseline(run: RunContext, release: Release, counts: Mapping[str, list[
     previous = run.spec.previous
     baseline = _opened(run, release, directory, continued=previous is not None and previous.warm_start)
     if previous is not None and previous.keep_ids:
-        _take_files(baseline, counts, directory)
+        _take_files(baseline, counts, directory, part)
         types = run.need(PartitionResult).types
         baseline.gone.update({entity: types[entity].gone for entity in counts})
     else:
@@ -135,14 +143,17 @@ def _opened(run: RunContext, release: Release, directory: Path, *, continued: bo
     )
 
 
-def _take_files(baseline: Baseline, counts: Mapping[str, list[int]], directory: Path) -> None:
+def _take_files(baseline: Baseline, counts: Mapping[str, list[int]], directory: Path, part: PartFiles | None) -> None:
     names = {
         (entity, partition): embeddings_file_name(entity, partition, baseline.files.version)
         for entity, listed in counts.items()
         for partition in range(len(listed))
     }
-    baseline.files.fetch_all(names.values(), directory)
-    baseline.paths.update({key: directory / name for key, name in names.items()})
+    if part is None:
+        baseline.files.fetch_all(names.values(), directory)
+        baseline.paths.update({key: directory / name for key, name in names.items()})
+    else:
+        baseline.paths.update(part.bring(baseline.files, names, directory))
     for entity, listed in counts.items():
         rows = [embeddings_shape(baseline.paths[entity, partition])[0] for partition in range(len(listed))]
         baseline.rows[entity] = rows

@@ -22,6 +22,7 @@ from pbg_tasks.errors import FormatError, NotFoundError
 from pbg_tasks.evaluate.counts import Share
 from pbg_tasks.evaluate.evaluation import BLOCK_EDGES, count_share, evaluate_edges
 from pbg_tasks.evaluate.health import Health
+from pbg_tasks.evaluate.sampling import Sample, relation_edges
 from pbg_tasks.formats.embeddings import iter_blocks
 from pbg_tasks.memory.machine import usable_cpus
 from pbg_tasks.progress import say
@@ -43,6 +44,7 @@ from pbg_tasks.tasks.nightly.moved_vectors import Comparison
 from pbg_tasks.tasks.nightly.yardstick import best_release, changes_of
 from pbg_tasks.tasks.runs.base import bring_model
 from pbg_tasks.tasks.runs.night import NightRun
+from pbg_tasks.tasks.runs.part_files import PartFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
     from pbg_tasks.evaluate.compared_model import ComparedModel
     from pbg_tasks.evaluate.counts import Counting
     from pbg_tasks.evaluate.coverage import Coverage
+    from pbg_tasks.evaluate.ids import Bucket
     from pbg_tasks.evaluate.local_model import LocalModel
     from pbg_tasks.evaluate.paired_comparison import PairedComparison
     from pbg_tasks.formats.edges import EdgeList
@@ -108,10 +111,10 @@ def _count(run: RunContext, share: Share) -> EvalPart:
     graph = run.spec.graph
     with Scratch() as scratch:
         releases = chosen_releases(run)
-        brought = _Brought.of(run, scratch.path, releases)
+        brought = _Brought.of(run, scratch.path, releases, share)
         counting = count_share(
             brought.tonight,
-            dict(brought.night.edges(graph.eval.split)),
+            brought.held_out,
             lambda: brought.night.edges("valid", "test", "train", size=BLOCK_EDGES),
             share=share,
             evaluation=graph.eval,
@@ -132,6 +135,7 @@ class _Brought:
 
     Attributes:
         night: tonight's run.
+        held_out: edges that may be asked, by bucket.
         tonight: its model.
         baseline: the release before; None: there is none.
         compared: its model, where it can be ranked.
@@ -141,6 +145,7 @@ class _Brought:
     """
 
     night: NightRun
+    held_out: dict[Bucket, EdgeList]
     tonight: LocalModel
     baseline: Baseline | None
     compared: ComparedModel | None
@@ -149,8 +154,10 @@ class _Brought:
     best_reason: str | None
 
     @classmethod
-    def of(cls, run: RunContext, scratch: Path, releases: Releases) -> Self:
+    def of(cls, run: RunContext, scratch: Path, releases: Releases, share: Share | None = None) -> Self:
         """Download the models into new folders of ``scratch``.
+
+        With a share, of other partitions only the rows of the edges' own entities, where that is less.
 
         Raises:
             QualityGateError: there is nothing held out to evaluate on.
@@ -163,14 +170,23 @@ class _Brought:
         for path in (directory, before, third):
             path.mkdir()
         night = NightRun.preserved(run, directory)
-        tonight = bring_model(night, directory)
-        baseline = bring_baseline(run, current, counts, before) if current is not None else None
+        held_out = dict(night.edges(run.spec.graph.eval.split))
+        part = None if share is None else _part_of(run, night, share, held_out)
+        tonight = bring_model(night, directory, part)
+        baseline = bring_baseline(run, current, counts, before, part) if current is not None else None
         reason = incomparable(run, current) if current is not None else None
         compared = baseline.compared(run.config, tonight.relations) if baseline is not None and reason is None else None
         best_compared, best_reason = (compared, reason) if best is not None else (None, None)
         if best is not None and (current is None or best.seq != current.seq):
             best_compared, best_reason = _bring_best(run, best, counts, third, tonight)
-        return cls(night, tonight, baseline, compared, reason, best_compared, best_reason)
+        return cls(night, held_out, tonight, baseline, compared, reason, best_compared, best_reason)
+
+
+def _part_of(run: RunContext, night: NightRun, share: Share, held_out: Mapping[Bucket, EdgeList]) -> PartFiles:
+    """Return which files and rows a part reads."""
+    graph = run.spec.graph
+    asked = Sample.of(held_out, graph.eval.max_edges, relation_edges=relation_edges(graph.gates)).edges
+    return PartFiles.of(run.config, share.partitions(night.counts), asked, len(night.relation_names()))
 
 
 def _evaluate(run: RunContext, releases: Releases, counting: Counting | None) -> Evaluation:
@@ -186,7 +202,7 @@ def _evaluate(run: RunContext, releases: Releases, counting: Counting | None) ->
         )
         report, candidates = evaluate_edges(
             tonight,
-            dict(night.edges(graph.eval.split)),
+            brought.held_out,
             lambda: night.edges("valid", "test", size=BLOCK_EDGES),
             train=lambda: _noted(night.edges("train", size=BLOCK_EDGES), coverage),
             evaluation=graph.eval,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -89,17 +90,20 @@ def outlook(run: RunContext, expected: Expected, written: GraphSpec) -> Outlook:
     held_out = int(expected.edges * graph.held_out_share)
     asked = min(held_out, graph.eval.max_edges or held_out)
     before = release_before(run)
+    evaluating = partial(
+        evaluation_forecast,
+        graph,
+        asked=asked,
+        known=expected.edges,
+        entities=sum(expected.entities.values()),
+        compared=before is not None,
+    )
     memory = {
         "train": expected.training(
             graph, partition_counts(model), workers=workers, engine=chosen, ranks=written.launch.ranks
         ),
-        "eval": evaluation_forecast(
-            graph,
-            asked=asked,
-            known=expected.edges,
-            entities=sum(expected.entities.values()),
-            compared=before is not None,
-        ),
+        "eval": evaluating(),
+        **({"eval_part": evaluating(part=True)} if written.eval.parts > 1 else {}),
         "preparation": preparation_forecast(graph.resources),
     }
     best = best_release(run, before)

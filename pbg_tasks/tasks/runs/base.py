@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pbg_tasks.config import ConfigSchema
     from pbg_tasks.formats.edges import EdgeList
     from pbg_tasks.formats.entity_sets import EntitySet
+    from pbg_tasks.tasks.runs.part_files import PartFiles
     from pbg_tasks.train.data.edge_files import EdgeFiles
     from pbg_tasks.train.schedule import Bucket
 
@@ -71,12 +72,13 @@ class Run(Protocol):
         ...
 
 
-def bring_model(run: Run, scratch: Path) -> LocalModel:
+def bring_model(run: Run, scratch: Path, part: PartFiles | None = None) -> LocalModel:
     """Download the model of a run.
 
     Args:
         run: the model and its graph.
         scratch: local directory.
+        part: of an evaluation, which reads rows of most files alone; None: all files are brought whole.
 
     Raises:
         FormatError: a file is damaged, or the parameters are of another config.
@@ -84,7 +86,10 @@ def bring_model(run: Run, scratch: Path) -> LocalModel:
     files, relations = run.files, run.relation_names()
     names = {(*key,): embeddings_file_name(*key, files.version) for key in partition_keys(run.config)}
     name = model_file_name(files.version)
-    *paths, path = files.fetch_all([*names.values(), name], scratch)
+    if part is None:
+        *paths, path = files.fetch_all([*names.values(), name], scratch)
+    else:
+        paths, path = list(part.bring(files, names, scratch).values()), files.fetch(name, scratch)
     with named(path, f"{files.url}/{name}"):
         state = read_shared(path, run.config, len(relations), grown=True)
     tables = dict(zip(names, paths, strict=True))
