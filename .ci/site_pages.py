@@ -204,10 +204,12 @@ def within(kind: object) -> Iterator[type[BaseModel]]:
 
 
 def documented_keys(model: type) -> dict[str, str]:
-    """Return the meaning of each key, inherited ones too."""
+    """Return the meaning of each key, inherited ones too; a format's own begins with its name."""
     found: dict[str, str] = {}
     for each in reversed(model.__mro__):
-        found |= attributes(inspect.cleandoc(each.__doc__ or "").partition("Attributes:")[2])
+        text, _, keys = inspect.cleandoc(each.__doc__ or "").partition("Attributes:")
+        of = re.match(r"Options of `(`[\w-]+`)`\.", text) if each is not model else None
+        found |= {key: f"{of[1]}: {meaning}" if of else meaning for key, meaning in attributes(keys).items()}
     return found
 
 

@@ -98,10 +98,12 @@ class AirflowSettings(Frozen):
 
     Attributes:
         all: of every task.
-        heavy: of the tasks of ``HEAVY``.
-        light: of all others.
+        heavy: of tasks that grow with the graph: ``plan`` to ``eval``, exports, a redo, and trainings of a
+            search.
+        light: of all others, which end after an hour unless ``execution_timeout`` is set.
         tasks: by task id, without its group.
-        few_tasks: one task each for the commands of ``TOGETHER``: a night of a small graph is mostly start-up.
+        few_tasks: ``prepare`` for ``validate`` to ``bucket``, ``finish`` for ``preserve`` to ``publish``: a night of a
+            small graph is mostly start-up.
         tags: of all DAGs of the graph, beside those that they have.
         connection: of the store, for all tasks, pods and pages; by default ``pbg_s3``, if there is one.
     """

@@ -154,9 +154,9 @@ class RecallOptions(OptionsOfAll):
     """Options of an export whose search is compared with an exact one.
 
     Attributes:
-        neighbors: the k of recall@k.
-        queries: number of rows whose neighbours are searched, in the index and exactly.
-        min_recall: floor of recall@k; an index below it is not exported.
+        neighbors: ``faiss`` and sinks: the k of recall@k.
+        queries: ``faiss`` and sinks: number of rows whose neighbours are searched, in the index and exactly.
+        min_recall: ``faiss`` and sinks: floor of recall@k; an index below it is not exported.
     """
 
     neighbors: PositiveInt = 10
@@ -244,8 +244,8 @@ class Export(ExportOptions):
         destination: directory, local or ``s3://``, with ``{run}`` or ``{snapshot}`` at the place of a night's own part;
             ``{store}/exports/{name}/{run}`` by default. A sink's is one place for all nights, ``{store}/sinks/{name}``
             by default, because its tables have names of their own.
-        parts: number of mapped tasks of the DAGs that write a file for each of their partitions; 1: one task writes a
-            file for each type.
+        parts: ``parquet``, ``npy``, ``tsv``, ``angel``: number of mapped tasks of the DAGs that write a file for each
+            of their partitions; 1: one task writes a file for each type.
     """
 
     later_keys: ClassVar[tuple[str, ...]] = (*ExportOptions.later_keys, "parts")

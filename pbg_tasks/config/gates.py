@@ -94,7 +94,7 @@ class Gates(Growing):
         drift: limits of the vectors' drift.
         data: limits that the snapshot must fulfil before training.
         on_failure: Airflow's action for a night that a gate refuses: ``fail`` ends it, ``ask`` waits for a person to
-            approve or reject it. Left out of every dump, like the next key: no part of a run.
+            approve or reject it. Like the next key no part of a run.
         ask_hours: hours for which it waits; then the night ends as refused. Less than ``nights.collect.grace_hours``.
     """
 

@@ -190,8 +190,8 @@ class Training(Growing):
         shrink: factors of the embeddings and optimizer sums that a warm-started night begins with; null: as they are.
         delta: rule for the edges that a warm-started night trains; null: all of the train split.
         early_stopping: ends training when a sample of the valid split is ranked no better; null: never. A spec's file
-            without the key has it with its defaults, where there is a valid split that the gates do not judge by
-            (``load_graph_spec``); stored runs without the key were trained without.
+            without the key has it with its defaults, where there is a valid split that the gates do not judge by;
+            stored runs without the key were trained without.
         seed: every random choice of a run follows from it.
     """
 
@@ -265,7 +265,8 @@ class Resources(Growing):
     Attributes:
         engine: of ``validate``, ``partition`` and ``bucket``. ``duckdb`` runs in the task's process, ``spark`` on a
             cluster, whose executors write the same files.
-        memory_gb: budget for preparation (DuckDB spills beyond it), with which ``plan`` compares its forecast, in GB.
+        memory_gb: 10^9 bytes for preparation, which spills beyond them; for queries and scores of the evaluation; and
+            for training with ``auto`` partitions. With written numbers ``plan`` only warns of a larger training.
         threads: CPU threads of preparation and evaluation; null means all this process may use. Training has
             ``model.workers``.
     """
@@ -286,14 +287,14 @@ class GraphSpec(Frozen):
         channel: to which nights publish; the pointer that readers follow, unless ``promote`` names another.
         model: PBG's config without its paths.
         exports: files for other tools and tables of vector stores, written after each release.
-        nights: order and beginning of nights. Left out of every dump, as ``launch``.
-        launch: how training is started. Left out of every dump: runs that differ in nothing else are one run.
-        costs: prices of machines and traffic; null: no costs are computed. Left out of every dump, as ``launch``.
-        limits: limits of a night's forecast. Left out of every dump, as ``launch``.
-        airflow: settings of Airflow's tasks. Left out of every dump, as ``launch``.
-        tune: search of hyper-parameters; null: none. Left out of every dump, as ``launch``.
+        nights: order and beginning of nights. No part of a run.
+        launch: how training is started. No part of a run: runs that differ in nothing else are one run.
+        costs: prices of machines and traffic; null: no costs are computed. No part of a run.
+        limits: limits of a night's forecast. No part of a run.
+        airflow: settings of Airflow's tasks. No part of a run.
+        tune: search of hyper-parameters; null: none. No part of a run.
         promote: rules by which another channel, which readers follow then, takes over releases; null: readers follow
-            ``channel``. Left out of every dump, as ``launch``.
+            ``channel``. No part of a run.
     """
 
     graph: Name
