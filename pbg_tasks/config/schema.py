@@ -236,8 +236,8 @@ class ModelConfig(Growing):
         num_groups_per_sharded_partition_server: same.
         partition_shard_size: same.
         half_precision: same as ``precision: bf16``, where PBG takes float16; needs ``num_gpus``.
-        store_interval: seconds after which a partition server has stored a partition that it got; a crash can lose that
-            much.
+        store_interval: seconds within which a partition server begins to store a partition that it got; a crash can
+            lose that much.
         parameter_interval: seconds between two exchanges of a shared parameter, at least.
         parameter_bandwidth: bytes a second that a rank spends on that, at most.
         partitions_ahead: a rank moves partitions while it trains. That takes memory for two buckets more, and a rank
