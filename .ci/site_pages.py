@@ -204,7 +204,10 @@ def within(kind: object) -> Iterator[type[BaseModel]]:
 
 
 def documented_keys(model: type) -> dict[str, str]:
-    """Return the meaning of each key, inherited ones too; a format's own begins with its name."""
+    """Return the meaning of each key, inherited ones too.
+
+    That of a key which one format alone has begins with the format's name.
+    """
     found: dict[str, str] = {}
     for each in reversed(model.__mro__):
         text, _, keys = inspect.cleandoc(each.__doc__ or "").partition("Attributes:")
