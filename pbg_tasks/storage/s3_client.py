@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -159,8 +159,11 @@ class _ServiceData(Loader):
 
     def list_available_services(self, type_name: str) -> list[str]:  # noqa: ARG002 - a folder that lacks it is reported later
         """Return the names of the services' folders."""
-        folders = [Path(path) for path in self.search_paths]
-        return sorted({each.name for folder in folders if folder.is_dir() for each in folder.iterdir()})
+        names: set[str] = set()
+        for folder in self.search_paths:
+            with suppress(OSError):  # one of them is below a home, which may be another user's
+                names.update(each.name for each in Path(folder).iterdir())
+        return sorted(names)
 
 
 def share_service_data(session: botocore.session.Session) -> None:

@@ -337,6 +337,11 @@ def test_malformed_endpoint_raises(s3_bucket, monkeypatch, endpoint):
         open_store(s3_bucket)
 
 
+def test_unreadable_place_of_descriptions_is_passed_over(s3_bucket, monkeypatch):
+    monkeypatch.setenv("AWS_DATA_PATH", "/" + "x" * 300)  # which the system refuses to look for
+    open_store(s3_bucket).put_new("k", b"1")
+
+
 def test_missing_profile_raises(s3_bucket, monkeypatch):
     monkeypatch.setenv("AWS_PROFILE", "nobody")
     with pytest.raises(ConfigError, match="nobody"):
