@@ -8,7 +8,7 @@ import ssl
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -147,8 +147,9 @@ def test_connection_with_used_keys_is_made_anew(monkeypatch):
             made.append(call(address))
             return made[-1]
 
-        with closing(RenewedConnection(again)) as connection:
-            assert [int(connection.request("a", array, timeout=10).arrays[0][-1]) for _ in range(5)] == [array[-1]] * 5
+        connection = RenewedConnection(again)
+        assert [int(connection.request("a", array, timeout=10).arrays[0][-1]) for _ in range(5)] == [array[-1]] * 5
+        made[-1].close()
     assert len(made) == 3  # two requests use a connection's keys up
     assert all(200 < each.records < 400 for each in made[:2])
 

@@ -67,7 +67,3 @@ class RenewedConnection:
                 self._connection.close()
                 self._connection = self._connect()
             return self._connection.request(kind, *arrays, timeout=timeout, into=into, **fields)
-
-    def close(self) -> None:
-        """Close the connection; a thread that waits gets a RankLostError."""
-        self._connection.close()
