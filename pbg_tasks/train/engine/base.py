@@ -239,7 +239,8 @@ class Engine(ABC):
 
         def work(worker: int, item: tuple[int, Batch]) -> None:
             number, batch = item
-            begins = range(counters.count, counters.count + len(batch), self.config.batch_size)
+            trained = counters.count  # once: another worker may count its batches meanwhile
+            begins = range(trained, trained + len(batch), self.config.batch_size)
             rates = [1.0 if pace.rate is None else pace.rate(begin / len(edges)) for begin in begins]
             with nullcontext() if step_lock is None else step_lock.step():
                 figures = self.step(batch, lhs, rhs, samplers[worker], known=known, rates=rates, worker=worker)
