@@ -81,3 +81,12 @@ def test_series_of_batches_gives_bits_of_single_ones(name, weighted):
     assert again == figures
     for value, other in zip(values, same, strict=True):
         assert torch.equal(value, other)
+
+
+@pytest.mark.parametrize(("operator", "several"), [("translation", 16), ("linear", 1)])
+def test_batches_of_slow_operator_stay_single(operator, several):
+    """One batch of matrices takes more than the tenth of a second."""
+    few = {"dimension": 512, "batch_size": 1000, "num_batch_negs": 1, "num_uniform_negs": 1}
+    relations = [{"name": "r", "lhs": "e", "rhs": "e", "operator": operator}]
+    config = ModelConfig.model_validate({"entities": {"e": {"num_partitions": 1}}, "relations": relations} | few)
+    assert NativeEngine(config, 1)._several == several

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from pbg_tasks.errors import ConfigError, ResourceError
+from pbg_tasks.memory.parameters import operator_size
 from pbg_tasks.model.negatives import chunk_plan, draw_negatives
 from pbg_tasks.model.parameters import SIDES, global_path, operator_path
 from pbg_tasks.model.registry import operator, parameter_names, regularizer
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
 
-    from pbg_tasks.config import ModelConfig
+    from pbg_tasks.config import ModelConfig, RelationSchema
     from pbg_tasks.model.parameters import Side
     from pbg_tasks.train.data.tables import Table
     from pbg_tasks.train.engine.step import StepInput
@@ -232,9 +233,16 @@ def _several(config: ModelConfig) -> int:
     """
     if any(relation.all_negs for relation in config.relations):
         return 1
-    dimension = max(config.entity_dimension(name) for name in config.entities)
-    negatives = max(1, config.num_batch_negs + config.num_uniform_negs)
-    return max(1, min(CHECK_EVERY, _OPERATIONS // (12 * config.batch_size * negatives * dimension)))
+    longest = max(_operations(config, relation) for relation in config.relations)
+    return max(1, min(CHECK_EVERY, _OPERATIONS // longest))
+
+
+def _operations(config: ModelConfig, relation: RelationSchema) -> int:
+    """Return the operations of a batch's products: of scores, of the operator, and of their gradients."""
+    plan, dimension = chunk_plan(config, relation, config.batch_size), config.entity_dimension(relation.lhs)
+    pairs = 2 * plan.edges * (config.num_batch_negs + config.num_uniform_negs)
+    applied = 2 * plan.edges if config.has_two_operators(relation) else plan.edges + plan.chunks * plan.uniform
+    return 6 * (pairs * dimension + applied * operator_size(relation.operator, dimension))
 
 
 def _new_workspace(loaded: ctypes.CDLL) -> int:
