@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from pbg_tasks.checkpoint import VerifiedFiles
@@ -128,6 +129,8 @@ def test_parts_beside_other_releases_are_refused(night):
 def test_part_brings_its_partitions_and_rows_of_others(place, s3_bucket, monkeypatch):
     """On S3, of the release before, too; digits stay."""
     monkeypatch.setattr(part_files, "REQUEST_BYTES", 0)
+    write = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda file, data, at: write(file, data[:1000], at))  # as a full disk may
     place.store = s3_bucket
     model = {"entities": {"n": {"num_partitions": 3}}, "num_epochs": 1}
     place.write_spec(model, eval={"max_edges": 10, "parts": 3})
@@ -142,15 +145,24 @@ def test_part_brings_its_partitions_and_rows_of_others(place, s3_bucket, monkeyp
     memory = json.loads(store.get(planned).data)["memory"]
     assert memory["eval_part"]["peak"] < memory["eval"]["peak"]
 
-    def fetch(files, name, directory):
-        fetched.append(name)
-        return bring(files, name, directory)
+    def fetch_all(files, names, directory):
+        fetched.extend(names)
+        return bring(files, names, directory)
 
-    bring = VerifiedFiles.fetch
-    monkeypatch.setattr(VerifiedFiles, "fetch", fetch)
+    bring = VerifiedFiles.fetch_all
+    monkeypatch.setattr(VerifiedFiles, "fetch_all", fetch_all)
     for part, own in (("1/3", "embeddings_n_0"), ("2/3", "embeddings_n_1"), ("3/3", "embeddings_n_2")):
         fetched.clear()
         count_part(url, part)
         assert [name.split(".")[0] for name in fetched if name.startswith("embeddings")] == [own, own]
     assert figures(evaluate(url, 3)) == figures(json.loads(json.dumps(expected)))
     assert expected["against"]["edges"] > 0
+
+
+def test_dense_rows_are_read_in_short_stretches():
+    """Beside 16 others, a stretch of gigabytes would be in memory."""
+    rows = np.arange(0, 10**6, 100)
+    spans = part_files._spans(rows, 400)
+    assert max(stop - start for start, stop in spans) <= 1 << 22
+    assert [stop for _, stop in spans[:-1]] == [start for start, _ in spans[1:]]
+    assert (spans[0][0], spans[-1][1]) == (0, int(rows[-1] + 1) * 400)

@@ -42,7 +42,7 @@ Key = tuple[str, int]
 
 REQUEST_BYTES = 1 << 17
 """Bytes that could be read in the time that one more request takes."""
-_REQUESTS = 16  # at once
+_REQUESTS, _MOST_BYTES = 16, 1 << 22  # at once, and of one, which is in memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,51 +99,64 @@ class PartFiles:
             FormatError: a file is damaged.
             NotFoundError: one is missing.
         """
+        whole: list[str] = []
+        for (entity, partition), name in names.items():
+            ends = self.ends.get((entity, partition), np.empty(0, np.int64))
+            if (
+                partition in self.whole.get(entity, ())
+                or not isinstance(files, VerifiedFiles)
+                or not _bring_rows(files, name, ends, directory / name)
+            ):
+                whole.append(name)
+        files.fetch_all(whole, directory)
+        return {key: directory / name for key, name in names.items()}
 
-        def one(item: tuple[Key, str]) -> Path:
-            (entity, partition), name = item
-            rows = None
-            if partition not in self.whole.get(entity, ()) and isinstance(files, VerifiedFiles):
-                rows = _rows(files, name, self.ends.get((entity, partition), np.empty(0, np.int64)), directory / name)
-            return rows or files.fetch(name, directory)
 
-        return {item[0]: one(item) for item in names.items()}
-
-
-def _rows(files: VerifiedFiles, name: str, ends: np.ndarray, target: Path) -> Path | None:
-    """Bring rows of a file; None where all of it is better."""
+def _bring_rows(files: VerifiedFiles, name: str, ends: np.ndarray, target: Path) -> bool:
+    """Bring rows of a file; False where all of it is better."""
     store, record = files.store, files.records.get(name)
     if not isinstance(store, RangedStore) or record is None:
-        return None
+        return False
     info = store.head(join(files.prefix, name))
     if info is None or info.size != record.size or info.metadata.get(SHA256) != record.sha256:
-        return None  # fetching it finds the reason
+        return False  # fetching it finds the reason
     read = partial(store.get_range, info)
     try:
         found = read_header(f"{files.url}/{name}", info.size, read, _look)
         if found is None:
-            return None
+            return False
         place, shape, width, header = found
         ends = ends[ends < shape[0]]
         spans = _spans(np.unique(ends), width * shape[1])
         size = int(sum(stop - start for start, stop in spans)) + len(spans) * REQUEST_BYTES
         if len(ends) * SPARSE >= shape[0] or size >= info.size:
-            return None  # and a table would read these rows as a stretch
+            return False  # and a table would read these rows as a stretch
         with disk_errors(target), target.open("xb") as file:
             file.truncate(info.size)
 
             def write(span: tuple[int, int]) -> None:
-                os.pwrite(file.fileno(), read(place + span[0], place + span[1]), place + span[0])
+                _write(file.fileno(), read(place + span[0], place + span[1]), place + span[0])
 
             for start, data in header.items():
-                os.pwrite(file.fileno(), data, start)
+                _write(file.fileno(), data, start)
             in_parallel(write, spans, _REQUESTS)
     except (NotFoundError, AccessError):
         raise
     except (StorageError, FormatError):  # a server that gives no parts may yet give the whole
         target.unlink(missing_ok=True)
-        return None
-    return target
+        return False
+    return True
+
+
+def _write(file: int, data: bytes, place: int) -> None:
+    """Write all of some bytes.
+
+    A full disk takes a part of them before it refuses the rest.
+    """
+    rest = memoryview(data)
+    while rest:
+        count = os.pwrite(file, rest, place)
+        rest, place = rest[count:], place + count
 
 
 def _look(file: Hdf5Header) -> tuple[int, tuple[int, int], int, dict[int, bytes]] | None:
@@ -159,11 +172,14 @@ def _look(file: Hdf5Header) -> tuple[int, tuple[int, int], int, dict[int, bytes]
 def _spans(rows: np.ndarray, row_bytes: int) -> list[tuple[int, int]]:
     """Return stretches of bytes that hold some rows.
 
-    Rows with less between them than a request costs share one.
+    Rows with less between them than a request costs share one, which is cut where it would be too long for memory.
 
     Args:
         rows: int64, ascending, each once.
         row_bytes: of a row.
     """
     cuts = np.flatnonzero(np.diff(rows) * row_bytes > REQUEST_BYTES) + 1
-    return [(int(each[0]) * row_bytes, (int(each[-1]) + 1) * row_bytes) for each in np.split(rows, cuts) if len(each)]
+    found = [(int(each[0]) * row_bytes, (int(each[-1]) + 1) * row_bytes) for each in np.split(rows, cuts) if len(each)]
+    return [
+        (start, min(start + _MOST_BYTES, stop)) for first, stop in found for start in range(first, stop, _MOST_BYTES)
+    ]

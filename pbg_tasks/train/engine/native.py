@@ -238,7 +238,7 @@ def _several(config: ModelConfig) -> int:
 
 
 def _operations(config: ModelConfig, relation: RelationSchema) -> int:
-    """Return the operations of a batch's products: of scores, of the operator, and of their gradients."""
+    """Return the operations of a batch's products, gradients included."""
     plan, dimension = chunk_plan(config, relation, config.batch_size), config.entity_dimension(relation.lhs)
     pairs = 2 * plan.edges * (config.num_batch_negs + config.num_uniform_negs)
     applied = 2 * plan.edges if config.has_two_operators(relation) else plan.edges + plan.chunks * plan.uniform
