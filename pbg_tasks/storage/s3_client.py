@@ -20,7 +20,7 @@ from botocore.exceptions import (
     PartialCredentialsError,
     TokenRetrievalError,
 )
-from botocore.loaders import Loader
+from botocore.loaders import Loader, create_loader
 from urllib3.exceptions import HTTPError
 
 from pbg_tasks.errors import AccessError, ConfigError, NotFoundError, PbgError, StorageError
@@ -177,7 +177,7 @@ def share_service_data(session: botocore.session.Session) -> None:
 @functools.cache
 def _service_data(places: str) -> Loader:
     """Return a loader that searches ``places`` first, as ``data_path`` sets."""
-    return _ServiceData([os.path.expandvars(Path(place).expanduser()) for place in places.split(os.pathsep) if place])
+    return _ServiceData(create_loader(places or None).search_paths, include_default_search_paths=False)
 
 
 def error_code(error: ClientError) -> str:

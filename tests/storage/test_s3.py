@@ -337,8 +337,9 @@ def test_malformed_endpoint_raises(s3_bucket, monkeypatch, endpoint):
         open_store(s3_bucket)
 
 
-def test_unreadable_place_of_descriptions_is_passed_over(s3_bucket, monkeypatch):
-    monkeypatch.setenv("AWS_DATA_PATH", "/" + "x" * 300)  # which the system refuses to look for
+@pytest.mark.parametrize("place", ["/" + "x" * 300, "~nobody-of-that-name/models"])
+def test_unreadable_place_of_descriptions_is_passed_over(s3_bucket, monkeypatch, place):
+    monkeypatch.setenv("AWS_DATA_PATH", place)  # the system refuses to look for a name so long
     open_store(s3_bucket).put_new("k", b"1")
 
 
