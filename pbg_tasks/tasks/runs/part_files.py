@@ -9,7 +9,6 @@ metadata, the hash that the manifest lists; the part that scores that partition 
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Self
@@ -23,7 +22,7 @@ from pbg_tasks.formats.guard import dataset, open_foreign
 from pbg_tasks.formats.hdf5_header import PART, read_header
 from pbg_tasks.model.families import Families
 from pbg_tasks.storage import RangedStore
-from pbg_tasks.storage.files import disk_errors
+from pbg_tasks.storage.files import disk_errors, write_all
 from pbg_tasks.storage.names import join
 from pbg_tasks.storage.parallel import in_parallel
 
@@ -135,10 +134,10 @@ def _bring_rows(files: VerifiedFiles, name: str, ends: np.ndarray, target: Path)
             file.truncate(info.size)
 
             def write(span: tuple[int, int]) -> None:
-                _write(file.fileno(), read(place + span[0], place + span[1]), place + span[0])
+                write_all(file.fileno(), read(place + span[0], place + span[1]), place + span[0])
 
             for start, data in header.items():
-                _write(file.fileno(), data, start)
+                write_all(file.fileno(), data, start)
             in_parallel(write, spans, _REQUESTS)
     except (NotFoundError, AccessError):
         raise
@@ -146,17 +145,6 @@ def _bring_rows(files: VerifiedFiles, name: str, ends: np.ndarray, target: Path)
         target.unlink(missing_ok=True)
         return False
     return True
-
-
-def _write(file: int, data: bytes, place: int) -> None:
-    """Write all of some bytes.
-
-    A full disk takes a part of them before it refuses the rest.
-    """
-    rest = memoryview(data)
-    while rest:
-        count = os.pwrite(file, rest, place)
-        rest, place = rest[count:], place + count
 
 
 def _look(file: Hdf5Header) -> tuple[int, tuple[int, int], int, dict[int, bytes]] | None:
