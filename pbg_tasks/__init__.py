@@ -30,3 +30,8 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - any name may be asked for
 
         return Contract
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """List also what is not imported yet, which shells complete."""
+    return sorted({*globals(), *__all__})

@@ -299,3 +299,9 @@ def test_import_leaves_torch_to_first_use():
     code = "import sys; from pbg_tasks import Model; from pbg_tasks.api import train; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_package_lists_names_before_their_import():
+    code = "import pbg_tasks; print({'Contract', 'Model'} <= set(dir(pbg_tasks)), 'Model' in vars(pbg_tasks))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "True False"
