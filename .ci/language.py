@@ -50,7 +50,6 @@ _BLOCK = re.compile(
 )
 """Parts of a document that are not prose: code, comments and the targets of links."""
 _PEOPLE = re.compile(r"who|whom", re.IGNORECASE)
-_PRAGMA = re.compile(r"#\s*(?:noqa|type:|pragma|ruff:|mypy:|fmt:|!)")
 _SUBJECT = re.compile(r"[a-z0-9][a-z0-9_./-]*(?:, [a-z0-9_./-]+)*: [a-z0-9`_]\S*(?: \S+)+")
 
 
@@ -127,7 +126,7 @@ def _of_first_line(line: str, number: int) -> Iterator[Finding]:
 
 def _of_comments(source: str) -> Iterator[Finding]:
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.COMMENT and not _PRAGMA.match(token.string):
+        if token.type == tokenize.COMMENT:
             yield from _of_text(token.string, token.start[0])
 
 

@@ -63,7 +63,7 @@ def _run(command: Sequence[str]) -> Ended:
             main()
         except SystemExit as ended:
             status = ended.code if isinstance(ended.code, int) else 1
-        except Exception:  # noqa: BLE001 - as the interpreter does with what nobody catches
+        except Exception:  # noqa: BLE001 - as the interpreter does with an error that is not caught
             traceback.print_exc()
             status = 1
         sys.stderr.flush()

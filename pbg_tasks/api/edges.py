@@ -45,7 +45,7 @@ def edge_table(edges: Edges) -> pa.Table:
 
 def _as_table(edges: Edges) -> pa.Table:
     if isinstance(edges, np.ndarray):
-        if edges.ndim != 2 or edges.shape[1] not in (2, 3):  # noqa: PLR2004 - what the message says
+        if edges.ndim != 2 or edges.shape[1] not in (2, 3):  # noqa: PLR2004 - the numbers of the message
             raise InputError(f"an array of edges has shape (n, 2) or (n, 3), not {edges.shape}")
         return _from_columns([edges[:, index] for index in range(edges.shape[1])])
     if isinstance(edges, tuple | list):

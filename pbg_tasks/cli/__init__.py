@@ -108,7 +108,7 @@ def main() -> None:
         app(spread_overrides(sys.argv[1:]))
     except PbgError as error:
         _fail(error)
-    except Exception as error:  # noqa: BLE001 - a scheduler tells a bug from other failures by its status, too
+    except Exception as error:  # noqa: BLE001 - by its status, too, a scheduler knows a bug from other failures
         _fail(_foreseen(error) or _bug(error))
 
 

@@ -78,7 +78,7 @@ class PausedWriter:
     def _run(self, work: Callable[[Store], None], store: Store) -> None:
         try:
             work(store)
-        except BaseException as error:  # noqa: BLE001 - whoever let it go on looks at it
+        except BaseException as error:  # noqa: BLE001 - the test that let it go on looks at it
             self.error = error
         self.next = None
         self._stands.release()

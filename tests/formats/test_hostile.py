@@ -219,7 +219,7 @@ def test_a_fork_has_a_process_of_its_own(path):
     if not pid:
         try:
             os._exit(0 if len(read_edges(path)) == 1000 else 1)
-        except BaseException:  # noqa: BLE001 - the status says it
+        except BaseException:  # noqa: BLE001 - the status shows it
             os._exit(2)
     assert os.waitpid(pid, 0)[1] == 0
     assert len(read_edges(path)) == 1000

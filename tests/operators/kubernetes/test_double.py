@@ -82,7 +82,7 @@ def test_api_refuses_what_kubernetes_refuses(double, batch):
     with pytest.raises(client.ApiException) as caught:
         batch.delete_namespaced_job("j", "default", body={"preconditions": {"uid": "another"}})
     assert caught.value.status == 409
-    double.token = "another"  # noqa: S105 (nobody has it)
+    double.token = "another"  # noqa: S105 (no user has it)
     with pytest.raises(client.ApiException) as caught:
         batch.read_namespaced_job("j", "default")
     assert caught.value.status == 401
