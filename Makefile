@@ -10,7 +10,7 @@
 # make sbom    build/sbom: what each image and the tested environment are made of, as CycloneDX
 # make quality  FB15k, FB15k-237, ICEWS14, BlogCatalog: trains what is not in the results yet (hours), writes docs/quality.md
 # make bench    speed and memory against torchbiggraph: measures what is not in the results yet, of this code and such a machine (hours), writes docs/performance.md
-# make bench-quick  steps, import, evaluation and export in less than ten minutes, ending with a table
+# make bench-quick  steps, import, evaluation and export in about ten minutes, ending with a table
 # make nights   walks through days of dated edges, as a chain and independently: make nights DATA=icews14 DAYS=10
 # make site   the docs as a folder of HTML, build/site; any link that leads nowhere is an error
 # make pictures  runs eight nights and takes the pictures of their pages, light and dark, with Chromium

@@ -1,4 +1,7 @@
-"""Exports in parts: equal bytes, and nothing before the merge."""
+"""Exports in parts: equal bytes, and nothing before the merge.
+
+The file is longer than others: every format goes through the same parts, tries and merges.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Promotion by command and by rules, and the list of readers."""
+"""Promotion by command and by rules, and the list of readers.
+
+The file is longer than others: commands, rules and readers move the same two channels.
+"""
 
 from __future__ import annotations
 
