@@ -123,17 +123,17 @@ class _Trained:
         It is the mean of both sides; the run knows all the edges.
         """
         found: list[float] = []
-        self.mrr({(0, 0): self.numbered_all(edges)}, tell_each=lambda each: found.extend(each.tolist()))
+        self.mrr({(0, 0): self.numbered_all(edges)}, report_each=lambda each: found.extend(each.tolist()))
         return dict(zip(edges, found, strict=True))
 
-    def mrr(self, asked: Buckets, tell_each: Callable[[np.ndarray], object] | None = None) -> float:
+    def mrr(self, asked: Buckets, report_each: Callable[[np.ndarray], object] | None = None) -> float:
         """Rank edges on both sides, filtered.
 
         Answers in the run's edges or among those asked are left out.
 
         Args:
             asked: edges by bucket.
-            tell_each: see ``evaluate_edges``.
+            report_each: see ``evaluate_edges``.
         """
         if not _count(asked):
             return 0.0
@@ -152,7 +152,7 @@ class _Trained:
             train=lambda: iter(splits["train"].items()),
             evaluation=self.run.spec.graph.eval,
             memory_bytes=MEMORY,
-            tell_each=tell_each,
+            report_each=report_each,
         )
         return report.filtered["mrr"]
 

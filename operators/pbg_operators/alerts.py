@@ -44,10 +44,10 @@ class Alert:
             context: of the task or run.
             text: description of the occasion, in a sentence; made of the context unless given.
         """
-        tell(self._notifiers, context, graph=self._graph, occasion=self._occasion, text=text or _text(context))
+        notify(self._notifiers, context, graph=self._graph, occasion=self._occasion, text=text or _text(context))
 
 
-def tell(notifiers: Iterable[Notifier], context: Mapping[str, Any], **facts: str) -> None:
+def notify(notifiers: Iterable[Notifier], context: Mapping[str, Any], **facts: str) -> None:
     """Call notifiers; one that fails is logged.
 
     A failure affects neither the other notifiers nor the night.
@@ -57,7 +57,7 @@ def tell(notifiers: Iterable[Notifier], context: Mapping[str, Any], **facts: str
         try:
             getattr(import_module(module), name)(**notifier.arguments)({**context, FACTS: facts})
         except Exception:  # any failure, which must not become one of the night
-            log.exception("notifier %s could not tell: %s", notifier.use, facts)
+            log.exception("notifier %s failed: %s", notifier.use, facts)
 
 
 def tell_late(context: Mapping[str, Any], graph: str, at: str, notifiers: list[dict[str, Any]]) -> None:
@@ -67,7 +67,7 @@ def tell_late(context: Mapping[str, Any], graph: str, at: str, notifiers: list[d
     """
     run = context["dag_run"]
     text = f"{run['dag_id']}: {run.get('partition_key') or run['dag_run_id']} was not published by {at}"
-    tell(map(Notifier.model_validate, notifiers), context, graph=graph, occasion="late", text=text)
+    notify(map(Notifier.model_validate, notifiers), context, graph=graph, occasion="late", text=text)
 
 
 def on_failure(spec: GraphSpec) -> dict[str, Any]:
@@ -94,11 +94,11 @@ def on_lasting_failure(spec: GraphSpec) -> dict[str, Any]:
     """Return the arguments of a task for one alert of repeated failures."""
     alert = Alert(spec, "failed")
 
-    def tell_once(context: Mapping[str, Any]) -> None:
+    def notify_once(context: Mapping[str, Any]) -> None:
         if context["ti"].try_number == WATCH_ALERT:
             alert(context)
 
-    return {"on_retry_callback": tell_once}
+    return {"on_retry_callback": notify_once}
 
 
 def deadline(spec: GraphSpec) -> dict[str, Any]:

@@ -57,9 +57,9 @@ def with_store(environment: Mapping[str, str], conn_id: str | None) -> dict[str,
             f"connection {conn_id!r}: {refused[0]} is not supported, its credentials would run out during a long task; "
             "give the worker that role itself and remove the connection"
         )
-    said = {"AWS_ACCESS_KEY_ID": connection.login, "AWS_SECRET_ACCESS_KEY": connection.password}
-    said |= {name: extra.get(key) for key, names in FROM_EXTRA.items() for name in names}
-    found = {name: str(value) for name, value in said.items() if value}
+    given = {"AWS_ACCESS_KEY_ID": connection.login, "AWS_SECRET_ACCESS_KEY": connection.password}
+    given |= {name: extra.get(key) for key, names in FROM_EXTRA.items() for name in names}
+    found = {name: str(value) for name, value in given.items() if value}
     if endpoint := extra.get("endpoint_url"):
         try:
             Endpoints(found).check_form(str(endpoint), f"connection {conn_id!r}, endpoint_url of its extra,")

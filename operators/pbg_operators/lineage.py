@@ -110,8 +110,8 @@ def operator_lineage(
     )
     try:
         _describe(lineage, command, result, columns)
-    except Exception as error:  # noqa: BLE001 - what is read and written is told, whatever a stored result looks like
-        log.warning("OpenLineage is told of places only, not of figures: %r", error)
+    except Exception as error:  # noqa: BLE001 - places are reported, whatever a stored result looks like
+        log.warning("OpenLineage gets places only, no figures: %r", error)
     return lineage
 
 

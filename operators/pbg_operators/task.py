@@ -235,7 +235,7 @@ class PbgOperator(OnCluster):
             try:
                 self.found = self._run(self._environment(), "show", [self.run_url, f"--task={self.command}"])
             except (AirflowException, OSError) as error:
-                self.log.info("OpenLineage is told of places only: %s", error)
+                self.log.info("OpenLineage gets places only: %s", error)
         return self.get_openlineage_facets_on_complete(task_instance)
 
     def on_kill(self) -> None:
@@ -311,11 +311,11 @@ def failure(command: str, status: int, last_lines: Sequence[str]) -> AirflowExce
 
     Its message has the reason, and its class decides whether to retry.
     """
-    said = [line for line in last_lines if line.startswith("error: ")]
+    error_lines = [line for line in last_lines if line.startswith("error: ")]
     if status < 0:
         name = signal.Signals(-status).name
         return RetryableError(f"pbg {command} was ended by {name}; if nobody did that, the machine ran out of memory")
-    reason = (said or list(last_lines) or ["it printed nothing"])[-1].removeprefix("error: ")
+    reason = (error_lines or list(last_lines) or ["it printed nothing"])[-1].removeprefix("error: ")
     message = f"pbg {command} ended with status {status}: {reason}"
     category = BY_EXIT_CODE.get(status)
     if category is OutOfTurnError:

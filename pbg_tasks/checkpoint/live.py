@@ -45,7 +45,7 @@ class LiveMirror:
         self._next = float("-inf")
         self._done: list[EdgeChunkRecord] = []
 
-    def tell(self, iteration: Iteration, lhs: int, rhs: int) -> None:
+    def report(self, iteration: Iteration, lhs: int, rhs: int) -> None:
         """Report a bucket as being trained, unless the last report is recent."""
         began = self._clock()
         if began < self._next:
@@ -91,13 +91,13 @@ def watch_progress(store: Store, prefix: str) -> tuple[PartialRecord, float | No
     try:
         head = decode(Head, store.get(join(prefix, HEAD)).data, source=location(store, prefix, HEAD))
         if head.progress is not None and epoch_of(head.progress.name) == head.writer_epoch:
-            said = store.head(join(prefix, head.progress.name))
+            info = store.head(join(prefix, head.progress.name))
             progress = read_progress(store, prefix, head.progress)
         else:  # a record of an earlier writer is the point from which this one resumed
             blob = store.get(join(prefix, FILE_NAME))
-            said, progress = blob.info, decode(PartialRecord, blob.data, source=location(store, prefix, FILE_NAME))
+            info, progress = blob.info, decode(PartialRecord, blob.data, source=location(store, prefix, FILE_NAME))
     except NotFoundError:  # no iteration has begun, or it was committed meanwhile
         return None
     if progress.iteration.number != head.version + 1 or progress.writer_epoch != head.writer_epoch:
         return None
-    return progress, said.modified if said is not None else None
+    return progress, info.modified if info is not None else None

@@ -180,8 +180,8 @@ def _options(given: dict[str, Any], exchange: str) -> ExportOptions:
     from pbg_tasks.config.base import parse
     from pbg_tasks.config.exports import ExportOptions
 
-    said = {name: value for name, value in given.items() if value is not None}
-    return parse(ExportOptions, said, source=f"export {exchange}")
+    chosen = {name: value for name, value in given.items() if value is not None}
+    return parse(ExportOptions, chosen, source=f"export {exchange}")
 
 
 @app.command()

@@ -438,7 +438,7 @@ class GraphSpec(Frozen):
         return self
 
     @model_validator(mode="after")
-    def _told_apart(self) -> Self:
+    def _exports_apart(self) -> Self:
         names = [export.name for export in self.exports]
         if len(set(names)) < len(names):
             raise ValueError("two exports have the same name: give them different ones with key 'name'")

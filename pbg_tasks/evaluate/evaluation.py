@@ -56,7 +56,7 @@ def evaluate_edges(
     memory_bytes: int = 1 << 30,
     seed: int = 0,
     interval: bool = False,
-    tell_each: Callable[[np.ndarray], object] | None = None,
+    report_each: Callable[[np.ndarray], object] | None = None,
     counting: Counting | None = None,
 ) -> tuple[EvaluationReport, Candidates | None]:
     """Rank held-out edges on both sides.
@@ -77,7 +77,7 @@ def evaluate_edges(
         memory_bytes: budget for queries, candidates and scores; held-out edges and known answers come on top.
         seed: of what is newly sampled.
         interval: give the interval of the MRR also where no edge is left out.
-        tell_each: is given the mean filtered reciprocal rank of both sides of each counted edge, float64 (N,); in the
+        report_each: is given the mean filtered reciprocal rank of both sides of each counted edge, float64 (N,); in the
             order of ``held_out`` where no edge is left out.
         counting: ``MergedCounting`` of parts, instead of reading candidates; None: they are read.
 
@@ -102,7 +102,7 @@ def evaluate_edges(
         counting=counting or Counting(),
     )
     asking.ask(threads, memory_bytes)
-    return asking.report(evaluation.split, interval=interval, tell_each=tell_each), asking.candidates
+    return asking.report(evaluation.split, interval=interval, report_each=report_each), asking.candidates
 
 
 def count_share(
@@ -266,15 +266,15 @@ class _Asking:
         return found.hexdigest()
 
     def report(
-        self, split: str, *, interval: bool, tell_each: Callable[[np.ndarray], object] | None
+        self, split: str, *, interval: bool, report_each: Callable[[np.ndarray], object] | None
     ) -> EvaluationReport:
         """Summarise the ranks; arguments as for ``evaluate_edges``."""
         rounds, extra, names = self.rounds, self.chosen.extra, self._names
         done, counted = rounds.counted(extra)
         whole = len(counted) == self.chosen.total
         reciprocal = mean_reciprocal([ranks.select(counted) for ranks in rounds.found.values()])
-        if tell_each is not None:
-            tell_each(reciprocal)
+        if report_each is not None:
+            report_each(reciprocal)
         against, best = (
             None if pair is None else pair.comparison_(rounds.is_counted(extra), names)
             for pair in (self.paired, self.paired_best)

@@ -150,8 +150,8 @@ def _others(floor: RelationFloor, found: Mapping[str, BothWays]) -> Check:
     below = [name for name in lowest if judged[name] < floor.min_mrr]
     named = ", ".join(f"{name} {judged[name]:.4f}" for name in below[:_SHOWN_RELATIONS])
     more = ", ..." if len(below) > _SHOWN_RELATIONS else ""
-    said = f"{len(below)} of {len(judged)} relations with {floor.min_edges} held-out edges or more have a lower MRR"
-    sentence = f"{said}{f' ({named}{more})' if below else ''}, at least {floor.min_mrr:g} asked of each"
+    counted = f"{len(below)} of {len(judged)} relations with {floor.min_edges} held-out edges or more have a lower MRR"
+    sentence = f"{counted}{f' ({named}{more})' if below else ''}, at least {floor.min_mrr:g} asked of each"
     value = _or_none(judged[lowest[0]]) if lowest else None
     return Check(f"min_mrr of {EVERY_OTHER}", not below, value, floor.min_mrr, sentence)
 

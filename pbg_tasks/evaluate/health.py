@@ -60,11 +60,11 @@ class Health:
             norms.append(norm)
             usable = np.isfinite(norm) & (norm > 0)
             reservoir.add(block[usable] / norm[usable, np.newaxis])
-        everyone = np.concatenate(norms)
-        finite = everyone[np.isfinite(everyone)]
+        every = np.concatenate(norms)
+        finite = every[np.isfinite(every)]
         low, median, high = np.quantile(finite, (0, 0.5, 1)).tolist() if len(finite) else (None, None, None)
         return cls(
-            len(everyone), len(everyone) - len(finite), int((finite == 0).sum()), reservoir.cosine(), low, median, high
+            len(every), len(every) - len(finite), int((finite == 0).sum()), reservoir.cosine(), low, median, high
         )
 
     def problems(self) -> list[str]:

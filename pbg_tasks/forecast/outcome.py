@@ -110,16 +110,16 @@ def _beside(pair: Pair, write: Callable[[float], str]) -> str:
 def _warnings(forecast: ForecastDocument, finished: Mapping[str, Usage]) -> Iterator[str]:
     seconds = {task: usage.seconds for task, usage in finished.items()}
     intervals = {task: forecast.intervals.seconds[task] for task in finished}
-    said = ""
+    note = ""
     if not forecast.calibrated_on:
         low, high = (sum(interval[end] for interval in intervals.values()) for end in (0, 1))
         seconds, intervals = {"the night": sum(seconds.values())}, {"the night": (low, high)}
-        said = " with the times of another machine; it corrects those of the nights that follow"
+        note = " with the times of another machine; it corrects those of the nights that follow"
     for task, taken in seconds.items():
         low, high = intervals[task]
         if taken > high + _WORTH_SAYING:
             expected = f"{short_seconds(low)} to {short_seconds(high)}"
-            yield f"{task} took {short_seconds(taken)}, longer than the {expected} that were forecast{said}"
+            yield f"{task} took {short_seconds(taken)}, longer than the {expected} that were forecast{note}"
 
 
 def _pair(forecast: float, actual: float) -> Pair:

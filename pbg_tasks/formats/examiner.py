@@ -201,9 +201,9 @@ def _started() -> subprocess.Popen[bytes]:
         process.kill()
         process.communicate()
         log.seek(0)
-        said = " ".join(log.read().decode("utf-8", "replace").split())[-500:]
+        printed = " ".join(log.read().decode("utf-8", "replace").split())[-500:]
         raise ResourceError(
-            f"cannot start a process that looks at HDF5 files: {said or f'status {process.returncode}'}"
+            f"cannot start a process that looks at HDF5 files: {printed or f'status {process.returncode}'}"
         )
 
 

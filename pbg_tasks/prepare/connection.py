@@ -63,7 +63,7 @@ def connect(resources: Resources, scratch: Path) -> Iterator[duckdb.DuckDBPyConn
     except duckdb.OutOfMemoryException as error:
         raise ResourceError(
             f"preparation needs more than resources.memory_gb = {resources.memory_gb} or more room in {scratch}: "
-            f"{what_duckdb_says(error)}{limit_hint()}"
+            f"{duckdb_message(error)}{limit_hint()}"
         ) from None
     except duckdb.IOException as error:
         if not is_disk_full(error):
@@ -182,10 +182,10 @@ def loading(path: Path) -> Iterator[None]:
     except duckdb.Error as error:
         if is_disk_full(error):
             raise
-        raise FormatError(f"{path}: cannot be read: {what_duckdb_says(error)}") from None
+        raise FormatError(f"{path}: cannot be read: {duckdb_message(error)}") from None
 
 
-def what_duckdb_says(error: Exception) -> str:
+def duckdb_message(error: Exception) -> str:
     """Return an error's text without the query that it repeats.
 
     The query is this package's and has no meaning for a user.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, overload
 import duckdb
 
 from pbg_tasks.errors import InputError, StorageError
-from pbg_tasks.prepare.connection import is_disk_full, phase, what_duckdb_says
+from pbg_tasks.prepare.connection import duckdb_message, is_disk_full, phase
 from pbg_tasks.prepare.sources import blamed, snapshot_source
 from pbg_tasks.prepare.sql import one_file, quoted
 from pbg_tasks.prepare.text_files import copy_name
@@ -294,7 +294,7 @@ def _unreadable(uri: str, error: Exception) -> InputError:
 
     The first lines of DuckDB's error hold the line number and the text.
     """
-    lines = [line.strip() for line in what_duckdb_says(error).splitlines() if line.strip()]
+    lines = [line.strip() for line in duckdb_message(error).splitlines() if line.strip()]
     shown = (line if len(line) <= _TOLD_CHARACTERS else f"{line[:_TOLD_CHARACTERS]}..." for line in lines[:3])
     return InputError(f"{uri}: cannot be read: {'; '.join(shown)}")
 
@@ -304,5 +304,5 @@ def _exception(error: Exception) -> str:
 
     DuckDB's text puts the exception's frames before or after it; they are left out.
     """
-    lines = what_duckdb_says(error).splitlines()
+    lines = duckdb_message(error).splitlines()
     return " ".join(line for line in lines if line and not line.startswith((" ", "Traceback (", "At:")))

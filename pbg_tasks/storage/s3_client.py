@@ -239,11 +239,11 @@ def version_errors(client: S3Client, url: str) -> Iterator[None]:
 
 def _refusal(error: ClientError, url: str, endpoint: str) -> PbgError:
     code, status = error_code(error), http_status(error)
-    said = error.response.get("Error", {}).get("Message", "") or f"HTTP {status}"
+    message = error.response.get("Error", {}).get("Message", "") or f"HTTP {status}"
     if code == "NoSuchBucket":
         return ConfigError(f"{url}: the bucket does not exist at {endpoint}; create it or correct the URL")
     if is_absent(error):
         return NotFoundError(f"{url} does not exist at {endpoint}")
     if str(status) in _REFUSED:
-        return AccessError(f"{url}: {endpoint} refused access ({code}: {said}); {_HOW_TO_ACCESS}")
-    return StorageError(f"{url}: {endpoint} answered {code}: {said}")
+        return AccessError(f"{url}: {endpoint} refused access ({code}: {message}); {_HOW_TO_ACCESS}")
+    return StorageError(f"{url}: {endpoint} answered {code}: {message}")

@@ -49,7 +49,7 @@ class IterationPlan:
         counts = [edges.count(path, bucket) for path in paths for bucket in buckets]
         self.chunks = chunk_count(config, max(counts, default=0))
         self.plan = list(iterations(config, self.chunks))
-        alike = [_likeness(relation) for relation in config.relations]
+        alike = [_batch_keys(relation) for relation in config.relations]
         self.order = digest([seed, config.batch_size, config.eval_fraction, alike, counts])
 
     def done(self, writer: CheckpointWriter) -> Iteration | None:
@@ -173,7 +173,7 @@ class IterationPlan:
         return epoch if interval is not None and ends_epoch(iteration) and epoch % interval == 0 else None
 
 
-def _likeness(relation: RelationSchema) -> list[float]:
+def _batch_keys(relation: RelationSchema) -> list[float]:
     """Return the keys by which relations share a batch."""
     sides = [] if relation.lhs_weight == relation.rhs_weight == 1 else [relation.lhs_weight, relation.rhs_weight]
     return [relation.weight, relation.all_negs, *sides]

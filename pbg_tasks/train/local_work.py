@@ -214,7 +214,7 @@ class LocalWork:
         """Show progress, or raise the error of another thread within the bucket."""
         self._check_threads()
         self._progress.advance(count, recent_loss=loss)
-        self._live.tell(self._iteration, *bucket)
+        self._live.report(self._iteration, *bucket)
 
     def stopping(self) -> bool:
         """Return whether to stop at the next batch."""

@@ -42,13 +42,13 @@ def test_done_and_active_parts_are_reported(store):
     live = mirror(store, now)
     head(store)
     assert watch_progress(store, "run") is None
-    live.tell(iteration(1), 0, 0)
+    live.report(iteration(1), 0, 0)
     live.done(piece(0, 0))
-    live.tell(iteration(1), 0, 1)  # too soon after the last report
+    live.report(iteration(1), 0, 1)  # too soon after the last report
     progress, _ = watch_progress(store, "run")
     assert (progress.done, [(lease.lhs, lease.rhs) for lease in progress.active]) == ((), [(0, 0)])
     now[0] += INTERVAL_SECONDS
-    live.tell(iteration(1), 0, 1)
+    live.report(iteration(1), 0, 1)
     progress, heard = watch_progress(store, "run")
     assert progress.done == (piece(0, 0),)
     assert [(lease.lhs, lease.rhs) for lease in progress.active] == [(0, 1)]
@@ -58,20 +58,20 @@ def test_done_and_active_parts_are_reported(store):
 def test_committed_iteration_is_not_reported_as_active(store):
     now = [0.0]
     live = mirror(store, now)
-    live.tell(iteration(1), 0, 0)
+    live.report(iteration(1), 0, 0)
     live.done(piece(0, 0))
     live.committed()
     head(store, version=1)
     assert watch_progress(store, "run") is None
     now[0] += INTERVAL_SECONDS
-    live.tell(iteration(2), 1, 0)
+    live.report(iteration(2), 1, 0)
     progress, _ = watch_progress(store, "run")
     assert (progress.iteration.number, progress.done) == (2, ())
 
 
 def test_reports_of_fenced_writer_are_ignored(store):
     head(store, writer_epoch=2)
-    mirror(store, [0.0]).tell(iteration(1), 0, 0)
+    mirror(store, [0.0]).report(iteration(1), 0, 0)
     assert watch_progress(store, "run") is None
 
 

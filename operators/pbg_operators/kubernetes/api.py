@@ -202,12 +202,12 @@ def _explained(method: str, path: str) -> Iterator[None]:
 
 def _refusal(error: ApiException, call: str) -> Exception:
     try:
-        said = str(json.loads(error.body)["message"])
+        detail = str(json.loads(error.body)["message"])
     except (TypeError, ValueError, KeyError):
-        said = str(error.reason or error.status)
-    message = f"{call}: {said} ({error.status})"
+        detail = str(error.reason or error.status)
+    message = f"{call}: {detail} ({error.status})"
     match error.status:
-        case 403 if "exceeded quota" in said:
+        case 403 if "exceeded quota" in detail:
             return ResourceError(message)
         case 401 | 403:
             return AccessError(f"{message}; docs/kubernetes.md lists what the operator must be allowed to do")

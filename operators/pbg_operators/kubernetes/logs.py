@@ -66,7 +66,7 @@ class RankLogs:
         self._cluster = cluster
         self._cursors = dict(cursors or {})
         self._failed: dict[str, float] = {}  # time of the next attempt, by pod whose log failed last
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     @property
     def cursors(self) -> dict[str, str]:
@@ -84,7 +84,7 @@ class RankLogs:
             last: whether there will be no further step, so that logs in their pause are read, too, while
                 ``LOST_SECONDS`` last.
         """
-        said: list[str] = []
+        problems: list[str] = []
         fresh: list[tuple[Instant, str]] = []
         lost = 0.0
         # Logs that failed last time come last, so that they take no time from those that can be read.
@@ -93,20 +93,20 @@ class RankLogs:
             if lost >= LOST_SECONDS or (not last and began < self._failed.get(name, began)):
                 continue
             try:
-                for moment, text in self._news(name):
+                for moment, text in self._new_lines(name):
                     fresh.append((moment, f"[{rank}] {text}"))
             except (AccessError, ResourceError) as error:
-                if name not in self._told:
-                    self._told.add(name)
-                    said.append(f"the log of {rank} cannot be read: {error}; the Job goes on")
+                if name not in self._reported:
+                    self._reported.add(name)
+                    problems.append(f"the log of {rank} cannot be read: {error}; the Job goes on")
                 ended = time.monotonic()
                 lost += ended - began
                 self._failed[name] = ended + REST * (ended - began)
             else:
                 self._failed.pop(name, None)
-        return said + [text for _, text in sorted(fresh, key=lambda line: line[0])]
+        return problems + [text for _, text in sorted(fresh, key=lambda line: line[0])]
 
-    def _news(self, pod: str) -> Iterator[tuple[Instant, str]]:
+    def _new_lines(self, pod: str) -> Iterator[tuple[Instant, str]]:
         start = cursor = self._cursors.get(pod, Cursor())
         repeated = 0
         for line in self._cluster.log(pod, start.time or None):

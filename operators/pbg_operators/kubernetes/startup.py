@@ -80,8 +80,8 @@ def _container_waits_for(pod: Manifest) -> str | None:
 
 def _pod_waits_for(pod: Manifest) -> str:
     listed = pod.get("status", {}).get("conditions") or []
-    said = [found.get("message") for found in listed if found["type"] == "PodScheduled" and found["status"] == "False"]
-    return (said or [None])[0] or "the cluster does not say why"
+    texts = [found.get("message") for found in listed if found["type"] == "PodScheduled" and found["status"] == "False"]
+    return (texts or [None])[0] or "the cluster does not say why"
 
 
 def moment(text: str) -> datetime:

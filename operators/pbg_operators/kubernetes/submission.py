@@ -118,15 +118,15 @@ def _create_or_adopt(cluster: Cluster, gang: Gang, attempt: int) -> Manifest | N
         job = cluster.read(gang.kind, name)
     except NotFoundError:  # deleted in between: objects of it may still have its name
         return None
-    said = job["metadata"].get("annotations", {})
-    if said.get(manifest.RUN) != gang.run:
+    notes = job["metadata"].get("annotations", {})
+    if notes.get(manifest.RUN) != gang.run:
         what = "a training" if gang.task == manifest.TRAIN else f"task {gang.task}"
         raise ConfigError(f"{gang.kind} {name} in namespace {cluster.namespace} is not {what} of {gang.run}; delete it")
     if phase(job) is Phase.FAILED or "deletionTimestamp" in job["metadata"]:
         return None
-    if said.get(manifest.OWNER) != gang.owner and phase(job) is Phase.UNDER_WAY:
+    if notes.get(manifest.OWNER) != gang.owner and phase(job) is Phase.UNDER_WAY:
         raise ConflictError(
-            f"{gang.kind} {name} in namespace {cluster.namespace} trains {gang.run} for {said.get(manifest.OWNER)}"
+            f"{gang.kind} {name} in namespace {cluster.namespace} trains {gang.run} for {notes.get(manifest.OWNER)}"
         )
     return job
 

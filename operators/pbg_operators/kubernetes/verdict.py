@@ -72,7 +72,7 @@ def failure(job: Manifest, pods: Sequence[Manifest]) -> PbgError:
     if failed.get("reason") == "DeadlineExceeded":
         seconds = job["spec"].get("activeDeadlineSeconds")
         return ResourceError(f"{name} ran longer than its deadline of {seconds} s; what it stored stays")
-    return _cause(name, [*_endings(pods), _said_of(failed)])
+    return _cause(name, [*_endings(pods), _ending_of_condition(failed)])
 
 
 def failure_of_commands(name: str, pods: Sequence[Manifest]) -> PbgError | None:
@@ -93,7 +93,7 @@ def _cause(name: str, endings: Sequence[Ending]) -> PbgError:
     return type(cause.error)(f"{name}: {cause.error}")
 
 
-def _said_of(failed: Manifest) -> Ending:
+def _ending_of_condition(failed: Manifest) -> Ending:
     """Return the end of a pod that may be gone.
 
     It is taken from the Job's condition. Facts from the pods themselves come before these.

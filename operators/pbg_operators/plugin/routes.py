@@ -372,12 +372,12 @@ def _airflow(base: str) -> str:
 def links_of(request: Request, dag_id: str, run: Mapping[str, Any] | None = None) -> Links:
     """Return the addresses of the pages of a DAG or a run."""
     dag = f"{base_of(request)}/dags/{quote(dag_id)}"
-    comparison = news = files = None
+    comparison = live_page = files = None
     if run is not None and run["kind"] == "run":
         previous = run["lineage"]["previous"]
         comparison = f"{dag}/compare?{urlencode({'left': previous['run'], 'right': run['run']})}" if previous else None
         page = f"{dag}/nights/{quote(run['run'], safe='')}"
-        news, files = f"{page}/live" if run["state"] == "running" else None, f"{page}/files"
+        live_page, files = f"{page}/live" if run["state"] == "running" else None, f"{page}/files"
     return Links(
         assets=f"{base_of(request)}/assets",
         graphs=f"{base_of(request)}/",
@@ -389,6 +389,6 @@ def links_of(request: Request, dag_id: str, run: Mapping[str, Any] | None = None
         names=f"{dag}/names",
         files=files,
         begin=f"{dag}/begin",
-        live=news,
+        live=live_page,
         search=f"{dag}/nights/{{run}}/searches/{{search}}",
     )

@@ -145,7 +145,7 @@ class Partition:
                 nonzero += (records.values != 0).sum(axis=0)
             yield self._columns(records, None), records.values
         if not self._reading.row_type.dense:
-            self._tell_zeros(nonzero)
+            self._report_zeros(nonzero)
 
     def span(self) -> Span:
         """Return the present place of the partition's bytes."""
@@ -207,7 +207,7 @@ class Partition:
             raise FormatError(f"{self.where}: holds row {row}, which its metadata does not have")
         return index
 
-    def _tell_zeros(self, nonzero: np.ndarray) -> None:
+    def _report_zeros(self, nonzero: np.ndarray) -> None:
         for row, elements, values in zip(self.row_ids[1:], self._counts[1:], nonzero[1:], strict=True):
             if values < elements:
                 self._reading.on_loss(zeros_loss(int(row), int(elements), int(values), self.where))

@@ -18,7 +18,7 @@ from pbg_tasks.config import SnapshotFile
 from pbg_tasks.config.nights import snapshot_order
 from pbg_tasks.config.sources import ChangesOptions
 from pbg_tasks.errors import InputError, PbgError
-from pbg_tasks.prepare.connection import is_disk_full, phase, scratch_of, what_duckdb_says
+from pbg_tasks.prepare.connection import duckdb_message, is_disk_full, phase, scratch_of
 from pbg_tasks.prepare.sources.parquet import ParquetSource
 from pbg_tasks.prepare.sources.text import TextSource
 from pbg_tasks.prepare.sql import quoted
@@ -256,7 +256,7 @@ def _reading(uri: str) -> Iterator[None]:
     except duckdb.Error as error:
         if is_disk_full(error):
             raise
-        raise InputError(f"{uri}: cannot be read: {' '.join(what_duckdb_says(error).split()):.300}") from None
+        raise InputError(f"{uri}: cannot be read: {' '.join(duckdb_message(error).split()):.300}") from None
 
 
 def _named(files: Sequence[_File], number: int, row: int) -> str:

@@ -187,7 +187,7 @@ def read(inbox: Inbox, options: ReadOptions) -> Iterator[Vectors]:
     found = by_type(((folder.rpartition("/")[2].removesuffix(SUFFIX), folder) for folder in embeddings), inbox)
     for entity, folder in of_type(inbox, options.entity, found).items():
         with InboxFolder(inbox, folder) as files:
-            matrix = open_matrix(files, on_loss=_tell)
+            matrix = open_matrix(files, on_loss=_report)
             mappings = (f"{MAPPING}/{entity}", MAPPING)
             blocks = named_blocks(inbox, matrix.vectors(), mappings)
             yield Vectors(entity, dimension(matrix.meta), files.where, blocks)
@@ -202,7 +202,7 @@ def dimension(meta: MatrixFilesMeta) -> int:
     return len({row for part in meta.part_metas.values() for row in part.row_metas}) or meta.row
 
 
-def _tell(loss: Loss) -> None:
+def _report(loss: Loss) -> None:
     """Refuse a loss that is certain, and report a possible one.
 
     Raises:

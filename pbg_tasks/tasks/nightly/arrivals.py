@@ -48,7 +48,7 @@ class Arrivals:
     say: Callable[[str], None] = say
     table: Snapshots | None = None
     _seen: dict[str, tuple[list[tuple[str, int, str]], float]] = field(default_factory=dict)
-    _said: str | None = None
+    _reported: str | None = None
 
     def look(self, watermark: Watermark | None) -> list[str]:
         """Return the whole snapshots that are to be announced, in their order.
@@ -82,8 +82,8 @@ class Arrivals:
                 awaited = None if has_finished(chain, key) else awaited or key
             elif awaited is None:
                 yield key
-            elif self._said != awaited:
-                self._said = awaited
+            elif self._reported != awaited:
+                self._reported = awaited
                 self.say(f"{key} waits for {awaited}, which is not whole; `pbg skip SPEC {awaited}` goes on without it")
 
     def _keys(self) -> list[str]:

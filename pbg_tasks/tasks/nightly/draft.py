@@ -89,7 +89,7 @@ def _provisional(name: str, store: str, source: DraftSource) -> GraphSpec:
 
 def _sections(name: str, store: str, source: DraftSource, kinds: Kinds) -> list[tuple[str, dict[str, object]]]:
     """Return the sections of a spec, each with a comment."""
-    model, said = _model(source, kinds)
+    model, comment = _model(source, kinds)
     least = round(kinds.edges * _LEAST_EDGES)
     snapshots = source.snapshots.model_dump(exclude_defaults=True)
     keys = (
@@ -107,7 +107,7 @@ def _sections(name: str, store: str, source: DraftSource, kinds: Kinds) -> list[
             {"snapshots": snapshots | {"format": source.snapshots.format}},
         ),
         ("the columns of an edge", {"columns": source.columns.model_dump(exclude_none=source.columns.rel is not None)}),
-        (said, {"model": model}),
+        (comment, {"model": model}),
         ("edges that are held out for ever, to measure with", {"split": _split(kinds.edges)}),
         (_GATES, {"gates": {"min_mrr": 0.0, "max_mrr_drop": 0.2, "data": {"min_edges": {"block": least}}}}),
         (
@@ -124,7 +124,7 @@ def _split(edges: int) -> dict[str, float]:
 
 def _model(source: DraftSource, kinds: Kinds) -> tuple[dict[str, object], str]:
     """Return the model and a comment on it."""
-    entities, relations, said = _relations(source, kinds)
+    entities, relations, comment = _relations(source, kinds)
     dynamic = source.columns.rel is not None and len(relations) == 1 and relations[0]["name"] == _FROM_DATA
     keys = {entity: {"num_partitions": "auto"} for entity in entities}
     model: dict[str, object] = {"entities": keys, "relations": relations}
@@ -135,7 +135,7 @@ def _model(source: DraftSource, kinds: Kinds) -> tuple[dict[str, object], str]:
         model["self_negatives"] = True
     between = ", ".join(f"{count:,} {entity}" for entity, count in kinds.entities.items() if entity in entities)
     counted = f"{kinds.edges:,} edges, about {kinds.relations or 1:,} relations{between and f', {between}'}"
-    return model, f"{counted}:\n{said}"
+    return model, f"{counted}:\n{comment}"
 
 
 def _relations(source: DraftSource, kinds: Kinds) -> tuple[list[str], list[dict[str, str]], str]:
@@ -146,12 +146,12 @@ def _relations(source: DraftSource, kinds: Kinds) -> tuple[list[str], list[dict[
         relations = [_relation(rel or "edge", str(lhs), str(rhs)) for rel, lhs, rhs, _ in kinds.listed]
         return entities, relations, "entity types and relations as the columns name them, the most frequent first"
     if columns.rel is not None:
-        said = "one entity type; the relations come from the column, so a new one needs no change here"
-        return [_ENTITY], [_relation(_FROM_DATA, _ENTITY, _ENTITY)], said
+        comment = "one entity type; the relations come from the column, so a new one needs no change here"
+        return [_ENTITY], [_relation(_FROM_DATA, _ENTITY, _ENTITY)], comment
     ends = [columns.lhs, columns.rhs]
     if not kinds.common and not any(unsafe_name(end) for end in ends):
-        said = "two entity types, because no name is on both sides"
-        return ends, [_relation("edge", *ends, operator="translation")], said
+        comment = "two entity types, because no name is on both sides"
+        return ends, [_relation("edge", *ends, operator="translation")], comment
     return [_ENTITY], [_relation("edge", _ENTITY, _ENTITY, operator="none")], "one entity type and one relation"
 
 

@@ -202,9 +202,9 @@ def _judged(limits: Limits, night: NightForecast) -> Iterator[Check]:
     seconds, cost = night.seconds, night.cost
     if limits.max_hours.asked:
         low, likely, high = map(human_seconds, seconds)
-        said = f"the night is forecast to take {likely} ({low} to {high})"
-        yield limits.max_hours.judge("max_hours", seconds.likely / 3600, said, "{:g} hours")
+        sentence = f"the night is forecast to take {likely} ({low} to {high})"
+        yield limits.max_hours.judge("max_hours", seconds.likely / 3600, sentence, "{:g} hours")
     if limits.max_cost.asked and cost is not None and night.costs is not None:
         currency = night.costs.currency
-        said = f"the night is forecast to cost {cost.likely:.4g} {currency} ({cost.low:.4g} to {cost.high:.4g})"
-        yield limits.max_cost.judge("max_cost", cost.likely, said, "{:g} " + currency)
+        sentence = f"the night is forecast to cost {cost.likely:.4g} {currency} ({cost.low:.4g} to {cost.high:.4g})"
+        yield limits.max_cost.judge("max_cost", cost.likely, sentence, "{:g} " + currency)

@@ -116,10 +116,10 @@ def stop(spec: Path, *, by: str, to: str | None = None) -> PromotedRelease:
     target = _target(load_graph_spec(spec), to)
     ended, there = stop_share(target, by=by), target.current().release
     number = there.seq if there is not None else None
-    said = "nothing was shared" if ended is None else f"{ended.share:.4g} of the keys read release {ended.seq} no more"
+    why = "nothing was shared" if ended is None else f"{ended.share:.4g} of the keys read release {ended.seq} no more"
     rest = "it serves no release yet" if number is None else f"all readers read release {number}"
-    say(f"promote: channel {target.name}: {said}; {rest}")
-    return {"channel": target.name, "promoted": False, "reason": said, "was": number}
+    say(f"promote: channel {target.name}: {why}; {rest}")
+    return {"channel": target.name, "promoted": False, "reason": why, "was": number}
 
 
 def promote_due(spec: Path) -> PromotedRelease:

@@ -200,7 +200,7 @@ def _led(
         start=resources.start,
         world=world,
     )
-    job.say_config(writer)
+    job.write_config(writer)
     writer.sweep()
     coordinator.over = resources.iteration_plan.stops(writer.manifest)
     work = resources.train(links, leader, writer.version)

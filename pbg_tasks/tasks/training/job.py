@@ -112,7 +112,7 @@ class Job:
             anchor=self.anchor,
             stopping=notice.member.stopping,
         )
-        self.say_config(writer)
+        self.write_config(writer)
         with notice.gently():
             train_iterations(iteration_plan.plan[writer.version :], work, self.trainer(engine))
         return self.findings(writer, engine, forecast, work.commits)
@@ -173,7 +173,7 @@ class Job:
         """Whether every vector starts at random."""
         return not writer.files.names and self.warm_start is None and self.config.init_path is None
 
-    def say_config(self, writer: CheckpointWriter) -> None:
+    def write_config(self, writer: CheckpointWriter) -> None:
         """Write PBG's ``config.json`` into the checkpoint directory."""
         writer.store.put(join(writer.prefix, "config.json"), config_bytes(self.config))
 

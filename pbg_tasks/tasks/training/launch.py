@@ -78,7 +78,7 @@ def launch(arguments: Sequence[str], *, ranks: int, servers: int, max_restarts: 
     Raises:
         PbgError: of the class that the last gang failed with.
     """
-    with _told_to_end() as ending:
+    with _ending_signals() as ending:
         for attempt in range(max_restarts + 1):
             with _LocalGang(arguments, ranks + servers, encrypted=encrypted) as gang:
                 error = gang.wait(ending)
@@ -167,7 +167,7 @@ class _LocalGang:
                     process.kill()
             time.sleep(POLL_SECONDS if left else 0.0)
         failed = [each for each in self._exits if each.status]
-        return min(failed, key=_says_least).error if failed else None
+        return min(failed, key=_remoteness).error if failed else None
 
     def result(self) -> Result:
         """Return what rank 0 printed last."""
@@ -195,7 +195,7 @@ class _LocalGang:
         self._scratch.__exit__(None, None, None)
 
 
-def _says_least(each: Exit) -> tuple[bool, bool, int]:
+def _remoteness(each: Exit) -> tuple[bool, bool, int]:
     """Order exits by how little their errors show of the cause.
 
     The error of a rank that only lost another one shows least, so it sorts last.
@@ -205,7 +205,7 @@ def _says_least(each: Exit) -> tuple[bool, bool, int]:
 
 
 @contextmanager
-def _told_to_end() -> Iterator[threading.Event]:
+def _ending_signals() -> Iterator[threading.Event]:
     ending = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield ending

@@ -44,8 +44,8 @@ def verdict(summary: Summary) -> str:
     """Return how a run ended, or its next task, in words."""
     release = summary["release"]
     if release is not None:
-        said = f"release {release['release']} of {release['channel']}"
-        return said if release["published"] else f"{said}, not current"
+        text = f"release {release['release']} of {release['channel']}"
+        return text if release["published"] else f"{text}, not current"
     if summary["data"]["passed"] is False:
         return "refused by the data gate"
     if summary["gate"].get("passed") is False:
@@ -121,8 +121,8 @@ def _data_cell(data: DataSummary) -> str:
     if data["passed"] is None:
         return "-"
     warnings = sum(bool(check.get("warned")) for check in data["checks"])
-    said = "accepted by hand" if data["accepted"] else "passed" if data["passed"] else "blocked"
-    return f"{said}, {warnings} warning{'' if warnings == 1 else 's'}" if warnings else said
+    text = "accepted by hand" if data["accepted"] else "passed" if data["passed"] else "blocked"
+    return f"{text}, {warnings} warning{'' if warnings == 1 else 's'}" if warnings else text
 
 
 def _decisions_cell(decisions: Sequence[Decided]) -> str:

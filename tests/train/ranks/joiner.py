@@ -35,7 +35,7 @@ def run(out, *, rank, world, servers, method, spec, token, timeout, then, enviro
     rendezvous._PORT_SECONDS = gang._GRACE = 0.5
     gang._SILENCE = 4.0
     if then == "freeze":
-        rendezvous._call_roll = freeze
+        rendezvous._exchange_arrivals = freeze
     os.environ.update(environment)
     result = {}
     began = time.monotonic()

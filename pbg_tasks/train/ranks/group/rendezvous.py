@@ -108,7 +108,7 @@ def meet(
         store = _open(env, tag, deadline, beat)
         host = own_host(env.master[0] if env.master else None)
         own = Arrival(__version__, spec, env.world, env.servers, tag, encrypted, host)
-        others = _call_roll(store, env, own, deadline, timeout, beat)
+        others = _exchange_arrivals(store, env, own, deadline, timeout, beat)
     except RuntimeError as error:  # from torch
         reason = str(error).partition("\n")[0]
         raise RankLostError(f"rank 0, or what it shares at {env.meeting_point}, is gone: {reason}") from None
@@ -191,7 +191,7 @@ def _await_master(master: Address, deadline: float, beat: Callable[[], None]) ->
             return
 
 
-def _call_roll(
+def _exchange_arrivals(
     store: Store, env: RankEnv, own: Arrival, deadline: float, timeout: float, beat: Callable[[], None]
 ) -> list[Arrival]:
     """Store this process's settings, and return those of the others."""

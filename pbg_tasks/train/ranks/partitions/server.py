@@ -227,13 +227,13 @@ class PartitionServer:
                 begin = self._backlog.begin_at()
                 now = time.monotonic()
                 if begin is not None and (self._hurry or begin <= now):
-                    self._say_late(now)
+                    self._report_late(now)
                     key = self._backlog.begin(now)
                     return key, *self._held[key]
                 self._changed.wait(None if begin is None else begin - now)
         return None
 
-    def _say_late(self, now: float) -> None:
+    def _report_late(self, now: float) -> None:
         late = self._backlog.age(now)
         if not self._late and late > _LATE * self._interval + 1:
             self._late = True
