@@ -31,6 +31,9 @@ class KnownEdges:
             "rhs": self._sorted(triples, "rhs"),
         }
 
+    def __repr__(self) -> str:
+        return f"<KnownEdges: {len(self):,} edges>"
+
     def __len__(self) -> int:
         return len(self._sides["lhs"][0])
 

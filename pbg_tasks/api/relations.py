@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from pbg_tasks.model.parameters import Side
 
 
+_FEW = 8  # relations that an error lists
+
+
 class RelationIndex:
     """Index of the relations of a model.
 
@@ -52,6 +55,11 @@ class RelationIndex:
             raise InputError(f"name a relation: the model has {len(self.names)}")
         return self.names[0]
 
+    def _listed(self) -> str:
+        """Return the names of few relations, the number of many."""
+        names = sorted(self._ids)
+        return f"the relations are {', '.join(names)}" if len(names) <= _FEW else f"there are {len(names)} relations"
+
     def numbers(self, names: Sequence[str], *, lhs_type: str | None = None, rhs_type: str | None = None) -> np.ndarray:
         """Return the id of each name: int64 (N,).
 
@@ -80,7 +88,7 @@ class RelationIndex:
             return fitting[0]
         if not named:
             near = difflib.get_close_matches(name, list(self._ids), n=3, cutoff=0.5)
-            hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"there are {len(self.names)} relations"
+            hint = f"did you mean {' or '.join(map(repr, near))}?" if near else self._listed()
             raise UnknownNameError(f"no relation is named {name!r}; {hint}")
         listed = ", ".join(f"{self.entity_type(n, 'lhs')} -> {self.entity_type(n, 'rhs')}" for n in named)
         raise InputError(f"relation {name!r} goes {listed}: say which by lhs_type and rhs_type")

@@ -198,7 +198,8 @@ def show(
         str,
         typer.Argument(
             metavar="RUN|SPEC|STORE",
-            help="A run's URL, or a graph spec or store: its releases and its newest run.",
+            help="A run's URL, or a graph spec or store: its releases, days refused or skipped since, and the run of "
+            "the newest release.",
             show_default=False,
         ),
     ],
@@ -207,7 +208,7 @@ def show(
     log: Annotated[bool, typer.Option("--log", help="With --json: write the table of a run to stderr.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show a run, or a graph's releases and newest run."""
+    """Show a run, or a graph's releases and the newest one's run."""
     from pbg_tasks.progress import say
     from pbg_tasks.tasks.view.show import overview, show_task
     from pbg_tasks.tasks.view.show import show as collect

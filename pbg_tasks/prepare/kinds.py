@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -70,6 +71,51 @@ def count_kinds(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, files: S
             ((common,),) = connection.execute("SELECT count(*) FROM raw WHERE lhs IN (SELECT rhs FROM raw)").fetchall()
     entities = {str(kind): int(count) for kind, count in counted}
     return Kinds(int(total[0]), listed if len(listed) <= _LISTED else [], int(total[1]), entities, int(common))
+
+
+def begins_with_names(
+    connection: duckdb.DuckDBPyConnection,
+    snapshots: Snapshots,
+    file: SnapshotFile,
+    names: Sequence[str],
+    first: Sequence[str],
+) -> bool:
+    """Return whether a file's first record reads like names of columns.
+
+    None of its fields has a digit or comes again in its column, although other values do come again; of two columns,
+    every other value has a digit, since the first edge may well be the only one of its ends.
+
+    Args:
+        connection: for the work.
+        snapshots: format of the file, without a header.
+        file: to look at.
+        names: of its columns.
+        first: fields of its first record.
+
+    Raises:
+        InputError: the file is unreadable.
+    """
+    if len(set(first)) < len(names) or any(not field or re.search(r"\d", field) for field in first):
+        return False
+    source = snapshot_source(snapshots)
+    place = source.open(connection, snapshots, [file], names)[file.uri]
+    with reading([file]):
+        layout = source.describe(connection, snapshots, file, place)
+        if layout is None:
+            return False
+        columns = [source.column(layout, name) for name in names]
+        asked = ", ".join(
+            f"count(*) FILTER ({each} = ?), count(DISTINCT {each}), count(*) FILTER (regexp_matches({each}, '[0-9]'))"
+            for each in columns
+        )
+        found = connection.execute(
+            f"SELECT count(*), {asked} FROM {source.scan(snapshots, [place], layout)}", list(first)
+        ).fetchone()
+    total, *counts = map(int, found or [0])
+    alone = all(count == 1 for count in counts[::3])
+    again = any(count < total for count in counts[1::3])
+    numbered = all(count == total - 1 for count in counts[2::3])
+    return alone and again and (numbered or len(names) > len(("lhs", "rhs")))
 
 
 def different_values(

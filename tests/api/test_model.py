@@ -236,7 +236,7 @@ def test_unknown_name_suggests_the_nearest(trained):
             model.score("n1_33x", "a", "n0_0")
         assert str(caught.value).startswith("no entity of type 'n' is named 'n1_33x'; did you mean 'n1_33'")
         assert isinstance(caught.value, InputError)
-        with pytest.raises(UnknownNameError, match="no relation is named 'z'; there are 3 relations"):
+        with pytest.raises(UnknownNameError, match="no relation is named 'z'; the relations are a, b, c"):
             model.score("n0_0", "z", "n0_0")
         with pytest.raises(InputError, match="name a relation: the model has 3"):
             model.top_k("n0_0")

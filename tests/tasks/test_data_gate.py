@@ -21,8 +21,8 @@ from pbg_tasks.tasks.nightly.chain import run_chain, run_task
 from pbg_tasks.tasks.nightly.plan import plan
 from pbg_tasks.tasks.nightly.validate import earlier_edges
 from pbg_tasks.tasks.release.replay import replay
-from pbg_tasks.tasks.view.show import show
-from pbg_tasks.tasks.view.tables import table
+from pbg_tasks.tasks.view.show import overview, show
+from pbg_tasks.tasks.view.tables import overview_table, table
 from tests.publish.runs import candidate, write_run
 from tests.tasks.conftest import ring
 
@@ -75,11 +75,20 @@ def test_blocked_night_accepted_by_hand_is_compared_next(place, capsys):
     }
     assert edges["relations"]["far"] == {"rows": 0, "now": 0, "before": 60, "added": 0, "removed": 60}
     assert shown["data"]["difference"]["volumes"][0]["ratio"] == pytest.approx(123 / 180, abs=1e-6)
-    assert "blocked" in table([shown])
+    drawn = table([shown])
+    assert "blocked" in drawn
+    assert (
+        "data gate of d2, not passed: 33.3% of the edges of 'd1' are gone, at most 30.0% allowed (max_removed_edges)"
+        in drawn.splitlines()
+    )
+    found = overview(place.spec)
+    assert found["without_release"] == {"production": {"d2": "the data gate refused it"}}
+    assert "  d2: the data gate refused it" in overview_table(found).splitlines()
     assert channel(place).current().release.snapshot == "d1"
 
     accepted = run_chain(place.spec, "d2", accept_data="feed 'far' was switched off")
     assert accepted["run"] != blocked
+    assert overview(place.spec)["without_release"] == {"production": {}}
     assert accepted["data"]["accepted"] == "feed 'far' was switched off"
     release = channel(place).current().release
     assert release.data["accepted"] == "feed 'far' was switched off"

@@ -170,6 +170,25 @@ def test_columns_without_names_are_recognised_by_place(tmp_path):
     assert (spec.columns.lhs, spec.columns.rel, spec.columns.rhs) == ("column0", "column1", "column2")
 
 
+@pytest.mark.parametrize(
+    ("first", "header"),
+    [("customer,action,product", True), ("e0,next,e9", False), ("ada,begins,eve", True), ("ada,next,eve", False)],
+)
+def test_first_line_that_never_recurs_names_columns(tmp_path, first, header):
+    (tmp_path / "d1.csv").write_text(f"{first}\n" + "".join(f"e{n},next,e{n + 1}\n" for n in range(20)))
+    spec = drafted(tmp_path, tmp_path / "d1.csv")
+    names = first.split(",") if header else ["column0", "column1", "column2"]
+    assert spec.snapshots.header is header
+    assert [spec.columns.lhs, spec.columns.rel, spec.columns.rhs] == names
+    assert ("set header: false" in (tmp_path / "graph.yaml").read_text()) is header
+
+
+@pytest.mark.parametrize(("rest", "header"), [("u{0},m{1}", True), ("u{0},mia", False)])
+def test_two_names_are_header_above_numbered_names(tmp_path, rest, header):
+    (tmp_path / "d1.csv").write_text("who,what\n" + "".join(f"{rest}\n".format(n, n % 3) for n in range(20)))
+    assert drafted(tmp_path, tmp_path / "d1.csv").snapshots.header is header
+
+
 def test_ends_without_common_names_are_two_types(tmp_path):
     (tmp_path / "d1.csv").write_text("user,movie\n" + "".join(f"u{n},m{n % 3}\n" for n in range(20)))
     spec = drafted(tmp_path, tmp_path / "d1.csv", columns={"lhs": "user", "rhs": "movie"})

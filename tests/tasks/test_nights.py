@@ -208,6 +208,10 @@ def test_missing_snapshot_that_is_due_is_waited_for(place):
     place.snapshot("d0", ring(40))
     with pytest.raises(InputError, match=r"no snapshot there .*; keys there: d0$"):
         plan(place.spec, "d1")
+    (place.root / "edges" / "d1.tsv").mkdir()  # an empty folder is no snapshot, and not named as one
+    with pytest.raises(InputError, match=r"no snapshot there .*; keys there: d0$"):
+        plan(place.spec, "d1")
+    (place.root / "edges" / "d1.tsv").rmdir()
     with pytest.raises(OutOfTurnError, match=r"'d1' has not come yet: .*no snapshot there"):
         plan(place.spec, "d1", due=due)
     assert not list(place.store.glob("runs/*"))

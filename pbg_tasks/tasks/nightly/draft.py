@@ -30,6 +30,8 @@ _LEAST_EDGES = 0.5
 
 _GATES = """A night with fewer edges is refused, and one whose MRR falls by more than a fifth. min_mrr is a floor, to be
 raised once a night has shown what the graph gives."""
+_GUESSED = """the columns of an edge. The first line counts as their names, because its values stand in no other line;
+if it is an edge, set header: false, and lhs, rel and rhs to column0, column1 and so on"""
 _MANY_EDGES = 1_000_000  # from here on, a hundredth of the edges is enough to measure with
 _FROM_DATA = "all"  # the entry that stands for all relations of the column
 
@@ -106,7 +108,10 @@ def _sections(name: str, store: str, source: DraftSource, kinds: Kinds) -> list[
             f"{{snapshot}} stands for the key of a night: {keys}",
             {"snapshots": snapshots | {"format": source.snapshots.format}},
         ),
-        ("the columns of an edge", {"columns": source.columns.model_dump(exclude_none=source.columns.rel is not None)}),
+        (
+            _GUESSED if source.guessed else "the columns of an edge",
+            {"columns": source.columns.model_dump(exclude_none=source.columns.rel is not None)},
+        ),
         (comment, {"model": model}),
         ("edges that are held out for ever, to measure with", {"split": _split(kinds.edges)}),
         (_GATES, {"gates": {"min_mrr": 0.0, "max_mrr_drop": 0.2, "data": {"min_edges": {"block": least}}}}),

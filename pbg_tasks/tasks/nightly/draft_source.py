@@ -15,7 +15,7 @@ from pbg_tasks.config.nights import SNAPSHOT_KEY, snapshot_order
 from pbg_tasks.config.run import SnapshotFile
 from pbg_tasks.errors import ConfigError, InputError
 from pbg_tasks.prepare.delimited import first_record
-from pbg_tasks.prepare.kinds import different_values
+from pbg_tasks.prepare.kinds import begins_with_names, different_values
 from pbg_tasks.prepare.sources import snapshot_source
 from pbg_tasks.storage import is_remote
 from pbg_tasks.storage.columnar import list_files, list_keys
@@ -56,6 +56,7 @@ class DraftSource:
         files: of the newest.
         names: of the columns of its first file.
         columns: section of the spec; the defaults until they are recognised.
+        guessed: whether the first line counts as names of columns although none of them is usual.
     """
 
     snapshots: Snapshots
@@ -64,6 +65,7 @@ class DraftSource:
     files: tuple[SnapshotFile, ...]
     names: tuple[str, ...] = ()
     columns: Columns = _USUAL
+    guessed: bool = False
 
 
 def find_snapshots(location: str) -> DraftSource:
@@ -145,22 +147,26 @@ def read_columns(source: DraftSource, given: Collection[str], connection: duckdb
     """
     snapshots, file = source.snapshots, source.files[0]
     place = snapshot_source(snapshots).open(connection, snapshots, [file], ())[file.uri]
+    guessed = False
     if snapshots.format != "parquet":
-        snapshots = _delimited(snapshots, file.uri, place, given)
+        snapshots, first = _delimited(snapshots, file.uri, place, given)
+        numbers = [f"column{number}" for number in range(len(first))]
+        if not snapshots.header and not given and begins_with_names(connection, snapshots, file, numbers, first):
+            snapshots, guessed = snapshots.model_copy(update={"header": True}), True
     layout = snapshot_source(snapshots).describe(connection, snapshots, file, place)
     names = () if layout is None else layout.columns
-    return replace(source, snapshots=snapshots, names=tuple(names))
+    return replace(source, snapshots=snapshots, names=tuple(names), guessed=guessed)
 
 
-def _delimited(snapshots: Snapshots, uri: str, place: str, given: Collection[str]) -> Snapshots:
-    """Return the format of text, by its first line."""
+def _delimited(snapshots: Snapshots, uri: str, place: str, given: Collection[str]) -> tuple[Snapshots, list[str]]:
+    """Return the format of text, and its first line's fields."""
     tried = [snapshots.model_copy(update={"delimiter": None, "header": False})]
     tried += [tried[0].model_copy(update={"delimiter": each}) for each in _DELIMITERS]
     firsts = [(each, first_record(each, uri, place) or []) for each in tried]
     best, first = next(((each, fields) for each, fields in firsts if len(fields) > 1), firsts[0])
     usual = sum(bool(_named(first, role)) for role in ("lhs", "rel", "rhs")) > 1
     header = all(name in first for name in given) if given else usual
-    return best.model_copy(update={"header": header})
+    return best.model_copy(update={"header": header}), first
 
 
 def _named(names: Iterable[str], role: str) -> str | None:

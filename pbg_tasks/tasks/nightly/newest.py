@@ -37,10 +37,13 @@ def newest_snapshot(graph: GraphSpec) -> str:
     raise InputError(f"{location}: no snapshot there yet; check the location, or name a snapshot")
 
 
-def keys_there(snapshots: Snapshots) -> str:
-    """Return the newest keys at a location, to end a sentence."""
+def keys_there(snapshots: Snapshots, lacking: str) -> str:
+    """Return the newest keys at a location, to end a sentence.
+
+    The key of a folder without files, ``lacking``, is left out.
+    """
     try:
-        keys = sorted(snapshot_keys(snapshots), key=snapshot_order, reverse=True)
+        keys = sorted({*snapshot_keys(snapshots)} - {lacking}, key=snapshot_order, reverse=True)
     except PbgError:  # the sentence has its reason already
         return ""
     more = f" and {len(keys) - _SHOWN} more" if len(keys) > _SHOWN else ""

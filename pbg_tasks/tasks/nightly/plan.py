@@ -174,7 +174,7 @@ def _files(graph: GraphSpec, snapshot: str, *, due: datetime | None) -> tuple[Sn
         found = snapshot_files(graph.snapshots.location, snapshot, None if watch is None else watch.complete)
     except InputError as error:
         if due is None:
-            raise InputError(f"{error}{keys_there(graph.snapshots)}") from None
+            raise InputError(f"{error}{keys_there(graph.snapshots, snapshot)}") from None
         raise OutOfTurnError(f"snapshot {snapshot!r} has not come yet: {error}") from None
     if due is not None and (watch is None or watch.complete == "settled"):
         _check_quiet(graph, snapshot, due)

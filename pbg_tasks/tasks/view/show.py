@@ -15,6 +15,7 @@ from pbg_tasks.forecast.outcome import compare
 from pbg_tasks.publish import Channel, channel_names
 from pbg_tasks.publish.descent import descent
 from pbg_tasks.publish.retention import pins
+from pbg_tasks.publish.skips import skipped
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.approval import decisions
 from pbg_tasks.tasks.context import RunContext, graph_store
@@ -210,7 +211,7 @@ def _difference(now: EvalResult, before: Metrics) -> float | None:
 
 
 def overview(url: str | Path) -> Overview:
-    """Collect the releases of a graph's channels, and its newest run.
+    """Collect the releases of a graph's channels, and the newest one's run.
 
     Args:
         url: path of a graph spec, whose channel is shown, or a store, all of whose channels are.
@@ -229,7 +230,21 @@ def overview(url: str | Path) -> Overview:
     channels = releases_of([Channel(store, name) for name in names])
     newest = max((row for rows in channels.values() for row in rows), key=_age, default=None)
     run = RunContext.within(store, newest["run"]).url if newest is not None and _is_there(store, newest) else None
-    return {"store": store.url, "channels": channels, "newest": None if run is None else show(run)}
+    left = {name: _without_release(Channel(store, name), rows) for name, rows in channels.items()}
+    return {
+        "store": store.url,
+        "channels": channels,
+        "without_release": left,
+        "newest": None if run is None else show(run),
+    }
+
+
+def _without_release(channel: Channel, rows: Sequence[ReleaseRow]) -> dict[str, str]:
+    """Return why days after a channel's newest release have none."""
+    newest = max((snapshot_order(row["snapshot"]) for row in rows), default=None)
+    reasons = skipped(channel)
+    days = sorted(reasons, key=snapshot_order)
+    return {day: reasons[day] for day in days if newest is None or snapshot_order(day) > newest}
 
 
 def _age(row: ReleaseRow) -> tuple[object, bool, int]:

@@ -126,8 +126,12 @@ class ReleaseRow(Way):
 
 
 class Overview(TypedDict):
-    """Releases of a graph's channels by name, and the newest run."""
+    """Releases of a graph's channels by name, and the newest one's run.
+
+    ``without_release`` has by channel the days after its newest release that were refused or skipped, with the reason.
+    """
 
     store: str
     channels: dict[str, list[ReleaseRow]]
+    without_release: dict[str, dict[str, str]]
     newest: Summary | None

@@ -36,8 +36,18 @@ def table(summaries: Sequence[Summary]) -> str:
     for heading, group in _groups(summaries):
         shown = [(f"  {label}", cells) for label, cells in group if set(cells) != {_NOTHING}]
         rows += [(heading, [""] * len(summaries)), *shown] if shown else []
-    lines = ["", *(f"run of {summary['snapshot']}: {summary['run']}" for summary in summaries)]
+    found = [line for summary in summaries for line in _findings(summary)]
+    lines = ["", *found, *(f"run of {summary['snapshot']}: {summary['run']}" for summary in summaries)]
     return "\n".join([draw(rows), *lines])
+
+
+def _findings(summary: Summary) -> Iterator[str]:
+    """Yield a line for each check that blocked or warned."""
+    for gate, key in (("data gate", "data"), ("quality gate", "gate")):
+        for check in _dig(summary, key, "checks") or []:
+            if not check["passed"] or check.get("warned"):
+                result = "warned" if check["passed"] else "not passed"
+                yield printable(f"{gate} of {summary['snapshot']}, {result}: {check['sentence']} ({check['name']})")
 
 
 def verdict(summary: Summary) -> str:
@@ -170,11 +180,14 @@ def history_table(listed: Sequence[ReleaseRow]) -> str:
 
 
 def overview_table(found: Overview) -> str:
-    """Draw the releases of a graph, and its newest run below them."""
+    """Draw a graph's releases, and the newest one's run below them."""
     parts = []
     for name, rows in found["channels"].items():
         listed = history_table(rows) if rows else "no release yet"
         parts.append(f"channel {name} of {found['store']}\n\n{listed}")
+        if left := found["without_release"].get(name):
+            days = [printable(f"  {snapshot}: {reason}") for snapshot, reason in left.items()]
+            parts.append("\n".join(["days after it without a release, which nights go on without:", *days]))
     if found["newest"] is not None:
         parts.append(table([found["newest"]]))
     return "\n\n".join(parts)
