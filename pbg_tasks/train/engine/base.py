@@ -235,14 +235,12 @@ class Engine(ABC):
         generators = [generator, *forked(generator, self.workers - 1)]
         samplers = bucket_samplers(self.config, self.families, generators, edges, {"lhs": lhs, "rhs": rhs})
         known = KnownEdges(edges) if self.config.mask_known_negatives else None
-        step_lock = self.step_lock
 
         def work(worker: int, item: tuple[int, Batch]) -> None:
             number, batch = item
-            trained = counters.count  # once: another worker may count its batches meanwhile
-            begins = range(trained, trained + len(batch), self.config.batch_size)
-            rates = [1.0 if pace.rate is None else pace.rate(begin / len(edges)) for begin in begins]
-            with nullcontext() if step_lock is None else step_lock.step():
+            trained, steps = counters.count, range(0, len(batch), self.config.batch_size)  # others count meanwhile
+            rates = [1.0 if pace.rate is None else pace.rate((trained + begin) / len(edges)) for begin in steps]
+            with nullcontext() if (lock := self.step_lock) is None else lock.step():
                 figures = self.step(batch, lhs, rhs, samplers[worker], known=known, rates=rates, worker=worker)
             loss = counters.add(len(batch), figures)
             if loss is not None:
