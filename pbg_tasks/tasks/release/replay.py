@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pbg_tasks.checkpoint import ObjectRecord
     from pbg_tasks.storage import Store
 
-Verdict = Literal["equal", "different", "missing", "new"]
+FileVerdict = Literal["equal", "different", "missing", "new"]
 
 
 class Replayed(TypedDict):
@@ -39,7 +39,7 @@ class Replayed(TypedDict):
 
     run: str
     equal: bool
-    files: dict[str, Verdict]
+    files: dict[str, FileVerdict]
 
 
 REPLAYED = ("validate", "partition", "bucket", "train", "preserve")
@@ -162,8 +162,8 @@ def _plan(run: RunContext, store: Store) -> RunContext:
     return again
 
 
-def _compare(published: Mapping[str, ObjectRecord], made: Mapping[str, ObjectRecord]) -> dict[str, Verdict]:
-    verdicts: dict[str, Verdict] = {}
+def _compare(published: Mapping[str, ObjectRecord], made: Mapping[str, ObjectRecord]) -> dict[str, FileVerdict]:
+    verdicts: dict[str, FileVerdict] = {}
     # Releases of earlier versions have no indexes of names.
     added = {name for name in made.keys() - published.keys() if name.startswith(INDEX)}
     for name in sorted({*published, *made} - added):
