@@ -41,6 +41,7 @@ from pbg_tasks.formats.name_index import MappedNames, digests_file_name, index_f
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel, channel_names
 from pbg_tasks.publish.promotion import release_for
+from pbg_tasks.publish.reachability import CANARY
 from pbg_tasks.publish.service_pins import pin_of
 from pbg_tasks.storage import open_store
 from pbg_tasks.storage.parallel import in_parallel
@@ -377,10 +378,13 @@ def locate(
 def _only_channel(store: Store) -> str | None:
     """Return the name of a store's channel; None where it has none.
 
+    The canary of a channel's drills, which no reader follows, does not count.
+
     Raises:
         ConfigError: it has several.
     """
-    names = channel_names(store)
+    found = channel_names(store)
+    names = [name for name in found if not (name.endswith(CANARY) and name.removesuffix(CANARY) in found)]
     if len(names) > 1:
         raise ConfigError(f"{store.url}: has channels {', '.join(names)}; name one of them")
     return names[0] if names else None

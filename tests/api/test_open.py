@@ -140,6 +140,11 @@ def test_only_channel_of_store_needs_no_name(nightly, tmp_path):
     with Model.open(nightly.run) as model:
         assert model.release is None
         assert repr(model) == f"<Model version 2, {nightly.run}/release>"
+    drilled = tmp_path / "drilled"
+    shutil.copytree(nightly.store, drilled)
+    shutil.copytree(drilled / "channels" / "production", drilled / "channels" / "production-drill")
+    with Model.open(drilled) as model:
+        assert "release 1 of channel 'production'" in repr(model)
     several = tmp_path / "several"
     for name in ("production", "staging"):
         shutil.copytree(nightly.store / "channels" / "production", several / "channels" / name)
