@@ -19,7 +19,7 @@ __all__ = ["Contract", "Model"]
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - any name may be asked for
     """Import the Python interface when it is first used.
 
-    It takes torch, which a scheduler does not have.
+    It takes a second, which a scheduler does not wait for.
     """
     if name == "Model":
         from pbg_tasks.api import Model
