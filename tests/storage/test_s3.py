@@ -337,7 +337,7 @@ def test_malformed_endpoint_raises(s3_bucket, monkeypatch, endpoint):
         open_store(s3_bucket)
 
 
-@pytest.mark.parametrize("place", ["/" + "x" * 300, "~nobody-of-that-name/models"])
+@pytest.mark.parametrize("place", ["/" + "x" * 300, "~unknown-user-of-tests/models"])
 def test_unreadable_place_of_descriptions_is_passed_over(s3_bucket, monkeypatch, place):
     monkeypatch.setenv("AWS_DATA_PATH", place)  # the system refuses to look for a name so long
     open_store(s3_bucket).put_new("k", b"1")

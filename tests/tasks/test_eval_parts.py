@@ -26,17 +26,22 @@ from tests.tasks.conftest import ring
 HEADER = ("format", "task", "run", "seconds", "usage")
 
 
-@pytest.fixture
-def night(place):
-    """The second night of a graph of three partitions, preserved."""
-    place.write_spec({"entities": {"n": {"num_partitions": 3}}, "num_epochs": 1}, eval={"max_candidates": 50})
-    place.snapshot("d1", ring(60))
+def second_night(place, before, now, **evaluation):
+    """Release a night of three partitions, preserve the next one."""
+    place.write_spec({"entities": {"n": {"num_partitions": 3}}, "num_epochs": 1}, eval=evaluation)
+    place.snapshot("d1", ring(before))
     run_chain(place.spec, "d1")
-    place.snapshot("d2", ring(64))
+    place.snapshot("d2", ring(now))
     url = plan(place.spec, "d2")["run"]
     for task in ("validate", "partition", "bucket", "train", "preserve"):
         run_task(task, url)
     return url
+
+
+@pytest.fixture
+def night(place):
+    """The second night of a graph of three partitions, preserved."""
+    return second_night(place, 60, 64, max_candidates=50)
 
 
 def whole(url):
@@ -132,14 +137,7 @@ def test_part_brings_its_partitions_and_rows_of_others(place, s3_bucket, monkeyp
     write = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda file, data, at: write(file, data[:1000], at))  # as a full disk may
     place.store = s3_bucket
-    model = {"entities": {"n": {"num_partitions": 3}}, "num_epochs": 1}
-    place.write_spec(model, eval={"max_edges": 10, "parts": 3})
-    place.snapshot("d1", ring(1200))
-    run_chain(place.spec, "d1")
-    place.snapshot("d2", ring(1210))
-    url = plan(place.spec, "d2")["run"]
-    for task in ("validate", "partition", "bucket", "train", "preserve"):
-        run_task(task, url)
+    url = second_night(place, 1200, 1210, max_edges=10, parts=3)
     expected, fetched = whole(url), []
     store, planned = key(url, "results/plan.json")
     memory = json.loads(store.get(planned).data)["memory"]

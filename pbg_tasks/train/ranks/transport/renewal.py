@@ -8,32 +8,17 @@ which a long training sends. A new connection has new keys.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
+
+from pbg_tasks.train.ranks.transport.connection import Connection
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pbg_tasks.train.ranks.transport.connection import Connection
     from pbg_tasks.train.ranks.transport.frames import Array, Into, Message
 
 MOST_RECORDS = 1 << 23
 """Records, of both directions, after which a connection is made anew; a third of the limit, for one message to end."""
-
-
-class Requester(Protocol):
-    """Connection on which requests are made."""
-
-    def request(
-        self,
-        kind: str,
-        /,
-        *arrays: Array,
-        timeout: float | None,
-        into: Into | None = None,
-        **fields: Any,  # noqa: ANN401 - any JSON value
-    ) -> Message:
-        """Send a message and wait for the answer; see ``Connection.request``."""
-        ...
 
 
 class RenewedConnection:
@@ -67,3 +52,7 @@ class RenewedConnection:
                 self._connection.close()
                 self._connection = self._connect()
             return self._connection.request(kind, *arrays, timeout=timeout, into=into, **fields)
+
+
+Requester = Connection | RenewedConnection
+"""Connection on which requests are made."""
