@@ -219,3 +219,7 @@ BLOGCATALOG = DataSet(
         "labels.tsv": "e08fca7cf1de4b403aefaf75bc7083aec9dcc19af36f276d5cbef814ae37ce95",
     },
 )
+SLASHDOT = DataSet(
+    "soc-slashdot0902",
+    {"edges.tsv": "73e59cf897b1435d950fbe9b9ca6e26e2ea9ec22af37c3fbb04eb4f70a300772"},
+)

@@ -56,6 +56,7 @@ BENCHMARKS = (
     Benchmark("staging", "S3 staging", against="boto3"),
     Benchmark("angel", "Angel's formats"),
     Benchmark("pykeen", "PyKEEN", against="PyKEEN"),
+    Benchmark("peers", "Peers, to equal quality", against="each peer"),
     Benchmark("growth", "Growth"),
     Benchmark("night", "A night", against="its training"),
     Benchmark("gpu", "Training steps on a GPU", apart=True, against="the CPU"),
