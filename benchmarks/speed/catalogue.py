@@ -45,6 +45,7 @@ class Benchmark:
 
 BENCHMARKS = (
     Benchmark("steps", "Training steps", quick=True),
+    Benchmark("sets", "Training steps by instruction set", against="plain vectors"),
     Benchmark("one_vs_all", "Training steps against all entities"),
     Benchmark("importing", "Import", quick=True),
     Benchmark("evaluating", "Evaluation", quick=True),
