@@ -29,6 +29,7 @@ TORCH_WHEELS ?=
 JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -gt 4 ] && n=4; echo $$((n + 1)))
 # For `make image`, and what its base is a version of.
 TARGET ?= train
+PBG_VERSION ?= $(shell test ! -x $(PY) || $(PY) -m setuptools_scm 2>/dev/null)
 BASE_IMAGE := docker.io/library/python:3.11-slim-bookworm
 # For `make test`: files or folders of tests, or options of pytest; all tests where it is empty.
 T ?=
@@ -176,7 +177,8 @@ image:
 	@test -s docker/base.digest || { echo 'docker/base.digest is missing, which pins the base of all images:' \
 	  'run `make base-digest` where a registry can be reached' >&2; exit 2; }
 	@docker build --file docker/Dockerfile --target $(TARGET) --tag pbg-$(TARGET) \
-	  --build-arg PYTHON_IMAGE="$$(cat docker/base.digest)" --build-arg PIP_EXTRA_INDEX_URL $(ARGS) .
+	  --build-arg PYTHON_IMAGE="$$(cat docker/base.digest)" --build-arg PIP_EXTRA_INDEX_URL \
+	  $(if $(PBG_VERSION),--build-arg SETUPTOOLS_SCM_PRETEND_VERSION="$(PBG_VERSION)") $(ARGS) .
 
 base-digest:
 	@digest=$$(docker buildx imagetools inspect $(BASE_IMAGE) --format '{{.Manifest.Digest}}') && case "$$digest" in \

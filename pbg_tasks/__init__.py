@@ -9,18 +9,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    __version__: str
     from pbg_tasks.api import Model
     from pbg_tasks.config.contract import Contract
 
-__version__ = "0.1.0"
 __all__ = ["Contract", "Model"]
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - any name may be asked for
     """Import the Python interface when it is first used.
 
-    It takes a second, which a scheduler does not wait for.
+    It takes a second, which a scheduler does not wait for. The version is that of the installed distribution, or
+    ``unknown`` for sources that are only on the path.
     """
+    if name == "__version__":
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            return version("pbg-tasks")
+        except PackageNotFoundError:
+            return "unknown"
     if name == "Model":
         from pbg_tasks.api import Model
 

@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-import pbg_tasks
-
 REPOSITORY = Path(__file__).resolve().parents[1]
 PYPROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
 DOCUMENTS = [
@@ -102,9 +100,9 @@ def test_help_lists_every_target():
     assert [target for target in targets if not re.search(rf"\bmake {target}\b", listed.stdout)] == []
 
 
-def test_version_is_the_same_everywhere():
-    assert PYPROJECT["project"]["version"] == pbg_tasks.__version__
-    assert f" {pbg_tasks.__version__}" in (REPOSITORY / "CHANGELOG.md").read_text()
+def test_fallback_version_is_in_change_log():
+    fallback = PYPROJECT["tool"]["setuptools_scm"]["fallback_version"].removesuffix(".dev0")
+    assert f" {fallback}" in (REPOSITORY / "CHANGELOG.md").read_text()
 
 
 def test_workflow_runs_what_a_change_must_pass():

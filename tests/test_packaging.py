@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tarfile
 import textwrap
+import tomllib
 import zipfile
 from importlib.metadata import PathDistribution
 from pathlib import Path
@@ -18,12 +19,12 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-import pbg_tasks
 from examples.data.archives import unpack
 from tests.operators.specs import small_spec
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-DIST_INFO = f"pbg_tasks-{pbg_tasks.__version__}.dist-info"
+VERSION = "1.2.3.dev4+g5e07396.d20261126"  # as between releases, with its local part
+DIST_INFO = f"pbg_tasks-{VERSION}.dist-info"
 BUILD = "import sys; from setuptools import build_meta; getattr(build_meta, sys.argv[1])(sys.argv[2])"
 TEAM = {
     "operators/__init__.py": "",
@@ -50,9 +51,9 @@ print(json.dumps([sorted(bag.dags), bag.import_errors]))
 """
 
 
-def build(kind, tree, target):
+def build(kind, tree, target, **variables):
     """Build without the native library, which takes half a minute."""
-    environment = {**os.environ, "CC": "false", "CXX": "false"}
+    environment = {**os.environ, "CC": "false", "CXX": "false", **variables}
     command = [sys.executable, "-c", BUILD, f"build_{kind}", str(target)]
     subprocess.run(command, cwd=tree, env=environment, check=True, capture_output=True, timeout=300)
 
@@ -63,7 +64,7 @@ def built(tmp_path_factory):
     folder = tmp_path_factory.mktemp("built")
     left_out = shutil.ignore_patterns(".*", "__pycache__", "*.so", "*.egg-info", "build", "dist")
     shutil.copytree(REPOSITORY, folder / "checkout", ignore=left_out)
-    build("sdist", folder / "checkout", folder)
+    build("sdist", folder / "checkout", folder, SETUPTOOLS_SCM_PRETEND_VERSION=VERSION)
     (sdist,) = folder.glob("*.tar.gz")
     unpack(sdist, folder)
     build("wheel", folder / sdist.name.removesuffix(".tar.gz"), folder)
@@ -122,12 +123,13 @@ def test_wheel_installs_two_packages(built):
 
 
 def test_wheel_serves_every_python_of_its_platform(built):
-    assert re.fullmatch(rf"pbg_tasks-{re.escape(pbg_tasks.__version__)}-py3-none-linux_\w+\.whl", built.wheel.name)
+    assert re.fullmatch(rf"pbg_tasks-{re.escape(VERSION)}-py3-none-linux_\w+\.whl", built.wheel.name)
     with zipfile.ZipFile(built.wheel) as archive:
         tags = archive.read(f"{DIST_INFO}/WHEEL").decode()
         facts = archive.read(f"{DIST_INFO}/METADATA").decode()
     assert re.findall(r"^Tag: (\w+-\w+)-", tags, re.MULTILINE) == ["py3-none"]
     assert "\nDescription-Content-Type: text/markdown\n" in facts
+    assert "\nProject-URL: PyTorch-BigGraph, https://" in facts
     assert facts.endswith((REPOSITORY / "README.md").read_text())
 
 
@@ -146,6 +148,37 @@ def test_sdist_holds_sources_alone(built):
     files = {"LICENSE", "MANIFEST.in", "constraints.txt", "README.md", "pyproject.toml", "setup.py"}
     assert {name.partition("/")[0] for name in names} - {""} == {"pbg_tasks", "operators"} | files | made
     assert {name.split("/")[1] for name in names if name.startswith("operators/")} == {"pbg_operators"}
+
+
+def version_of(tree):
+    found = subprocess.run(
+        [sys.executable, "-m", "setuptools_scm"], cwd=tree, check=True, capture_output=True, text=True, timeout=60
+    )
+    return found.stdout.strip()
+
+
+def test_version_comes_from_tag_or_fallback(tmp_path):
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
+    fallback = project["tool"]["setuptools_scm"]["fallback_version"]
+    (tmp_path / "pyproject.toml").write_text((REPOSITORY / "pyproject.toml").read_text())
+    assert version_of(tmp_path) == fallback  # as where an image is built
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=t", "-c", "user.email=t@example.org"]
+    for command in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "--message", "one"]):
+        subprocess.run([*git, *command], check=True, timeout=60)
+    assert version_of(tmp_path).startswith(fallback.removesuffix("dev0") + "dev1+g")  # a clone without tags
+    subprocess.run([*git, "tag", "--annotate", "v7.1.0", "--message", "pbg-tasks 7.1.0"], check=True, timeout=60)
+    assert version_of(tmp_path) == "7.1.0"
+    (tmp_path / "more").write_text("")
+    for command in (["add", "."], ["commit", "--quiet", "--message", "two"]):
+        subprocess.run([*git, *command], check=True, timeout=60)
+    assert re.fullmatch(r"7\.1\.1\.dev1\+g[0-9a-f]+", version_of(tmp_path))
+
+
+def test_installed_version_is_printed(installed, tmp_path):
+    environment = {**os.environ, "PYTHONPATH": str(installed)}
+    command = [sys.executable, "-m", "pbg_tasks", "--version"]
+    printed = subprocess.check_output(command, cwd=tmp_path, env=environment, text=True, timeout=60)
+    assert printed == f"pbg {VERSION}\n"
 
 
 def test_constraints_are_versions_of_locks():

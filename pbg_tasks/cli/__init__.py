@@ -17,7 +17,6 @@ from typing import Annotated
 
 import typer
 
-from pbg_tasks import __version__
 from pbg_tasks.cli import dags, exchange, info, migrations, models, nightly, releases, transfer, tuning
 from pbg_tasks.cli.common import spread_overrides
 from pbg_tasks.cli.first_process import end_on_sigterm
@@ -86,6 +85,8 @@ def _begin(
     version: Annotated[bool, typer.Option("--version", is_eager=True, help="Print the version.")] = False,
 ) -> None:
     if version:
+        from pbg_tasks import __version__
+
         typer.echo(f"pbg {__version__}")
         raise typer.Exit
     command = context.invoked_subcommand

@@ -8,7 +8,6 @@ import socket
 import pytest
 from torch.distributed import HashStore
 
-from pbg_tasks import __version__
 from pbg_tasks.errors import RankLostError
 from pbg_tasks.train.ranks.group import gang, rendezvous
 from tests.train.ranks import joiner
@@ -110,7 +109,7 @@ def test_contradictory_processes_all_fail_at_once(gather, unusual, text):
     assert max(result["seconds"] for result in results) < 20
 
 
-ARRIVAL = {"version": __version__, "spec": "s", "world": 2, "servers": 0, "token": "", "encrypted": False}
+ARRIVAL = {"version": rendezvous._VERSION, "spec": "s", "world": 2, "servers": 0, "token": "", "encrypted": False}
 ARRIVAL["host"] = "127.0.0.1"
 
 

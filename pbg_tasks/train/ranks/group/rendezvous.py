@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pbg_tasks.train.ranks.group.rank_env import RankEnv
     from pbg_tasks.train.ranks.transport.wire import Address
 
+_VERSION = __version__.partition("+")[0]  # not the commit or day of a build, in which equal sources may differ
 _LOOK_SECONDS = 0.05  # between two looks at the arrivals
 _PARTING_SECONDS = 3.0  # in which the present processes can read a refusal
 _PORT_SECONDS = 5.0  # in which the port of a gang that has just ended becomes free
@@ -42,7 +43,7 @@ class Arrival(NamedTuple):
     """Settings that each process stores at the meeting point.
 
     Attributes:
-        version: version of this package.
+        version: version of this package, without its local part.
         spec: hash of the run spec.
         world: number of trainers.
         servers: number of partition servers.
@@ -107,7 +108,7 @@ def meet(
     try:
         store = _open(env, tag, deadline, beat)
         host = own_host(env.master[0] if env.master else None)
-        own = Arrival(__version__, spec, env.world, env.servers, tag, encrypted, host)
+        own = Arrival(_VERSION, spec, env.world, env.servers, tag, encrypted, host)
         others = _exchange_arrivals(store, env, own, deadline, timeout, beat)
     except RuntimeError as error:  # from torch
         reason = str(error).partition("\n")[0]
@@ -236,7 +237,7 @@ def _read_arrival(stored: bytes) -> Arrival | None:
     except ValueError:
         return None
     version = document.get("version")
-    if isinstance(version, str) and version != __version__:
+    if isinstance(version, str) and version != _VERSION:
         return Arrival(version, spec="", world=0, servers=0, token="", encrypted=False, host="")
     kinds = get_type_hints(Arrival)
     if document.keys() != kinds.keys() or any(type(document[name]) is not kind for name, kind in kinds.items()):
