@@ -28,6 +28,11 @@ def human_count(value: float) -> str:
     return f"{value:.3g}"
 
 
+def counted(count: int, noun: str) -> str:
+    """Write a count with its noun: ``1 file``, ``2 files``."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def human_seconds(seconds: float) -> str:
     """Write a duration as ``h:mm:ss`` or ``m:ss``."""
     minutes, rest = divmod(round(seconds), 60)

@@ -21,6 +21,7 @@ from pbg_tasks.cli import app, main
 from pbg_tasks.cli.common import show_result
 from pbg_tasks.cli.guide import GROUPS
 from pbg_tasks.errors import BY_EXIT_CODE, PbgError
+from pbg_tasks.tasks.context import RunContext
 from tests.tasks.conftest import Workplace, ring
 
 
@@ -56,8 +57,11 @@ def test_run_prints_one_json_object_and_nothing_else(place):
 def test_newest_snapshot_needs_no_name(place):
     place.snapshot("d10", ring(40))
     place.snapshot("d9", ring(40))
+    (place.root / "edges" / "d11.tsv").mkdir()  # a folder whose files are still on their way
     done = pbg("run", place.spec)
     assert done.returncode == 0, done.stderr
+    assert "snapshot d11 is passed over: its folder has no files yet" in done.stderr
+    assert "plan: 1 file, " in done.stderr
     assert "d10 is the newest snapshot" in done.stderr
     lines = done.stdout.splitlines()
     assert lines[2].split(maxsplit=1) == ["verdict", "release 1 of production"]
@@ -71,6 +75,17 @@ def test_newest_snapshot_needs_no_name(place):
         assert [row["snapshot"] for row in shown["channels"]["production"]] == ["d10"]
         assert shown["newest"]["run"] == run
     assert f"channel production of {place.store}" in pbg("show", place.store).stdout
+
+
+@pytest.mark.parametrize("change", [["--epochs", "1"], ["-p", "model.lr=0.5"]])
+def test_changed_training_publishes_on_request_only(place, change):
+    done = pbg("plan", place.spec, "d1", *change, "--json")
+    assert done.returncode == 0, done.stderr
+    assert "it becomes no release without --publish" in done.stderr
+    asked = pbg("plan", place.spec, "d1", *change, "--publish", "--json")
+    plain = pbg("plan", place.spec, "d1", "--json")
+    runs = [RunContext.open(json.loads(each.stdout)["run"]) for each in (done, asked, plain)]
+    assert [run.spec.publish for run in runs] == [False, True, True]
 
 
 def test_every_command_has_group():

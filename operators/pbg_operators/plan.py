@@ -145,7 +145,8 @@ def plan_arguments(spec: str, partition_key: str | None, params: Mapping[str, Js
     snapshot = _snapshot(partition_key, params)
     chosen = [(name, params[name]) for name in ADJUSTABLE if params.get(name) is not None]
     options = [f"--{name.replace('_', '-')}={value}" for name, value in chosen]
-    return [spec, f"--snapshot={snapshot}", *options, *([] if publishes(params) else ["--no-publish"])]
+    asked = ["--no-publish"] if not publishes(params) else ["--publish"] if _changes_training(params) else []
+    return [spec, f"--snapshot={snapshot}", *options, *asked]
 
 
 def publishes(params: Mapping[str, JsonValue]) -> bool:
@@ -155,5 +156,9 @@ def publishes(params: Mapping[str, JsonValue]) -> bool:
     """
     asked = params.get("publish", AUTO)
     if asked == AUTO:
-        return all(params.get(name) is None for name in TRAINING)
+        return not _changes_training(params)
     return bool(asked == "yes")
+
+
+def _changes_training(params: Mapping[str, JsonValue]) -> bool:
+    return any(params.get(name) is not None for name in TRAINING)

@@ -31,7 +31,14 @@ Epochs = Annotated[int | None, typer.Option(min=0, help="Epochs, instead of the 
 Dimension = Annotated[int | None, typer.Option(min=1, help="Dimension, instead of the spec's.")]
 Partitions = Annotated[int | None, typer.Option(min=1, help="Partitions, instead of the spec's.")]
 Engine = Annotated[Literal["auto", "torch", "native"] | None, typer.Option(help="Engine, instead of the spec's.")]
-Publish = Annotated[bool, typer.Option("--publish/--no-publish", help="Whether the run may become a release.")]
+Publish = Annotated[
+    bool | None,
+    typer.Option(
+        "--publish/--no-publish",
+        help="Whether the run may become a release. Unless given, not one whose training an option changes.",
+        show_default=False,
+    ),
+]
 AcceptData = Annotated[
     str | None,
     typer.Option(help="Go on even if the data gate or `limits` refuse the night, for this reason.", show_default=False),
@@ -44,6 +51,9 @@ Due = Annotated[
         show_default=False,
     ),
 ]
+
+
+_OF_TRAINING = ("model.", "train.")  # sections of a spec; a patch is meant to stay
 
 
 def _planning(name: str, act: Callable[..., None]) -> None:
@@ -65,12 +75,19 @@ def _planning(name: str, act: Callable[..., None]) -> None:
         partitions: Partitions = None,
         engine: Engine = None,
         *,
-        publish: Publish = True,
+        publish: Publish = None,
         accept_data: AcceptData = None,
         due: Due = None,
         as_json: Json = False,
     ) -> None:
         overrides = given(patch, param)
+        changed = any(each is not None for each in (epochs, dimension, partitions, engine)) or any(
+            each.startswith(_OF_TRAINING) for each in param or ()
+        )
+        if publish is None and changed:
+            from pbg_tasks.progress import say
+
+            say("plan: a trial, because an option changes its training: it becomes no release without --publish")
         act(
             spec,
             snapshot_key(spec, snapshot, keyed, overrides),
@@ -80,7 +97,7 @@ def _planning(name: str, act: Callable[..., None]) -> None:
             dimension=dimension,
             partitions=partitions,
             engine=engine,
-            publish=publish,
+            publish=not changed if publish is None else publish,
             accept_data=accept_data,
             due=due,
         )

@@ -132,10 +132,14 @@ class NightForecast:
             "modelled": {task: list(usage) for task, usage in self.modelled.items()},
         }
 
-    def table(self) -> list[str]:
-        """Return the forecast as the lines of a small table, for people."""
+    def table(self, *, itemised: bool = True) -> list[str]:
+        """Return the forecast as the lines of a small table, for people.
+
+        Args:
+            itemised: with a line for each task.
+        """
         rows: list[tuple[str, ...]] = [("task", "time", "between", "CPU", "memory", "read", "written")]
-        rows += [(task, *_cells(each)) for task, each in self.tasks.items()]
+        rows += [(task, *_cells(each)) for task, each in self.tasks.items() if itemised]
         total = {field: self._total(field) for field in Usage._fields}
         total["memory_bytes"] = max(each["memory_bytes"] for each in self.tasks.values())
         rows.append(("the night", *_cells(total)))

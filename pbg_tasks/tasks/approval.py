@@ -5,6 +5,7 @@ A decision is stored with the run and never changes.
 
 from __future__ import annotations
 
+import shlex
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Literal, TypedDict, cast
@@ -91,6 +92,11 @@ def approve(url: str, *, by: str, reason: str) -> DecisionReport:
             "published: this one is then recorded as a release, and the channel stays with the newer"
         )
     return decided
+
+
+def how_to_approve(url: str) -> str:
+    """Return the command that lets a refused night go on."""
+    return f"`pbg approve {shlex.quote(url)} --reason TEXT`"
 
 
 def reject(url: str, *, by: str, reason: str) -> DecisionReport:

@@ -62,6 +62,9 @@ def test_table_names_its_basis():
     first = forecast_night(PLANNED, [], engine="native", costs=COSTS).table()
     assert first[0].split() == ["task", "time", "between", "CPU", "memory", "read", "written"]
     assert "factor of 10" in first[-1]
+    short = forecast_night(PLANNED, [], engine="native", costs=COSTS).table(itemised=False)
+    assert [line.split("  ")[0] for line in short[:2]] == ["task", "the night"]
+    assert short[2:] == first[-2:]
     assert first[-2].startswith("cost of the night: 4.54 USD (")
     assert "1 earlier night" in forecast_night(PLANNED, [measured()], engine="native").table()[-1]
 

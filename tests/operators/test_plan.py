@@ -47,7 +47,9 @@ def test_filled_in_form_field_becomes_an_option(key, form, arguments):
     ],
 )
 def test_run_with_changed_training_publishes_on_request(form, published):
-    assert ("--no-publish" not in plan_arguments(SPEC, "d1", UNTOUCHED | form)) == published
+    arguments = plan_arguments(SPEC, "d1", UNTOUCHED | form)
+    assert ("--no-publish" not in arguments) == published
+    assert ("--publish" in arguments) == (form.get("publish") == "yes")  # else the command takes a trial for none
 
 
 @pytest.mark.parametrize(

@@ -127,6 +127,7 @@ def test_drafted_spec_runs_unchanged(tmp_path):
     for day in ("2026-11-9", "2026-11-20"):
         (tmp_path / "edges" / day).mkdir(parents=True)
         (tmp_path / "edges" / day / "part-0.csv").write_text("Head,Relation,Tail\n" + "".join(lines))
+    (tmp_path / "edges" / "2026-11-21").mkdir()  # without files yet
     spec = drafted(tmp_path, tmp_path / "edges")
     assert spec.graph == "store"
     assert spec.snapshots.location == f"{tmp_path}/edges/{{snapshot}}/*.csv"

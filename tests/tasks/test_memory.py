@@ -42,7 +42,14 @@ def test_too_large_training_is_refused_unless_forced(place, small_machine, capsy
 def test_forecast_is_reported_and_kept_beside_measured_peak(place, capsys):
     place.snapshot("d1", ring(50))
     url = plan(place.spec, "d1")["run"]
+    lines = capsys.readouterr().err.splitlines()
+    assert len([line for line in lines if "plan: memory at most: train " in line]) == 1
+    assert not [line for line in lines if "peak of" in line]  # a small graph fills no page
+    assert len(lines) < 12
+    place.write_spec(resources={"memory_gb": 0.3})
+    plan(place.spec, "d1")
     assert "peak of train" in capsys.readouterr().err
+    place.write_spec()
     for task in ("validate", "partition", "bucket"):
         run_task(task, url)
     memory = train(url)["memory"]

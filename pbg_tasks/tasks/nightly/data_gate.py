@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pbg_tasks.config.results import VerdictDocument
 from pbg_tasks.errors import QualityGateError, UnusableError
 from pbg_tasks.progress import say
-from pbg_tasks.tasks.approval import approval, beyond_approval
+from pbg_tasks.tasks.approval import approval, beyond_approval, how_to_approve
 from pbg_tasks.tasks.context import RunContext
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def enforce(result: ValidateResult | PartitionResult) -> None:
     if not verdict.passed and approval(RunContext.open(result.run), result.task) is None:
         raise QualityGateError(
             f"snapshot {verdict.snapshot!r}: {_reasons(verdict)}; mend the snapshot, change the limits in "
-            "gates.data, or take it this once: `pbg approve RUN`, or plan it with --accept-data REASON"
+            f"gates.data, or take it this once: {how_to_approve(result.run)}, or plan it with --accept-data REASON"
         )
 
 

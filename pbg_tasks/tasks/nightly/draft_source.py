@@ -6,6 +6,7 @@ Guesses follow from names of files and columns; a wrong one is corrected in the 
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +22,7 @@ from pbg_tasks.storage import is_remote
 from pbg_tasks.storage.columnar import list_files, list_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Sequence
 
     import duckdb
 
@@ -83,10 +84,22 @@ def find_snapshots(location: str) -> DraftSource:
     keys = tuple(sorted(list_keys(template), key=snapshot_order))
     if not keys:
         raise InputError(f"{template}: no snapshot there; a key has letters, digits and . _ : + - only")
-    newest = template.replace("{snapshot}", keys[-1])
-    files = tuple(SnapshotFile(uri=uri, size=size, version=version) for uri, size, version in list_files(newest))
+    key, listed = _newest_with_files(template, keys)
+    files = tuple(SnapshotFile(uri=uri, size=size, version=version) for uri, size, version in listed)
     snapshots = Snapshots(location=template, format=_format(files[0].uri))
-    return DraftSource(snapshots, keys[-1], keys, files)
+    return DraftSource(snapshots, key, keys[: keys.index(key) + 1], files)
+
+
+def _newest_with_files(template: str, keys: Sequence[str]) -> tuple[str, list[tuple[str, int, str]]]:
+    """Return the newest key whose place has files, and those.
+
+    Raises:
+        InputError: none has files.
+    """
+    for key in reversed(keys):
+        with suppress(InputError):
+            return key, list_files(template.replace("{snapshot}", key))
+    raise InputError(f"{template}: the folders of {', '.join(keys[-3:])} have no files")
 
 
 def _template(place: str) -> str:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 PLANNED = CHAIN[1:]
 NIGHTS = 7
 """Most earlier nights that a forecast uses."""
+_SHORT = 60.0  # seconds of a night whose tasks are not reported one by one
 _BASE = 100_000_000  # bytes of a process that only moves documents: Python, pydantic, and a store's client
 
 
@@ -59,17 +60,24 @@ class Outlook:
     night: NightForecast
 
     def say(self, budget_gb: float) -> None:
-        """Report the forecasts as lines of text."""
-        for forecast in self.memory.values():
-            for line in forecast.table():
-                say(f"plan: {line}")
+        """Report the forecasts as lines of text.
+
+        A forecast of memory is itemised where it may get scarce, that of a night where it is not over in a minute; the
+        result of ``plan`` has all figures. The preparation takes its budget by design.
+        """
+        for name, forecast in self.memory.items():
+            if name != "preparation" and forecast.peak > budget_gb * 1e9 / 2:
+                for line in forecast.table():
+                    say(f"plan: {line}")
+        peaks = ", ".join(f"{name} {human_count(forecast.peak)}B" for name, forecast in self.memory.items())
+        say(f"plan: memory at most: {peaks}")
         train = self.memory["train"]
         if train.peak > budget_gb * 1e9:
             say(
                 f"warning: train will take {human_count(train.peak)}B, more than resources.memory_gb "
                 f"({budget_gb:g} GB); keys that change it: {', '.join(train.keys)}"
             )
-        for line in self.night.table():
+        for line in self.night.table(itemised=self.night.seconds.likely > _SHORT):
             say(f"plan: {line}")
 
 

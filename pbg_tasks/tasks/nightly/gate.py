@@ -20,7 +20,7 @@ from pbg_tasks.errors import InputError, QualityGateError, UnusableError
 from pbg_tasks.evaluate.gate import FALLS, judge
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
-from pbg_tasks.tasks.approval import approval, beyond_approval
+from pbg_tasks.tasks.approval import approval, beyond_approval, how_to_approve
 from pbg_tasks.tasks.context import RunContext, perform
 
 
@@ -38,7 +38,7 @@ def gate(url: str) -> Result:
             raise UnusableError(f"run {verdict.run}: {reasons}; train it otherwise, or leave it: later nights go on")
         raise QualityGateError(
             f"run {verdict.run}: {reasons}; train it otherwise, change the limits, or take it this once: "
-            "`pbg approve RUN`"
+            f"{how_to_approve(verdict.run)}"
         )
     return verdict.document()
 

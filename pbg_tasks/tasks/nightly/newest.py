@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 from pbg_tasks.config.nights import snapshot_order
 from pbg_tasks.errors import InputError, PbgError
 from pbg_tasks.prepare.sources import lists_files, snapshot_keys, snapshot_source
-from pbg_tasks.tasks.nightly.snapshot_completeness import lacks
+from pbg_tasks.progress import say
+from pbg_tasks.tasks.nightly.snapshot_completeness import lacks, snapshot_files
 
 if TYPE_CHECKING:
     from pbg_tasks.config import GraphSpec, Snapshots
+    from pbg_tasks.config.nights import Whole
 
 _SHOWN = 5
 """Most keys that an error lists."""
@@ -29,12 +31,24 @@ def newest_snapshot(graph: GraphSpec) -> str:
     """
     location = graph.snapshots.location
     complete = graph.nights.watch.complete if graph.nights.watch is not None else "settled"
-    if not lists_files(snapshot_source(graph.snapshots)):
+    if not (listed := lists_files(snapshot_source(graph.snapshots))):
         complete = "settled"  # a listed version of a table is whole
     for key in sorted(snapshot_keys(graph.snapshots), key=snapshot_order, reverse=True):
-        if complete == "settled" or lacks(location, key, complete) is None:
+        if complete != "settled" and lacks(location, key, complete) is not None:
+            continue
+        if not listed or _has_files(location, key, complete):
             return key
+        say(f"snapshot {key} is passed over: its folder has no files yet")
     raise InputError(f"{location}: no snapshot there yet; check the location, or name a snapshot")
+
+
+def _has_files(location: str, key: str, complete: Whole) -> bool:
+    """Return whether a snapshot has files, or is whole without any."""
+    try:
+        snapshot_files(location, key, complete)
+    except InputError:
+        return False
+    return True
 
 
 def keys_there(snapshots: Snapshots, lacking: str) -> str:

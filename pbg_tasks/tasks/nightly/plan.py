@@ -18,7 +18,7 @@ from pbg_tasks.errors import ConfigError, InputError, OutOfTurnError
 from pbg_tasks.prepare.connection import connect
 from pbg_tasks.prepare.counting import count_snapshot
 from pbg_tasks.prepare.sources import blamed, lists_files, lists_keys, snapshot_source
-from pbg_tasks.progress import human_count, say
+from pbg_tasks.progress import counted, human_count, say
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.gc_holds import hold, run_with
 from pbg_tasks.storage.columnar import last_change
@@ -109,7 +109,7 @@ def plan(
     coming = outlook(run, expected, written)
     coming.say(graph.resources.memory_gb)
     size = sum(file.size for file in files)
-    say(f"plan: {len(files)} files, {human_count(size)}B; run {run.url}")
+    say(f"plan: {counted(len(files), 'file')}, {human_count(size)}B; run {run.url}")
     findings = PlanResult(
         task="plan",
         run=run.url,

@@ -26,7 +26,7 @@ from pbg_tasks.evaluate.gate import FALLS
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
 from pbg_tasks.tasks.announcing import is_announced
-from pbg_tasks.tasks.approval import approval, decisions
+from pbg_tasks.tasks.approval import approval, decisions, how_to_approve
 from pbg_tasks.tasks.context import RunContext, perform
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def publish(url: str) -> Result:
 
 def _publish(run: RunContext) -> PublishFindings:
     if not run.need(GateResult).passed and approval(run, "gate") is None:
-        raise QualityGateError(f"{run.url}: did not pass the gate; `pbg approve RUN` publishes it all the same")
+        raise QualityGateError(f"{run.url}: did not pass the gate; {how_to_approve(run.url)} publishes it all the same")
     graph, previous = run.spec.graph, run.spec.previous
     if not run.spec.publish:
         return PublishFindings(published=False, reason="the run was planned not to be published")
