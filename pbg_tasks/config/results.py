@@ -649,6 +649,7 @@ class EvalPart(Stored):
         sha256: of the file of counts, whose name it is.
         against: number of the release before that was ranked; None: there is none.
         best: that of the best release.
+        drift: hash of the file with the drift of the part's partitions; None: there is none, as on the first night.
     """
 
     part: str
@@ -658,6 +659,7 @@ class EvalPart(Stored):
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     against: Count | None = None
     best: Count | None = None
+    drift: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
 
 
 class EvalPartResult(EvalPart, TaskResult):

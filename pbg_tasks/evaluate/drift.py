@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 BLOCK_ROWS = 1 << 14
 ALIGNED_ROWS = 1 << 15
 """Number of rows of a type to which a rotation is fitted."""
+_COUNTED_ROWS = 1 << 16
 _ROWS_PER_DIMENSION = 10
 """Least rows for each dimension: a rotation fitted to fewer would make different vectors look alike."""
 _DECILES = 10
@@ -47,8 +48,37 @@ class View:
     table: EntityTable
     similarity: Similarity
 
+    def among(self, candidates: np.ndarray, partition: int) -> View:
+        """Return the same embeddings with other candidates, all of one partition."""
+        return View(self.table.among(candidates, {partition}), self.similarity)
 
-def aligned(now: View, before: View, known: np.ndarray, seed: int) -> torch.Tensor | None:
+
+def draw(known: np.ndarray, count: int, seed: int) -> np.ndarray:
+    """Draw ``count`` of the entities that both nights know, or all.
+
+    The result is int64, ascending numbers. No array of all numbers is made, because a part draws as the whole does.
+
+    Args:
+        known: bool (N,), whether both nights know each entity.
+        count: largest number of entities.
+        seed: of the choice.
+    """
+    starts = np.arange(0, len(known), _COUNTED_ROWS)
+    ends = np.cumsum(np.add.reduceat(known, starts, dtype=np.int64)) if len(known) else starts
+    total = int(ends[-1]) if len(ends) else 0
+    if total <= count:
+        return np.flatnonzero(known)
+    places = np.sort(np.random.default_rng(seed).choice(total, size=count, replace=False, shuffle=False))
+    found = np.empty(count, np.int64)
+    stretch = np.searchsorted(ends, places, side="right")
+    for number in np.unique(stretch).tolist():
+        here, first = stretch == number, int(starts[number])
+        before = int(ends[number - 1]) if number else 0
+        found[here] = first + np.flatnonzero(known[first : first + _COUNTED_ROWS])[places[here] - before]
+    return found
+
+
+def aligned(now: View, before: View, chosen: np.ndarray) -> torch.Tensor | None:
     """Return the rotation that brings the earlier vectors nearest to tonight's.
 
     It solves the orthogonal Procrustes problem (Schoenemann 1966) on unit vectors of a sample.
@@ -56,96 +86,114 @@ def aligned(now: View, before: View, known: np.ndarray, seed: int) -> torch.Tens
     Args:
         now: tonight.
         before: the other night.
-        known: int64 (C,), ascending numbers of the entities that both know.
-        seed: of the sample.
+        chosen: int64 (S,), ascending numbers of entities that both know: the sample.
 
     Returns:
         float32 (D, D), or None where vectors have other dimensions or are too few for a fit.
     """
-    rng = np.random.default_rng(seed)
-    count = min(len(known), ALIGNED_ROWS)
-    chosen = np.sort(rng.choice(known, size=count, replace=False)) if count < len(known) else known
     now_SD, before_SD = (
         torch.nn.functional.normalize(view.similarity.vectors(view.table.gather(chosen, BLOCK_ROWS)), dim=1)
         for view in (now, before)
     )
     dimension = now_SD.shape[1]
-    if before_SD.shape[1] != dimension or count < _ROWS_PER_DIMENSION * dimension:
+    if before_SD.shape[1] != dimension or len(chosen) < _ROWS_PER_DIMENSION * dimension:
         return None
     left, _, right = torch.linalg.svd((before_SD.T @ now_SD).double())
     rotation_DD: torch.Tensor = (left @ right).float()
     return rotation_DD
 
 
-def cosines(now: View, before: View, total: int, rotation_DD: torch.Tensor | None = None) -> np.ndarray:
-    """Return the cosine between the vectors of each entity: float32 (N,).
+def cosines(now: View, before: View, rotation_DD: torch.Tensor | None = None) -> np.ndarray:
+    """Return the cosine between the vectors of each candidate of the tables.
 
-    It is NaN for entities that only one night knows.
+    The result is float32 (C,), in the order of their numbers.
 
     Args:
         now: tonight.
-        before: the other night.
-        total: number of tonight's entities, N.
+        before: the other night, with the same candidates.
         rotation_DD: applied first to the vectors of ``before``.
     """
-    found_N = np.full(total, np.nan, np.float32)
+    found = [np.empty(0, np.float32)]
     for ours, theirs in zip(now.table.blocks(BLOCK_ROWS), before.table.blocks(BLOCK_ROWS), strict=True):
         now_KD, before_KD = (
             view.similarity.vectors(torch.from_numpy(block.rows)) for view, block in ((now, ours), (before, theirs))
         )
         if rotation_DD is not None:
             before_KD = before_KD @ rotation_DD
-        found_N[ours.numbers] = torch.nn.functional.cosine_similarity(now_KD, before_KD).numpy()
-    return found_N
+        found.append(torch.nn.functional.cosine_similarity(now_KD, before_KD).numpy())
+    return np.concatenate(found)
 
 
-def draw_queries(known: np.ndarray, seed: int) -> np.ndarray:
-    """Draw the entities whose neighbours are compared, ascending.
+@dataclass(frozen=True, slots=True)
+class Nearest:
+    """Nearest candidates of queries, best first.
 
-    They are ``QUERIES`` of those that both nights know, or all.
+    Those of each partition are looked for alone, so that parts that have some of the partitions find what the whole
+    does.
+
+    Attributes:
+        scores: float32 (Q, ``NEIGHBOURS``), -inf where there are fewer candidates.
+        numbers: int64, same shape, -1 there.
     """
-    if len(known) <= QUERIES:
-        return known
-    return np.sort(np.random.default_rng(seed).choice(known, size=QUERIES, replace=False, shuffle=False))
+
+    scores: np.ndarray
+    numbers: np.ndarray
+
+    @classmethod
+    def of(cls, view: View, queries: np.ndarray, query_QD: torch.Tensor) -> Self:
+        """Search the candidates of a view's table by the model's comparator.
+
+        A query is no neighbour of itself.
+
+        Args:
+            view: with the candidates.
+            queries: int64 (Q,), numbers of the queries.
+            query_QD: their prepared vectors.
+        """
+        best_QK = torch.full((len(queries), NEIGHBOURS), -torch.inf)
+        number_QK = torch.full((len(queries), NEIGHBOURS), -1)
+        for block in _pieces(view, max(MAX_TILE_SCORES // len(queries), _FEWEST_ROWS)):  # scores stay in the cache
+            candidate_BD, own = view.similarity.candidates(torch.from_numpy(block.rows)), block.columns(queries)
+            better = _better(view.similarity, query_QD, candidate_BD, own, best_QK[:, -1])
+            better_R, best_RB, place_RB = better or _best(view.similarity, query_QD, candidate_BD, own, best_QK)
+            number_RB = torch.from_numpy(block.numbers)[place_RB]
+            best_QK[better_R], place_RK = torch.cat((best_QK[better_R], best_RB), dim=1).topk(NEIGHBOURS)
+            number_QK[better_R] = torch.cat((number_QK[better_R], number_RB), dim=1).gather(1, place_RK)
+        return cls(best_QK.numpy(), number_QK.numpy())
+
+    def joined(self, later: Nearest) -> Nearest:
+        """Return the nearest among the candidates of both.
+
+        Of equal ones, those of the earlier partition come first.
+        """
+        scores = np.concatenate((self.scores, later.scores), axis=1)
+        order = np.argsort(-scores, axis=1, kind="stable")[:, :NEIGHBOURS]
+        numbers = np.concatenate((self.numbers, later.numbers), axis=1)
+        return Nearest(np.take_along_axis(scores, order, axis=1), np.take_along_axis(numbers, order, axis=1))
 
 
-def neighbour_overlap(now: View, before: View, queries: np.ndarray, count: int = NEIGHBOURS) -> np.ndarray:
+def prepared(view: View, queries: np.ndarray) -> torch.Tensor:
+    """Return the vectors of queries as ``Nearest.of`` takes them."""
+    return view.similarity.candidates(view.table.gather(queries, _GATHERED_ROWS))
+
+
+def neighbour_overlap(now: Nearest, before: Nearest, candidates: int) -> np.ndarray:
     """Return the share of nearest neighbours common to two nights.
 
-    The result is float32 (Q,), by query. Neighbours are exact: the nearest of all candidates of the views' tables by
-    the model's own comparator, as in a look-up, without the query itself. They are compared within each night, so a
-    rotation between the vectors of the two nights does not matter.
+    The result is float32 (Q,), by query; NaN where there is no candidate besides the query. Neighbours are exact, and
+    compared within each night, so a rotation between the vectors of the two nights does not matter.
 
     Args:
         now: tonight.
-        before: the other night, with the same candidates.
-        queries: int64 (Q,), numbers of entities that both know.
-        count: largest number of neighbours; NaN is returned where there is no candidate.
+        before: the other night, among the same candidates.
+        candidates: their number.
     """
-    count = min(count, now.table.candidates - 1)
+    count = min(NEIGHBOURS, candidates - 1)
     if count < 1:
-        return np.full(len(queries), np.nan, np.float32)
-    ours, theirs = (_nearest(view, queries, count) for view in (now, before))
+        return np.full(len(now.numbers), np.nan, np.float32)
+    ours, theirs = now.numbers[:, :count], before.numbers[:, :count]
     agreed: np.ndarray = (ours[:, :, np.newaxis] == theirs[:, np.newaxis, :]).any(axis=2).mean(axis=1, dtype=np.float32)
     return agreed
-
-
-def _nearest(view: View, queries: np.ndarray, count: int) -> np.ndarray:
-    """Return the numbers of each query's nearest candidates.
-
-    The result is int64 (Q, count).
-    """
-    query_QD = view.similarity.candidates(view.table.gather(queries, _GATHERED_ROWS))
-    best_QK = torch.full((len(queries), count), -torch.inf)
-    number_QK = torch.full((len(queries), count), -1)
-    for block in _pieces(view, max(MAX_TILE_SCORES // len(queries), _FEWEST_ROWS)):  # scores stay in the cache
-        candidate_BD, own = view.similarity.candidates(torch.from_numpy(block.rows)), block.columns(queries)
-        better = _better(view.similarity, query_QD, candidate_BD, own, best_QK[:, -1])
-        better_R, best_RB, place_RB = better or _best(view.similarity, query_QD, candidate_BD, own, best_QK)
-        number_RB = torch.from_numpy(block.numbers)[place_RB]
-        best_QK[better_R], place_RK = torch.cat((best_QK[better_R], best_RB), dim=1).topk(count)
-        number_QK[better_R] = torch.cat((number_QK[better_R], number_RB), dim=1).gather(1, place_RK)
-    return number_QK.numpy()
 
 
 def _pieces(view: View, rows: int) -> Iterator[Block]:

@@ -144,12 +144,15 @@ class EntityTable:
         """Return the numbers of the candidates, ascending."""
         return np.arange(self._bases[-1]) if self._sample is None else self._sample
 
-    def among(self, sample: np.ndarray) -> EntityTable:
+    def among(self, sample: np.ndarray, share: Container[int] | None = None) -> EntityTable:
         """Return the same embeddings with other candidates.
 
-        ``sample`` has their numbers, ascending.
+        Args:
+            sample: their numbers, ascending.
+            share: see the class; None: as in this table.
         """
-        return EntityTable(self._paths, self._bases, self._dimension, sample, self._rows, self._share)
+        share = self._share if share is None else share
+        return EntityTable(self._paths, self._bases, self._dimension, sample, self._rows, share)
 
     def eligible(self, numbers: np.ndarray) -> np.ndarray:
         """Return whether entities are candidates: bool (N,)."""

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import functools
+import io
 import json
 
 import numpy as np
 import pytest
 import torch
 
+from pbg_tasks.errors import FormatError
 from pbg_tasks.evaluate import drift
-from pbg_tasks.evaluate.drift import Spread, View, aligned, by_degree, cosines, draw_queries, neighbour_overlap
+from pbg_tasks.evaluate.drift import (
+    QUERIES,
+    Nearest,
+    Spread,
+    View,
+    aligned,
+    by_degree,
+    cosines,
+    draw,
+    neighbour_overlap,
+    prepared,
+)
 from pbg_tasks.evaluate.ids import Triples
+from pbg_tasks.evaluate.partition_drift import PartitionDrift
 from pbg_tasks.evaluate.relation_drift import Edge, End, RelationDrift, Surroundings
 from pbg_tasks.evaluate.tables import EntityTable
 from pbg_tasks.formats.embeddings import write_embeddings
@@ -56,9 +71,11 @@ def test_cosines_are_those_of_row_pairs(nights, monkeypatch):
     expected = (now * before).sum(axis=1) / np.linalg.norm(now, axis=1) / np.linalg.norm(before, axis=1)
     for rows in (1 << 14, 7):
         monkeypatch.setattr(drift, "BLOCK_ROWS", rows)
-        found = cosines(*views, 50)
-        np.testing.assert_allclose(found[known], expected[known], rtol=1e-5)
-        assert np.isnan(np.delete(found, known)).all()
+        found = cosines(*views)
+        np.testing.assert_allclose(found, expected[known], rtol=1e-5)
+        parts = [known[known < 25], known[known >= 25]]
+        both = [cosines(*(each.among(own, part) for each in views)) for part, own in enumerate(parts)]
+        np.testing.assert_array_equal(np.concatenate(both), found)
 
 
 def test_rotated_space_is_rotated_back(tmp_path):
@@ -66,25 +83,36 @@ def test_rotated_space_is_rotated_back(tmp_path):
     now = normal(200, 6)
     turn = np.linalg.qr(normal(6, 6, seed=2))[0]
     views = view(tmp_path / "now", now, [200], known), view(tmp_path / "before", now @ turn, [200], known)
-    assert np.abs(cosines(*views, 200)).mean() < 0.9
-    rotation = aligned(*views, known, seed=0)
+    assert np.abs(cosines(*views)).mean() < 0.9
+    rotation = aligned(*views, known)
     torch.testing.assert_close(rotation @ rotation.T, torch.eye(6), atol=1e-5, rtol=0)
-    np.testing.assert_allclose(cosines(*views, 200, rotation), 1, atol=1e-5)
+    np.testing.assert_allclose(cosines(*views, rotation), 1, atol=1e-5)
 
 
 def test_rotation_needs_enough_vectors_of_equal_dimension(tmp_path):
     known = np.arange(59)  # ten a dimension are required
     one, other = normal(60, 6), normal(60, 6, seed=1)
     few = view(tmp_path / "a", one, [60], known), view(tmp_path / "b", other, [60], known)
-    assert aligned(*few, known, seed=0) is None
+    assert aligned(*few, known) is None
     wide = view(tmp_path / "c", normal(60, 4), [60], known)
-    assert aligned(few[0], wide, known, seed=0) is None
+    assert aligned(few[0], wide, known) is None
 
 
 def test_unrelated_vectors_stay_unlike_after_rotation(tmp_path):
     known = np.arange(600)
     views = view(tmp_path / "a", normal(600, 6), [600], known), view(tmp_path / "b", normal(600, 6, 1), [600], known)
-    assert cosines(*views, 600, aligned(*views, known, seed=0)).mean() < 0.2
+    assert cosines(*views, aligned(*views, known)).mean() < 0.2
+
+
+def overlap(views, queries, parts):
+    """Search partition by partition, and compare the nearest of all."""
+    found = []
+    for each in views:
+        nearest = [
+            Nearest.of(each.among(own, part), queries, prepared(each, queries)) for part, own in enumerate(parts)
+        ]
+        found.append(functools.reduce(Nearest.joined, nearest))
+    return neighbour_overlap(*found, sum(map(len, parts)))
 
 
 @pytest.mark.parametrize("comparator", ["cos", "dot", "l2"])
@@ -95,7 +123,7 @@ def test_overlap_equals_brute_force(tmp_path, comparator):
     views = [
         view(tmp_path / name, rows, [70, 50], known, comparator) for name, rows in (("now", now), ("before", before))
     ]
-    queries = draw_queries(known, 0)
+    queries = known
 
     def nearest(rows):
         unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
@@ -107,7 +135,7 @@ def test_overlap_equals_brute_force(tmp_path, comparator):
         return [set(np.argsort(-scores[query])[:10]) for query in queries]
 
     expected = [len(one & other) / 10 for one, other in zip(nearest(now), nearest(before), strict=True)]
-    np.testing.assert_allclose(neighbour_overlap(*views, queries), expected, atol=1e-6)
+    np.testing.assert_allclose(overlap(views, queries, [known[:69], known[69:]]), expected, atol=1e-6)
     assert 0.2 < np.mean(expected) < 0.95
 
 
@@ -131,18 +159,39 @@ def test_pieces_of_products_grow(tmp_path, monkeypatch, comparator, native, size
 def test_overlap_needs_an_entity_beside_the_query(tmp_path):
     known = np.array([3])
     views = [view(tmp_path / name, normal(5, 4), [5], known) for name in ("a", "b")]
-    assert np.isnan(neighbour_overlap(*views, known)).all()
+    assert np.isnan(overlap(views, known, [known])).all()
     known = np.array([1, 3, 4])  # each query has two others, so two neighbours are compared
     views = [view(tmp_path / name, normal(5, 4, seed), [5], known) for seed, name in enumerate(("c", "d"))]
-    np.testing.assert_array_equal(neighbour_overlap(*views, known), [1, 1, 1])
+    np.testing.assert_array_equal(overlap(views, known, [known]), [1, 1, 1])
 
 
-def test_queries_are_a_sample_that_stays():
-    known = np.arange(0, 9000, 3)
-    chosen = draw_queries(known, 5)
-    assert len(np.unique(chosen)) == 500
-    assert np.isin(chosen, known).all()
-    np.testing.assert_array_equal(chosen, draw_queries(known, 5))
+def test_sample_is_drawn_from_the_known_alone(monkeypatch):
+    monkeypatch.setattr(drift, "_COUNTED_ROWS", 100)
+    known = np.arange(9050) % 3 == 0
+    known[200:400] = False
+    chosen = draw(known, QUERIES, 5)
+    numbers = np.flatnonzero(known)
+    expected = np.random.default_rng(5).choice(numbers, size=QUERIES, replace=False, shuffle=False)
+    np.testing.assert_array_equal(chosen, np.sort(expected))
+    np.testing.assert_array_equal(draw(known, len(numbers), 5), numbers)
+    assert draw(known[:0], 3, 5).tolist() == draw(known[200:400], 3, 5).tolist() == []
+
+
+def test_damaged_drift_of_partition_is_refused():
+    nearest = Nearest(np.ones((3, 10), np.float32), np.ones((3, 10), np.int64))
+    file = io.BytesIO()
+    for count in (4, 0):
+        PartitionDrift(np.ones(count, np.float32), nearest, nearest).write(file)
+    file.seek(0)
+    found = [PartitionDrift.read(file, known=4, queries=3, source="a") for _ in range(2)]
+    assert [len(each.cosine) for each in found] == [4, 0]
+    for known, queries, words in ((5, 3, "of other entities"), (4, 2, "of other entities")):
+        file.seek(0)
+        with pytest.raises(FormatError, match=words):
+            PartitionDrift.read(file, known=known, queries=queries, source="a")
+    file.seek(0)
+    with pytest.raises(FormatError, match="a: not a file of drift"):
+        PartitionDrift.read(io.BytesIO(file.read(300)), known=4, queries=3, source="a")
 
 
 def test_spread_leaves_out_invalid_numbers():

@@ -15,6 +15,7 @@ from pbg_tasks.checkpoint import VerifiedFiles
 from pbg_tasks.errors import ConfigError, FormatError
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.context import RunContext
+from pbg_tasks.tasks.nightly import moved_vectors
 from pbg_tasks.tasks.nightly.chain import run_chain, run_task
 from pbg_tasks.tasks.nightly.comparison_target import release_before
 from pbg_tasks.tasks.nightly.evaluate import Releases, _evaluate, count_part, evaluate
@@ -23,6 +24,7 @@ from pbg_tasks.tasks.nightly.yardstick import best_release
 from pbg_tasks.tasks.runs import part_files
 from tests.tasks.conftest import ring
 
+INDEPENDENT = {"walk": "independent"}
 HEADER = ("format", "task", "run", "seconds", "usage")
 
 
@@ -32,7 +34,11 @@ def second_night(place, before, now, **evaluation):
     place.snapshot("d1", ring(before))
     run_chain(place.spec, "d1")
     place.snapshot("d2", ring(now))
-    url = plan(place.spec, "d2")["run"]
+    return preserved(place, "d2")
+
+
+def preserved(place, snapshot):
+    url = plan(place.spec, snapshot)["run"]
     for task in ("validate", "partition", "bucket", "train", "preserve"):
         run_task(task, url)
     return url
@@ -134,6 +140,7 @@ def test_parts_beside_other_releases_are_refused(night):
 def test_part_brings_its_partitions_and_rows_of_others(place, s3_bucket, monkeypatch):
     """On S3, of the release before, too; digits stay."""
     monkeypatch.setattr(part_files, "REQUEST_BYTES", 0)
+    monkeypatch.setattr(moved_vectors, "QUERIES", 4)
     write = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda file, data, at: write(file, data[:1000], at))  # as a full disk may
     place.store = s3_bucket
@@ -153,8 +160,39 @@ def test_part_brings_its_partitions_and_rows_of_others(place, s3_bucket, monkeyp
         fetched.clear()
         count_part(url, part)
         assert [name.split(".")[0] for name in fetched if name.startswith("embeddings")] == [own, own]
+    fetched.clear()
     assert figures(evaluate(url, 3)) == figures(json.loads(json.dumps(expected)))
-    assert expected["against"]["edges"] > 0
+    assert len([name for name in fetched if name.startswith("embeddings")]) == 3  # tonight's, for their health
+    assert (expected["against"]["edges"] > 0, expected["drift"]["types"]["n"]["overlap"]["queries"]) == (True, 4)
+
+
+@pytest.mark.rotated(3)
+def test_parts_of_independent_nights_merge_to_digits(place):
+    place.write_spec({"entities": {"n": {"num_partitions": 3}}, "num_epochs": 1, "dimension": 4}, nights=INDEPENDENT)
+    place.snapshot("d1", ring(80))
+    run_chain(place.spec, "d1")
+    place.snapshot("d2", ring(75, seed=2))
+    url = preserved(place, "d2")
+    expected = whole(url)
+    assert expected["drift"]["types"]["n"]["aligned"]
+    for part in ("1/2", "2/2"):
+        count_part(url, part)
+    assert figures(evaluate(url, 2)) == figures(json.loads(json.dumps(expected)))
+
+
+@pytest.mark.rotated(3)
+def test_damaged_drift_of_part_is_refused(night):
+    parts = [count_part(night, part) for part in ("1/2", "2/2")]
+    expected = whole(night)
+    store, drift = key(night, f"eval/{parts[1]['drift']}.drift")
+    kept = store.get(drift).data
+    store.put(drift, kept[:-1] + bytes([kept[-1] ^ 1]))
+    with pytest.raises(FormatError, match=r"\.drift: was changed after part 2/2 was counted; remove it and results"):
+        evaluate(night, 2)
+    _, result = key(night, "results/eval-2-of-2.json")  # an earlier version's part has no drift: the merge compares
+    document = json.loads(store.get(result).data)
+    store.put(result, json.dumps({name: document[name] for name in document if name != "drift"}).encode())
+    assert figures(evaluate(night, 2)) == figures(json.loads(json.dumps(expected)))
 
 
 def test_dense_rows_are_read_in_short_stretches():

@@ -23,6 +23,8 @@ from pbg_tasks.prepare.moved_rows import MovedRows
 from pbg_tasks.prepare.reassignment import Matching
 from pbg_tasks.prepare.split import RETURNED
 from pbg_tasks.tasks.model_source import CONFIG
+from pbg_tasks.tasks.nightly.moved_vectors import with_compared_rows
+from pbg_tasks.tasks.runs.part_files import row_counts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -105,7 +107,8 @@ def bring_baseline(
         release: to compare with.
         counts: tonight's entities of each partition, by type.
         directory: an empty local one.
-        part: of an evaluation, which reads rows of most files alone where the ids are the release's; None: all.
+        part: of an evaluation, which reads rows of most files alone where the ids are the release's, those for the
+            drift included; None: all.
 
     Raises:
         FormatError: a file of the release is damaged.
@@ -114,7 +117,7 @@ def bring_baseline(
     previous = run.spec.previous
     baseline = _opened(run, release, directory, continued=previous is not None and previous.warm_start)
     if previous is not None and previous.keep_ids:
-        _take_files(baseline, counts, directory, part)
+        _take_files(baseline, run, counts, directory, part)
         types = run.need(PartitionResult).types
         baseline.gone.update({entity: types[entity].gone for entity in counts})
     else:
@@ -143,23 +146,27 @@ def _opened(run: RunContext, release: Release, directory: Path, *, continued: bo
     )
 
 
-def _take_files(baseline: Baseline, counts: Mapping[str, list[int]], directory: Path, part: PartFiles | None) -> None:
+def _take_files(
+    baseline: Baseline, run: RunContext, counts: Mapping[str, list[int]], directory: Path, part: PartFiles | None
+) -> None:
     names = {
         (entity, partition): embeddings_file_name(entity, partition, baseline.files.version)
         for entity, listed in counts.items()
         for partition in range(len(listed))
     }
-    if part is None:
+    rows = None if part is None else row_counts(baseline.files, names)
+    if part is None or rows is None:
         baseline.files.fetch_all(names.values(), directory)
         baseline.paths.update({key: directory / name for key, name in names.items()})
-    else:
-        baseline.paths.update(part.bring(baseline.files, names, directory))
+        rows = {key: embeddings_shape(path)[0] for key, path in baseline.paths.items()}
     for entity, listed in counts.items():
-        rows = [embeddings_shape(baseline.paths[entity, partition])[0] for partition in range(len(listed))]
-        baseline.rows[entity] = rows
+        there = baseline.rows[entity] = [rows[entity, partition] for partition in range(len(listed))]
         baseline.known[entity] = np.concatenate(
-            [np.arange(count) < there for count, there in zip(listed, rows, strict=True)]
+            [np.arange(count) < own for count, own in zip(listed, there, strict=True)]
         )
+    if not baseline.paths and part is not None:
+        more = with_compared_rows(run, part, baseline)
+        baseline.paths.update(more.bring(baseline.files, names, directory))
 
 
 def _move_rows(baseline: Baseline, run: RunContext, counts: Mapping[str, list[int]], directory: Path) -> None:

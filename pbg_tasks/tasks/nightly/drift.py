@@ -29,7 +29,7 @@ def _drift(run: RunContext) -> DriftFindings:
         return NOTHING
     from pbg_tasks.tasks.nightly.baseline import bring_baseline  # here, as the first night has no use for torch
     from pbg_tasks.tasks.nightly.candidates import stored_candidates
-    from pbg_tasks.tasks.nightly.moved_vectors import Comparison
+    from pbg_tasks.tasks.nightly.moved_vectors import Comparison, partition_drifts
     from pbg_tasks.tasks.runs.base import bring_model
     from pbg_tasks.tasks.runs.night import NightRun
 
@@ -39,7 +39,7 @@ def _drift(run: RunContext) -> DriftFindings:
             directory.mkdir()
         now, before = directories
         baseline = bring_baseline(run, release, run.need(PartitionResult).counts, before)
-        comparison = Comparison(
-            run, baseline, bring_model(NightRun.preserved(run, now), now), now, stored_candidates(run)
-        )
-        return comparison.findings()
+        tonight = bring_model(NightRun.preserved(run, now), now)
+        sample = stored_candidates(run)
+        comparison = Comparison(run, baseline, tonight.relations, now, sample)
+        return comparison.findings(partition_drifts(run, baseline, tonight, sample))

@@ -19,6 +19,7 @@ from pbg_tasks.config.results import (
     Result,
 )
 from pbg_tasks.errors import FormatError, NotFoundError
+from pbg_tasks.evaluate.candidates import Candidates
 from pbg_tasks.evaluate.counts import Share
 from pbg_tasks.evaluate.evaluation import BLOCK_EDGES, count_share, evaluate_edges
 from pbg_tasks.evaluate.health import Health
@@ -38,13 +39,16 @@ from pbg_tasks.tasks.nightly.evaluation_parts import (
     choose_releases,
     chosen_releases,
     merged_counts,
+    parts_have_drift,
     store_counts,
+    store_drift,
+    stored_drift,
 )
-from pbg_tasks.tasks.nightly.moved_vectors import Comparison
+from pbg_tasks.tasks.nightly.moved_vectors import Comparison, partition_drifts, with_compared_rows
 from pbg_tasks.tasks.nightly.yardstick import best_release, changes_of
 from pbg_tasks.tasks.runs.base import bring_model
 from pbg_tasks.tasks.runs.night import NightRun
-from pbg_tasks.tasks.runs.part_files import PartFiles
+from pbg_tasks.tasks.runs.part_files import NOTHING, PartFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -67,7 +71,8 @@ HEALTH_ROWS = 1 << 14
 def evaluate(url: str, parts: int | None = None) -> Result:
     """Evaluate a run and the release before on the run's held-out edges.
 
-    The figures of ``drift`` are part of the result, because both models are on the local disk here.
+    The figures of ``drift`` are part of the result, because both models are on the local disk here, or were where the
+    parts ran.
 
     Args:
         url: of the run.
@@ -83,9 +88,9 @@ def evaluate(url: str, parts: int | None = None) -> Result:
         if parts is None:
             missing = awaited(run)
             current = release_before(run)
-            return _evaluate(run, Releases(current, best_release(run, current), missing), None)
+            return _evaluate(run, Releases(current, best_release(run, current), missing))
         counting = merged_counts(run, parts)  # first, because it takes no model to find that a part is missing
-        return _evaluate(run, chosen_releases(run), counting)
+        return _evaluate(run, chosen_releases(run), counting, parts)
 
     return perform(EvalResult, url, body).document()
 
@@ -126,7 +131,15 @@ def _count(run: RunContext, share: Share) -> EvalPart:
             memory_bytes=int(graph.resources.memory_gb * 1e9),
             seed=graph.train.seed,
         )
-    return store_counts(run, share, counting, releases)
+        drift = None
+        if brought.baseline is not None:
+            counts = brought.night.counts
+            sample = Candidates.draw(counts, graph.eval.max_candidates, graph.train.seed, kept=stored_candidates(run))
+            own = share.partitions(counts)
+            drift = store_drift(
+                run, partition_drifts(run, brought.baseline, brought.tonight, sample, own), scratch.path
+            )
+    return store_counts(run, share, counting, releases, drift)
 
 
 @dataclass(frozen=True)
@@ -154,10 +167,17 @@ class _Brought:
     best_reason: str | None
 
     @classmethod
-    def of(cls, run: RunContext, scratch: Path, releases: Releases, share: Share | None = None) -> Self:
+    def of(
+        cls, run: RunContext, scratch: Path, releases: Releases, share: Share | None = None, *, compared: bool = False
+    ) -> Self:
         """Download the models into new folders of ``scratch``.
 
-        With a share, of other partitions only the rows of the edges' own entities, where that is less.
+        Args:
+            run: the night.
+            scratch: local directory.
+            releases: that are ranked beside it.
+            share: of the candidates: of other partitions, only rows that are read alone, where that is less; None: all.
+            compared: whether parts compared the release before, so that its vectors are not read.
 
         Raises:
             QualityGateError: there is nothing held out to evaluate on.
@@ -172,14 +192,19 @@ class _Brought:
         night = NightRun.preserved(run, directory)
         held_out = dict(night.edges(run.spec.graph.eval.split))
         part = None if share is None else _part_of(run, night, share, held_out)
+        read = NOTHING if compared else part
+        baseline = bring_baseline(run, current, counts, before, read) if current is not None else None
+        if part is not None and baseline is not None:
+            part = with_compared_rows(run, part, baseline)
         tonight = bring_model(night, directory, part)
-        baseline = bring_baseline(run, current, counts, before, part) if current is not None else None
         reason = incomparable(run, current) if current is not None else None
-        compared = baseline.compared(run.config, tonight.relations) if baseline is not None and reason is None else None
-        best_compared, best_reason = (compared, reason) if best is not None else (None, None)
+        before_it = (
+            baseline.compared(run.config, tonight.relations) if baseline is not None and reason is None else None
+        )
+        best_compared, best_reason = (before_it, reason) if best is not None else (None, None)
         if best is not None and (current is None or best.seq != current.seq):
             best_compared, best_reason = _bring_best(run, best, counts, third, tonight)
-        return cls(night, held_out, tonight, baseline, compared, reason, best_compared, best_reason)
+        return cls(night, held_out, tonight, baseline, before_it, reason, best_compared, best_reason)
 
 
 def _part_of(run: RunContext, night: NightRun, share: Share, held_out: Mapping[Bucket, EdgeList]) -> PartFiles:
@@ -189,11 +214,14 @@ def _part_of(run: RunContext, night: NightRun, share: Share, held_out: Mapping[B
     return PartFiles.of(run.config, share.partitions(night.counts), asked, len(night.relation_names()))
 
 
-def _evaluate(run: RunContext, releases: Releases, counting: Counting | None) -> Evaluation:
+def _evaluate(
+    run: RunContext, releases: Releases, counting: Counting | None = None, parts: int | None = None
+) -> Evaluation:
     graph, config = run.spec.graph, run.config
     current, best = releases.current, releases.best
     with Scratch() as scratch:
-        brought = _Brought.of(run, scratch.path, releases)
+        compared = parts is not None and parts_have_drift(run, parts)
+        brought = _Brought.of(run, scratch.path, releases, compared=compared)
         night, tonight, baseline = brought.night, brought.tonight, brought.baseline
         start = scratch.path / "start"
         start.mkdir()
@@ -218,9 +246,16 @@ def _evaluate(run: RunContext, releases: Releases, counting: Counting | None) ->
         health = {entity: _health(config, entity, tonight.paths).to_json() for entity in config.entities}
         if candidates is not None:
             store_candidates(run, candidates)
-        # Here, where both models are on the local disk: `drift` would have to fetch and verify them again.
-        directory = scratch.path / "now"
-        drift = Comparison(run, baseline, tonight, directory, candidates).findings() if baseline is not None else None
+        drift = None
+        if baseline is not None:
+            # Here, where both models are on the local disk: `drift` would have to fetch and verify them again.
+            drifts = (
+                stored_drift(run, parts, baseline, start)
+                if parts is not None and compared
+                else partition_drifts(run, baseline, tonight, candidates)
+            )
+            comparison = Comparison(run, baseline, tonight.relations, scratch.path / "now", candidates)
+            drift = comparison.findings(drifts)
     found: dict[str, object] = {**report.to_json(), "health": health}
     if current is not None:
         facts: dict[str, object] = {"awaited": releases.awaited} if releases.awaited is not None else {}

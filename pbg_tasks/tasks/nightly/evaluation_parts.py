@@ -1,31 +1,47 @@
 """Parts of a run's evaluation in the store.
 
-Each part stores its counts first and then its result, which names them, so that a part that was interrupted is missing
-and is counted again.
+Each part stores its counts and its drift first and then its result, which names them, so that a part that was
+interrupted is missing and is counted again.
 """
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from pbg_tasks.checkpoint.manifest import sha256
 from pbg_tasks.config.names import part_name
-from pbg_tasks.config.results import EvalPart, EvalPartResult, EvalReleases, EvalReleasesResult, EvalResult
+from pbg_tasks.config.results import (
+    EvalPart,
+    EvalPartResult,
+    EvalReleases,
+    EvalReleasesResult,
+    EvalResult,
+    PartitionResult,
+)
 from pbg_tasks.errors import ConfigError, FormatError, InputError
 from pbg_tasks.evaluate.counts import MergedCounting, Share, from_bytes, to_bytes
+from pbg_tasks.evaluate.partition_drift import PartitionDrift
 from pbg_tasks.publish import Channel
-from pbg_tasks.storage.staging import put_equal
+from pbg_tasks.storage.files import disk_errors
+from pbg_tasks.storage.staging import put_all_new, put_equal, sha256_file
 from pbg_tasks.tasks.context import perform
 from pbg_tasks.tasks.nightly.comparison_target import awaited, release_before
+from pbg_tasks.tasks.nightly.moved_vectors import compared_partitions, drift_queries
 from pbg_tasks.tasks.nightly.yardstick import best_release
 
 if TYPE_CHECKING:
-    import numpy as np
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
     from pbg_tasks.evaluate.counts import PartCounting
     from pbg_tasks.publish import Release
     from pbg_tasks.tasks.context import RunContext
+    from pbg_tasks.tasks.nightly.baseline import Baseline
+    from pbg_tasks.tasks.runs.part_files import Key
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +102,13 @@ def chosen_releases(run: RunContext) -> Releases:
     return Releases(release(chosen.against), release(chosen.best), chosen.awaited)
 
 
-def store_counts(run: RunContext, share: Share, counting: PartCounting, releases: Releases) -> EvalPart:
+def store_counts(
+    run: RunContext, share: Share, counting: PartCounting, releases: Releases, drift: str | None
+) -> EvalPart:
     """Store the counts of a part, and return its findings.
 
     The file is named after its contents: two attempts of a part may differ where machines round differently, and the
-    result names the counts of its own.
+    result names the counts of its own. So it is with the drift, whose hash is ``drift``.
     """
     names = sorted(counting.found)
     data = to_bytes(counting.found, names)
@@ -104,7 +122,69 @@ def store_counts(run: RunContext, share: Share, counting: PartCounting, releases
         sha256=digest,
         against=None if releases.current is None else releases.current.seq,
         best=None if releases.best is None else releases.best.seq,
+        drift=drift,
     )
+
+
+def store_drift(run: RunContext, drifts: Iterable[tuple[Key, PartitionDrift]], directory: Path) -> str:
+    """Store the drift of a part's partitions, and return the file's hash."""
+    path = directory / "drift"
+    with disk_errors(path), path.open("xb") as file:
+        for _, drift in drifts:
+            drift.write(file)
+    digest = sha256_file(path)
+    put_all_new(run.store, {_drift_key(run, digest): path})
+    return digest
+
+
+def stored_drift(
+    run: RunContext, parts: int, baseline: Baseline, directory: Path
+) -> Iterator[tuple[Key, PartitionDrift]]:
+    """Yield the drift of each partition, in order, as parts stored it.
+
+    Args:
+        run: of the night, all of whose parts have a drift.
+        parts: number of parts.
+        baseline: the release before, as far as its entities are known.
+        directory: an empty local one.
+
+    Raises:
+        FormatError: a part's file is damaged.
+    """
+    counts = run.need(PartitionResult).counts
+    with ExitStack() as stack:
+        files = []
+        for share, found in _parts(run, parts):
+            if found.drift is None:
+                raise RuntimeError(f"{run.url}: part {share} has no drift: a bug")
+            key, path = _drift_key(run, found.drift), directory / f"{share.number}"
+            source = f"{run.store.url}/{key}"
+            run.store.fetch(key, path)
+            if sha256_file(path) != found.drift:
+                raise FormatError(
+                    f"{source}: was changed after part {share} was counted; remove it and {_again(share)}"
+                )
+            own = compared_partitions(baseline, counts, share.partitions(counts))
+            files.append((own, source, stack.enter_context(path.open("rb"))))
+        for entity, partitions in compared_partitions(baseline, counts).items():
+            known, bases = baseline.known[entity], np.concatenate(([0], np.cumsum(counts[entity])))
+            queries = len(drift_queries(run, known))
+            for partition in partitions:
+                _, source, file = next(each for each in files if partition in each[0].get(entity, ()))
+                here = int(known[bases[partition] : bases[partition + 1]].sum())
+                yield (
+                    (entity, partition),
+                    PartitionDrift.read(file, known=here, queries=queries, source=source),
+                )
+
+
+def parts_have_drift(run: RunContext, parts: int) -> bool:
+    """Return whether all parts have a drift, which an earlier version's lack.
+
+    Raises:
+        ConfigError: a part is missing.
+    """
+    return all(found.drift is not None for _, found in _parts(run, parts))
 
 
 def merged_counts(run: RunContext, parts: int) -> MergedCounting:
@@ -118,14 +198,8 @@ def merged_counts(run: RunContext, parts: int) -> MergedCounting:
         ConfigError: a part is missing.
         FormatError: a part is damaged, was asked other edges than the first one, or ranked beside other releases.
     """
-    asked, total, releases = "", dict[str, "np.ndarray"](), run.find(EvalReleasesResult)
-    for number in range(1, parts + 1):
-        share = Share(number, parts)
-        found = run.find(EvalPartResult, part_name(EvalResult.TASK, str(share)))
-        if found is None:
-            raise ConfigError(
-                f"{run.url}: part {share} of the evaluation is missing; run `pbg eval RUN --part {share}`, then merge"
-            )
+    asked, total, releases = "", dict[str, np.ndarray](), run.find(EvalReleasesResult)
+    for share, found in _parts(run, parts):
         key = _counts_key(run, found.sha256)
         source, data = f"{run.store.url}/{key}", run.store.get(key).data
         if sha256(data) != found.sha256:
@@ -135,7 +209,7 @@ def merged_counts(run: RunContext, parts: int) -> MergedCounting:
                 f"{run.url}: part {share} of the evaluation ranked beside other releases than results/"
                 f"{EvalReleasesResult.TASK}.json has; remove {_again(share)}"
             )
-        if number > 1 and (found.asked != asked or set(found.counts) != set(total)):
+        if share.number > 1 and (found.asked != asked or set(found.counts) != set(total)):
             raise FormatError(
                 f"{run.url}: part {share} of the evaluation was asked other edges or releases than part 1/{parts}; "
                 f"remove {_again(share)}"
@@ -145,8 +219,23 @@ def merged_counts(run: RunContext, parts: int) -> MergedCounting:
     return MergedCounting(total, asked)
 
 
+def _parts(run: RunContext, parts: int) -> Iterator[tuple[Share, EvalPartResult]]:
+    for number in range(1, parts + 1):
+        share = Share(number, parts)
+        found = run.find(EvalPartResult, part_name(EvalResult.TASK, str(share)))
+        if found is None:
+            raise ConfigError(
+                f"{run.url}: part {share} of the evaluation is missing; run `pbg eval RUN --part {share}`, then merge"
+            )
+        yield share, found
+
+
 def _counts_key(run: RunContext, digest: str) -> str:
     return run.key(f"eval/{digest}.npy")
+
+
+def _drift_key(run: RunContext, digest: str) -> str:
+    return run.key(f"eval/{digest}.drift")
 
 
 def _again(share: Share) -> str:

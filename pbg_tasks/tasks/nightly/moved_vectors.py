@@ -14,16 +14,21 @@ import torch
 from pbg_tasks.config.relations import relation_labels
 from pbg_tasks.config.results import DriftFindings, PartitionResult
 from pbg_tasks.evaluate.drift import (
+    ALIGNED_ROWS,
     NEIGHBOURS,
+    QUERIES,
+    Nearest,
     Spread,
     View,
     aligned,
     by_degree,
     cosines,
-    draw_queries,
+    draw,
     neighbour_overlap,
+    prepared,
 )
 from pbg_tasks.evaluate.ids import Numbering
+from pbg_tasks.evaluate.partition_drift import PartitionDrift
 from pbg_tasks.evaluate.relation_drift import End, RelationDrift, Surroundings
 from pbg_tasks.evaluate.tables import EntityTable
 from pbg_tasks.model.families import Families
@@ -34,12 +39,14 @@ from pbg_tasks.tasks.nightly.most_moved import EDGES_OF_ONE, explain
 from pbg_tasks.tasks.runs.night import SPLITS, NightEdges
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from pbg_tasks.evaluate.candidates import Candidates
     from pbg_tasks.evaluate.local_model import LocalModel
     from pbg_tasks.tasks.context import RunContext
     from pbg_tasks.tasks.nightly.baseline import Baseline
+    from pbg_tasks.tasks.runs.part_files import Key, PartFiles
 
 MOST_MOVED = 20
 
@@ -70,7 +77,7 @@ class Comparison:
     Args:
         run: of tonight.
         baseline: the other one.
-        tonight: files of tonight's.
+        relations: names of tonight's.
         directory: local one, for edges.
         candidates: the stored ones of the evaluation; None: there are none.
     """
@@ -79,26 +86,38 @@ class Comparison:
         self,
         run: RunContext,
         baseline: Baseline,
-        tonight: LocalModel,
+        relations: list[str],
         directory: Path,
         candidates: Candidates | None,
     ) -> None:
         self._run, self._baseline, self._directory, self._sample = run, baseline, directory, candidates
-        self._paths, self._params, self._relations = tonight.paths, tonight.params, tonight.relations
-        self._families = Families(run.config, len(self._relations))
+        self._relations, self._families = relations, Families(run.config, len(relations))
         self._numbering = Numbering(run.config, run.need(PartitionResult).counts, self._families)
-        self._seed = run.spec.graph.train.seed
-        torch.set_num_threads(1)
-        use_fast_float32()
-        keep_freed_memory()
 
-    def findings(self) -> DriftFindings:
-        """Return what moved."""
-        types: dict[str, TypeFigures] = {}
-        cosine: dict[str, np.ndarray] = {}
-        overlap: dict[str, np.ndarray] = {}
-        for entity in self._run.config.entities:
-            types[entity], cosine[entity], overlap[entity] = self._of_type(entity)
+    def findings(self, drifts: Iterable[tuple[Key, PartitionDrift]]) -> DriftFindings:
+        """Return what moved.
+
+        Args:
+            drifts: of every partition with entities that both models know, those of a type in order.
+        """
+        cosine, overlap = (
+            {entity: np.full(self._numbering.total(entity), np.nan, np.float32) for entity in self._run.config.entities}
+            for _ in range(2)
+        )
+        nearest: dict[str, tuple[Nearest, Nearest]] = {}
+        comparable = set()
+        for (entity, partition), found in drifts:
+            own = slice(*self._numbering.bases[entity][partition : partition + 2])
+            if len(found.cosine):
+                comparable.add(entity)
+                cosine[entity][own][self._baseline.known[entity][own]] = found.cosine
+            both = found.now, found.before
+            before = nearest.get(entity)
+            nearest[entity] = both if before is None else (before[0].joined(both[0]), before[1].joined(both[1]))
+        types = {
+            entity: self._of_type(entity, values, overlap[entity], nearest.get(entity), comparable=entity in comparable)
+            for entity, values in cosine.items()
+        }
         relations = RelationDrift(self._run.config, self._families, cosine, overlap)
         moved = self._most_moved(cosine)
         around = Surroundings(self._run.config, self._families, list(moved), EDGES_OF_ONE)
@@ -106,7 +125,6 @@ class Comparison:
             edges = self._numbering.triples([piece])
             relations.add(edges)
             around.add(edges)
-        known = self._baseline.known
         return DriftFindings.model_validate(
             {
                 "release": self._baseline.release.seq,
@@ -115,69 +133,38 @@ class Comparison:
                 "relations": relations.to_json(relation_labels(self._run.config, self._relations)),
                 "degree_deciles": {
                     entity: by_degree(relations.degree[entity][own], cosine[entity][own], overlap[entity][own])
-                    for entity, own in known.items()
+                    for entity, own in self._baseline.known.items()
                 },
                 "most_moved": explain(self._run, self._baseline, self._relations, moved, around),
             }
         )
 
-    def _of_type(self, entity: str) -> tuple[TypeFigures, np.ndarray, np.ndarray]:
-        """Return the figures of a type, and each entity's cosine and overlap."""
-        known, total = np.flatnonzero(self._baseline.known[entity]), self._numbering.total(entity)
-        cosine, overlap = (np.full(total, np.nan, np.float32) for _ in range(2))
-        turned = False
-        queries = known[:0]
-        if len(known):
-            queries = draw_queries(known, self._seed)
-            overlap[queries] = neighbour_overlap(*self._views(entity, self._candidates(entity, known)), queries)
-            views = self._views(entity, known)
-            rotation = None if self._baseline.continued else aligned(*views, known, self._seed)
-            turned = rotation is not None
-            if turned or self._baseline.continued:
-                cosine = cosines(*views, total, rotation)
+    def _of_type(
+        self,
+        entity: str,
+        cosine: np.ndarray,
+        overlap: np.ndarray,
+        nearest: tuple[Nearest, Nearest] | None,
+        *,
+        comparable: bool,
+    ) -> TypeFigures:
+        """Return a type's figures, and set the overlap of queries."""
+        known = self._baseline.known[entity]
+        common, total = int(known.sum()), len(known)
+        queries = drift_queries(self._run, known)
+        if nearest is not None:
+            drawn = _sampled(self._sample, entity, self._numbering.bases[entity])
+            overlap[queries] = neighbour_overlap(*nearest, common if drawn is None else int(known[drawn].sum()))
         spread, kept = Spread.of(cosine), Spread.of(overlap)
         say(f"drift: {entity}: mean cosine {spread.mean}, share of neighbours kept {kept.mean}")
-        found: TypeFigures = {
-            "common": len(known),
-            "new": total - len(known),
+        return {
+            "common": common,
+            "new": total - common,
             "gone": self._baseline.gone[entity],
-            "aligned": turned,
+            "aligned": comparable and not self._baseline.continued,
             "cosine": asdict(spread),
             "overlap": {"k": NEIGHBOURS, "queries": len(queries), "mean": kept.mean, "p05": kept.p05},
         }
-        return found, cosine, overlap
-
-    def _views(self, entity: str, candidates: np.ndarray) -> tuple[View, View]:
-        """Return embeddings of some entities: tonight's, and the other model's.
-
-        Both models have to have these entities.
-        """
-        bases = self._numbering.bases[entity]
-        partitions = range(len(bases) - 1)
-        baseline, config = self._baseline, self._run.config
-        now = EntityTable(
-            [self._paths[entity, part] for part in partitions], bases, config.entity_dimension(entity), candidates
-        )
-        before = EntityTable(
-            [baseline.paths[entity, part] for part in partitions],
-            bases,
-            baseline.config.entity_dimension(entity),
-            candidates,
-            baseline.rows[entity],
-        )
-        return (
-            View(now, Similarity(config, self._params, entity)),
-            View(before, Similarity(baseline.config, baseline.params, entity)),
-        )
-
-    def _candidates(self, entity: str, known: np.ndarray) -> np.ndarray:
-        """Return the entities among which neighbours are looked for.
-
-        They are the candidates of the evaluation, as far as both models have them.
-        """
-        stored = self._sample
-        sample = stored.numbers(entity, self._numbering.bases[entity]) if stored else None
-        return known if sample is None else np.intersect1d(known, sample, assume_unique=True)
 
     def _most_moved(self, cosine: dict[str, np.ndarray]) -> dict[End, float]:
         """Return the entities of the lowest cosines, lowest first."""
@@ -187,3 +174,117 @@ class Comparison:
             for number in there[np.argsort(values[there], kind="stable")[:MOST_MOVED]].tolist():
                 found[End(entity, number)] = float(values[number])
         return dict(sorted(found.items(), key=lambda each: (each[1], each[0]))[:MOST_MOVED])
+
+
+def partition_drifts(
+    run: RunContext,
+    baseline: Baseline,
+    tonight: LocalModel,
+    candidates: Candidates | None,
+    share: Mapping[str, Collection[int]] | None = None,
+) -> Iterator[tuple[Key, PartitionDrift]]:
+    """Compare the vectors of two models, partition by partition.
+
+    Of partitions outside of the share, the rows of ``with_compared_rows`` are read alone.
+
+    Args:
+        run: of tonight.
+        baseline: the other model.
+        tonight: files of tonight's.
+        candidates: the stored ones of the evaluation; None: there are none.
+        share: partitions, by type; None: all.
+    """
+    torch.set_num_threads(1)
+    use_fast_float32()
+    keep_freed_memory()
+    bases_of = Numbering(run.config, tonight.counts, Families(run.config, len(tonight.relations))).bases
+    for entity, partitions in compared_partitions(baseline, tonight.counts, share).items():
+        bases, known = bases_of[entity], baseline.known[entity]
+        views = _views(run, baseline, tonight, entity, bases)
+        queries = drift_queries(run, known)
+        asked = [prepared(view, queries) for view in views]
+        rotation = None if baseline.continued else aligned(*views, _fitted(run, known))
+        drawn = _sampled(candidates, entity, bases)
+        for partition in partitions:
+            numbers = bases[partition] + np.flatnonzero(known[bases[partition] : bases[partition + 1]])
+            ours, theirs = (view.among(numbers, partition) for view in views)
+            comparable = baseline.continued or rotation is not None
+            cosine = cosines(ours, theirs, rotation) if comparable else np.empty(0, np.float32)
+            among = numbers if drawn is None else np.intersect1d(numbers, drawn, assume_unique=True)
+            now, before = (
+                Nearest.of(view.among(among, partition), queries, query_QD)
+                for view, query_QD in zip(views, asked, strict=True)
+            )
+            yield (entity, partition), PartitionDrift(cosine, now, before)
+
+
+def compared_partitions(
+    baseline: Baseline, counts: Mapping[str, Sequence[int]], share: Mapping[str, Collection[int]] | None = None
+) -> dict[str, list[int]]:
+    """Return the partitions whose vectors are compared, by type.
+
+    A type is left out where no entity is known to both models.
+    """
+    every = {entity: range(len(listed)) for entity, listed in counts.items() if baseline.known[entity].any()}
+    chosen = every if share is None else share
+    found = {entity: [part for part in listed if part in chosen[entity]] for entity, listed in every.items()}
+    return {entity: partitions for entity, partitions in found.items() if partitions}
+
+
+def with_compared_rows(run: RunContext, part: PartFiles, baseline: Baseline) -> PartFiles:
+    """Add the rows that a part reads for the drift.
+
+    They are the queries and, where vectors are rotated, the sample for that. Without partitions of its own, a part
+    compares none.
+
+    Args:
+        run: of tonight.
+        part: files that it reads.
+        baseline: the other model, whose ``known`` is set.
+    """
+    if not any(part.whole.values()):
+        return part
+    found = {}
+    for entity, listed in run.need(PartitionResult).counts.items():
+        bases, known = np.concatenate(([0], np.cumsum(listed))), baseline.known[entity]
+        rows = [drift_queries(run, known)] + ([] if baseline.continued else [_fitted(run, known)])
+        numbers = np.sort(np.concatenate(rows))
+        for partition, own in enumerate(np.split(numbers, np.searchsorted(numbers, bases[1:-1]))):
+            found[entity, partition] = own - bases[partition]
+    return part.plus(found)
+
+
+def drift_queries(run: RunContext, known: np.ndarray) -> np.ndarray:
+    """Return the entities whose neighbours are compared, ascending."""
+    return draw(known, QUERIES, run.spec.graph.train.seed)
+
+
+def _fitted(run: RunContext, known: np.ndarray) -> np.ndarray:
+    """Return the entities to which a rotation is fitted, ascending."""
+    return draw(known, ALIGNED_ROWS, run.spec.graph.train.seed)
+
+
+def _sampled(candidates: Candidates | None, entity: str, bases: np.ndarray) -> np.ndarray | None:
+    """Return the candidates of neighbours; None for all entities."""
+    return candidates.numbers(entity, bases) if candidates else None
+
+
+def _views(
+    run: RunContext, baseline: Baseline, tonight: LocalModel, entity: str, bases: np.ndarray
+) -> tuple[View, View]:
+    """Return embeddings of a type, without candidates: tonight's, and the other model's."""
+    partitions, nothing, config = range(len(bases) - 1), np.empty(0, np.int64), run.config
+    now = EntityTable(
+        [tonight.paths[entity, part] for part in partitions], bases, config.entity_dimension(entity), nothing
+    )
+    before = EntityTable(
+        [baseline.paths[entity, part] for part in partitions],
+        bases,
+        baseline.config.entity_dimension(entity),
+        nothing,
+        baseline.rows[entity],
+    )
+    return (
+        View(now, Similarity(config, tonight.params, entity)),
+        View(before, Similarity(baseline.config, baseline.params, entity)),
+    )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from pbg_tasks.storage.names import join
 from pbg_tasks.storage.parallel import in_parallel
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
 
     from pbg_tasks.checkpoint import CheckpointFiles
@@ -86,6 +86,11 @@ class PartFiles:
                     found.setdefault((entity, here), []).append(offsets[rows])
         return cls(whole, {key: np.sort(np.concatenate(listed)) for key, listed in found.items()})
 
+    def plus(self, ends: Mapping[Key, np.ndarray]) -> PartFiles:
+        """Return the same with more rows of each partition."""
+        found = {key: np.sort(np.concatenate((self.ends.get(key, own), own))) for key, own in ends.items()}
+        return PartFiles(self.whole, {**self.ends, **found})
+
     def bring(self, files: CheckpointFiles, names: Mapping[Key, str], directory: Path) -> dict[Key, Path]:
         """Download files, or the rows of them that are read.
 
@@ -111,37 +116,95 @@ class PartFiles:
         return {key: directory / name for key, name in names.items()}
 
 
-def _bring_rows(files: VerifiedFiles, name: str, ends: np.ndarray, target: Path) -> bool:
-    """Bring rows of a file; False where all of it is better."""
+NOTHING = PartFiles({}, {})
+"""No vectors at all, of files whose shapes are read."""
+
+
+def row_counts(files: CheckpointFiles, names: Mapping[Key, str]) -> dict[Key, int] | None:
+    """Return the number of rows of files, by their headers.
+
+    None is returned where a header cannot be read alone.
+
+    Args:
+        files: of one version of a model.
+        names: of embeddings files.
+
+    Raises:
+        FormatError: a file is damaged.
+        NotFoundError: one is missing.
+    """
+    if not isinstance(files, VerifiedFiles):
+        return None
+    found = in_parallel(partial(_open_rows, files), names.values(), _REQUESTS)
+    rows = {key: each.shape[0] for key, each in zip(names, found, strict=True) if each is not None}
+    return rows if len(rows) == len(names) else None
+
+
+class _Rows(NamedTuple):
+    """Rows of an object, read as ranges of bytes.
+
+    Attributes:
+        read: returns the bytes from one position to another.
+        size: bytes of the object.
+        place: first byte of the rows.
+        shape: rows and columns.
+        width: bytes of a number.
+        header: all that describes the rows, by first byte.
+    """
+
+    read: Callable[[int, int], bytes]
+    size: int
+    place: int
+    shape: tuple[int, int]
+    width: int
+    header: dict[int, bytes]
+
+
+def _open_rows(files: VerifiedFiles, name: str) -> _Rows | None:
+    """Read the header of an object.
+
+    None is returned where all of it is better.
+    """
     store, record = files.store, files.records.get(name)
     if not isinstance(store, RangedStore) or record is None:
-        return False
+        return None
     info = store.head(join(files.prefix, name))
     if info is None or info.size != record.size or info.metadata.get(SHA256) != record.sha256:
-        return False  # fetching it finds the reason
+        return None  # fetching it finds the reason
     read = partial(store.get_range, info)
     try:
         found = read_header(f"{files.url}/{name}", info.size, read, _look)
-        if found is None:
-            return False
-        place, shape, width, header = found
-        ends = ends[ends < shape[0]]
-        spans = _spans(np.unique(ends), width * shape[1])
-        size = int(sum(stop - start for start, stop in spans)) + len(spans) * REQUEST_BYTES
-        if len(ends) * SPARSE >= shape[0] or size >= info.size:
-            return False  # and a table would read these rows as a stretch
+    except (NotFoundError, AccessError):
+        raise
+    except (StorageError, FormatError):  # a server that gives no parts may yet give the whole
+        return None
+    return None if found is None else _Rows(read, info.size, *found)
+
+
+def _bring_rows(files: VerifiedFiles, name: str, ends: np.ndarray, target: Path) -> bool:
+    """Bring rows of a file; False where all of it is better."""
+    found = _open_rows(files, name)
+    if found is None:
+        return False
+    ends = ends[ends < found.shape[0]]
+    spans = _spans(np.unique(ends), found.width * found.shape[1])
+    size = int(sum(stop - start for start, stop in spans)) + len(spans) * REQUEST_BYTES
+    if len(ends) * SPARSE >= found.shape[0] or size >= found.size:
+        return False  # and a table would read these rows as a stretch
+    try:
         with disk_errors(target), target.open("xb") as file:
-            file.truncate(info.size)
+            file.truncate(found.size)
 
             def write(span: tuple[int, int]) -> None:
-                write_all(file.fileno(), read(place + span[0], place + span[1]), place + span[0])
+                start, stop = found.place + span[0], found.place + span[1]
+                write_all(file.fileno(), found.read(start, stop), start)
 
-            for start, data in header.items():
+            for start, data in found.header.items():
                 write_all(file.fileno(), data, start)
             in_parallel(write, spans, _REQUESTS)
     except (NotFoundError, AccessError):
         raise
-    except (StorageError, FormatError):  # a server that gives no parts may yet give the whole
+    except StorageError:  # as above
         target.unlink(missing_ok=True)
         return False
     return True
