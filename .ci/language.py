@@ -23,7 +23,20 @@ if TYPE_CHECKING:
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 ROOMS = ("pbg_tasks", "operators", "dags", "tests", "benchmarks", "examples", "docker", ".ci", "setup.py")
-DOCUMENTS = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/**/*.md")
+DOCUMENTS = ("*.md", "docs/**/*.md", "docker/*.md")
+OTHERS = (
+    "Makefile",
+    "*.toml",
+    "*.yml",
+    ".*.yaml",
+    ".ci/run",
+    ".github/**/*.yml",
+    "docker/**/*",
+    "examples/**/*.yaml",
+    "tests/**/*.cpp",
+)
+OTHERS += ("pbg_tasks/native/*", "pbg_tasks/report/static/*.js")
+"""Files that are neither: only their comments are checked."""
 RULED_SINCE = "4c1a3809f4"
 """The last commit that the rule for subjects does not cover."""
 
@@ -49,6 +62,11 @@ _BLOCK = re.compile(
     r"^ *(```|~~~).*?^ *\1 *$|<!--.*?-->|(?<=\]\()[^)\n]*|`[^`\n]+(?:\n[^`\n]+)?`", re.DOTALL | re.MULTILINE
 )
 """Parts of a document that are not prose: code, comments and the targets of links."""
+_COMMENTS = {
+    **dict.fromkeys((".cpp", ".hpp", ".inc", ".js"), re.compile(r"(?<!:)//[^\n]*|/\*.*?\*/", re.DOTALL)),
+    **dict.fromkeys(("", ".in", ".sh", ".toml", ".yaml", ".yml"), re.compile(r"(?<!\S)#.*")),
+}
+"""Comments of other files, by suffix."""
 _PEOPLE = re.compile(r"who|whom", re.IGNORECASE)
 _SUBJECT = re.compile(r"[a-z0-9][a-z0-9_./-]*(?:, [a-z0-9_./-]+)*: [a-z0-9`_]\S*(?: \S+)+")
 
@@ -85,6 +103,17 @@ def check_document(text: str) -> list[Finding]:
     return [each for each in found if not _PEOPLE.fullmatch(each.text.split("'")[1])]
 
 
+def check_comments(text: str, suffix: str) -> list[Finding]:
+    """Return the findings in the comments of another file, by line.
+
+    Args:
+        text: of the file.
+        suffix: of its name, a key of ``_COMMENTS``.
+    """
+    comments = ((text.count("\n", 0, found.start()) + 1, found[0]) for found in _COMMENTS[suffix].finditer(text))
+    return [each for line, comment in comments for each in _of_text(comment, line)]
+
+
 def _of_docstrings(tree: ast.Module) -> Iterator[Finding]:
     for node in ast.walk(tree):
         if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
@@ -113,6 +142,8 @@ def _of_test_name(node: ast.AST) -> Iterator[Finding]:
         if words > TEST_NAME_WORDS:
             fault = f"{node.name} has {words} words; at most {TEST_NAME_WORDS}: subject_condition_result"
             yield Finding(node.lineno, "test-name", fault)
+        for each in _of_text(node.name.replace("_", " "), node.lineno):
+            yield each._replace(text=f"{node.name}: {each.text}")
 
 
 def _of_first_line(line: str, number: int) -> Iterator[Finding]:
@@ -157,30 +188,31 @@ def failures(findings: Mapping[str, list[Finding]]) -> list[str]:
 
 
 def files() -> list[Path]:
-    """List the Python files and the documents of the repository."""
+    """List the files of the repository that the check covers."""
     roots = [REPOSITORY / room for room in ROOMS if (REPOSITORY / room).exists()]
     sources = (path for root in roots for path in (root.rglob("*.py") if root.is_dir() else [root]))
-    return sorted([*sources, *documents()])
+    return sorted([*sources, *_listed(DOCUMENTS), *(path for path in _listed(OTHERS) if path.suffix in _COMMENTS)])
 
 
-def documents() -> list[Path]:
-    """List the documents of the repository."""
-    return [path for pattern in DOCUMENTS for path in REPOSITORY.glob(pattern)]
+def _listed(patterns: tuple[str, ...]) -> list[Path]:
+    return [path for pattern in patterns for path in REPOSITORY.glob(pattern) if path.is_file()]
 
 
 def check_files(paths: list[Path]) -> dict[str, list[Finding]]:
     """Return the findings by file, named from the repository's root."""
-    return {
-        str(path.resolve().relative_to(REPOSITORY)): (check_source if path.suffix == ".py" else check_document)(
-            path.read_text()
-        )
-        for path in paths
-    }
+    return {str(path.resolve().relative_to(REPOSITORY)): _check_file(path) for path in paths}
+
+
+def _check_file(path: Path) -> list[Finding]:
+    text = path.read_text()
+    if path.suffix in _COMMENTS:
+        return check_comments(text, path.suffix)
+    return check_source(text) if path.suffix == ".py" else check_document(text)
 
 
 def checked(paths: list[Path]) -> list[Path]:
     """Return those of some files that the check covers."""
-    ruled = set(documents())
+    ruled = set(files())
     return [path for path in paths if path.suffix == ".py" or path.resolve() in ruled]
 
 

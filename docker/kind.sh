@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A training of four ranks on a real Kubernetes, for those who have Docker, kind and kubectl:
+# A training of four ranks on a real Kubernetes, for users with Docker, kind and kubectl:
 #
 #   make setup                             # pbg itself, in .venv
 #   docker/kind.sh graph.yaml 2026-11-20

@@ -76,6 +76,23 @@ def test_test_name_has_eight_words_at_most(language):
     assert found(language, f"async def {eight}_nine(): ...\n") == [(1, "test-name")]
 
 
+def test_word_in_name_of_test_is_found(language):
+    assert found(language, "def test_rank_is_told(): ...\ndef test_fold_is_whole(): ...\n") == [(1, "told")]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "text", "line"),
+    [
+        (".inc", 'int x;\n// It lies there.\nauto y = "nobody lies";  /* A rank\nwho ends */\n', 4),
+        (".toml", 'x = "#nobody told"\n# It lies there.\nurl = "a#lies"\ny = 1 # A rank who ends.\n', 4),
+        ("", 'all:\n# It lies there.\n\techo "nobody"\n\t@true # A rank who ends.\n', 4),
+    ],
+)
+def test_word_in_comment_of_other_file_is_found(language, suffix, text, line):
+    findings = [(each.line, each.rule) for each in language.check_comments(text, suffix)]
+    assert findings == [(2, "lies"), (line, "who")]
+
+
 @pytest.mark.parametrize(
     "subject", ["storage: refuse credentials in URLs", "train, ranks: end at SIGTERM", "docs/dev: add `make help`"]
 )
@@ -129,7 +146,7 @@ def test_code_links_and_people_of_documents_are_free(language, text):
     assert language.check_document(text) == []
 
 
-def test_whoever_is_found_in_documents_too(language):
+def test_word_for_people_is_found_in_documents(language):
     assert [each.rule for each in language.check_document("Whoever resumes.\n```\ncode\n```\nWhomever.\n")] == [
         "who",
         "who",
@@ -139,6 +156,7 @@ def test_whoever_is_found_in_documents_too(language):
 def test_files_include_documents_of_all_folders(language):
     found = {str(path.relative_to(language.REPOSITORY)) for path in language.files()}
     assert {"README.md", "docs/gates.md", "docs/dev/glossary.md", "pbg_tasks/errors.py"} <= found
+    assert {"Makefile", "pyproject.toml", "pbg_tasks/native/step.hpp", ".ci/run", "docker/compose.yaml"} <= found
 
 
 def test_markdown_outside_documents_is_not_checked(language):

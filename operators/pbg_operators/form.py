@@ -16,7 +16,7 @@ AUTO = "auto"
 """Value of ``publish``: yes, unless the form changes the training."""
 OPENED = "Run Parameters"
 """Name of the section that Airflow's form opens with; all others are closed at first."""
-AS_THE_SPEC_SAYS = "Leave empty for what the spec says"
+AS_IN_THE_SPEC = "Leave empty for what the spec says"
 
 
 def trigger_form(spec: GraphSpec) -> dict[str, Param]:
@@ -58,7 +58,7 @@ def trigger_form(spec: GraphSpec) -> dict[str, Param]:
             type=["null", "string"],
             enum=[None, "auto", "torch", "native"],
             title="Engine",
-            description=f"{AS_THE_SPEC_SAYS}: {spec.train.engine}.",
+            description=f"{AS_IN_THE_SPEC}: {spec.train.engine}.",
             section="Advanced: training of this run",
         ),
         "ranks": _number("Ranks", MAX_RANKS, str(spec.launch.ranks)),
@@ -140,7 +140,7 @@ def _number(title: str, maximum: int, usual: str) -> Param:
         minimum=1,
         maximum=maximum,
         title=title,
-        description=f"{AS_THE_SPEC_SAYS}: {usual}.",
+        description=f"{AS_IN_THE_SPEC}: {usual}.",
         section="Advanced: training of this run",
     )
 

@@ -20,7 +20,7 @@ Column = Any
 """Text or whole number; or a list, numpy array, Arrow array, or column of a data frame of them."""
 
 _NEAR_POOL = 2000  # largest number of names that are compared letter by letter for a hint
-_TOLD = 3
+_SUGGESTIONS = 3
 _AT_ONCE = 1 << 16
 
 
@@ -113,7 +113,7 @@ class NameIndex:
             pool = [*_sharing(everything, name, 0), *_sharing(everything, name, 1)]
         else:
             pool = self._beginning(name)
-        return difflib.get_close_matches(name, dict.fromkeys(pool), n=_TOLD, cutoff=0.6)
+        return difflib.get_close_matches(name, dict.fromkeys(pool), n=_SUGGESTIONS, cutoff=0.6)
 
     def _beginning(self, name: str) -> list[str]:
         """Return the names that share the longest beginning with ``name``."""

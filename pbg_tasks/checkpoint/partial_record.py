@@ -185,7 +185,7 @@ class PartialObjects(NamedTuple):
         return files.fetch(stored.name, directory)
 
 
-def unnamed_leftovers(store: Store, prefix: str, infos: Sequence[ObjectInfo]) -> list[ObjectInfo]:
+def unneeded_objects(store: Store, prefix: str, infos: Sequence[ObjectInfo]) -> list[ObjectInfo]:
     """Return those of ``infos`` that HEAD.json does not need.
 
     Gangs that were lost left them.

@@ -20,18 +20,18 @@ def end_on_sigterm() -> None:
 
     It works within long calls of libraries, too. A handler that a command installs goes before it.
     """
-    listening, telling = socket.socketpair()
-    telling.setblocking(False)
+    receiving, sending = socket.socketpair()
+    sending.setblocking(False)
     signal.signal(signal.SIGTERM, _noted)
-    signal.set_wakeup_fd(telling.detach(), warn_on_full_buffer=False)
-    threading.Thread(target=_listen, args=(listening,), name="sigterm", daemon=True).start()
+    signal.set_wakeup_fd(sending.detach(), warn_on_full_buffer=False)
+    threading.Thread(target=_listen, args=(receiving,), name="sigterm", daemon=True).start()
 
 
 def _noted(*_: object) -> None:
     """Take a signal; the other thread acts."""
 
 
-def _listen(listening: socket.socket) -> None:
-    while number := listening.recv(1):
+def _listen(receiving: socket.socket) -> None:
+    while number := receiving.recv(1):
         if number[0] == signal.SIGTERM and signal.getsignal(signal.SIGTERM) is _noted:
             os._exit(ENDED)

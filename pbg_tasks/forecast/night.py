@@ -180,9 +180,9 @@ def forecast_night(
     tasks: dict[str, dict[str, Figure]] = {}
     for task, usage in modelled.items():
         there = [night for night in nights if task in night.measured and (task != "train" or night.engine == engine)]
-        telling = of_kind(there, kind)
+        comparable = of_kind(there, kind)
         tasks[task] = {
-            field: calibrated(task, field, value, telling) for field, value in zip(usage._fields, usage, strict=True)
+            field: calibrated(task, field, value, comparable) for field, value in zip(usage._fields, usage, strict=True)
         }
     runs = tuple(night.run for night in of_kind(nights, kind))
     return NightForecast(engine, modelled, tasks, runs, machines, costs, kind)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pbg_tasks.config import Costs
     from pbg_tasks.config.results import ForecastDocument, TaskResult
 
-_WORTH_SAYING = 1.0  # least seconds beyond the interval of a task for a warning
+_WORTH_WARNING = 1.0  # least seconds beyond the interval of a task for a warning
 
 
 class Pair(TypedDict):
@@ -117,7 +117,7 @@ def _warnings(forecast: ForecastDocument, finished: Mapping[str, Usage]) -> Iter
         note = " with the times of another machine; it corrects those of the nights that follow"
     for task, taken in seconds.items():
         low, high = intervals[task]
-        if taken > high + _WORTH_SAYING:
+        if taken > high + _WORTH_WARNING:
             expected = f"{short_seconds(low)} to {short_seconds(high)}"
             yield f"{task} took {short_seconds(taken)}, longer than the {expected} that were forecast{note}"
 

@@ -130,7 +130,7 @@ class Places {
     slots_.zeroed(hashed_ ? int64_t{1} << bits_ : rows);
   }
 
-  // The place of a row, 0 if it has none yet; `is_of` tells whether a place is the row's.
+  // The place of a row, 0 if it has none yet; `is_of` returns whether a place is the row's.
   template <class IsOf>
   int32_t& find(int64_t row, IsOf is_of) {
     if (!hashed_) return slots_.get()[row];
@@ -191,7 +191,7 @@ class Gradients {
   bool is_last_use(int64_t number) const { return touched_[uses_[number]].last == number + 1; }
   float* at(int64_t row) { return gradient(touched_[place_of(row) - 1]); }
 
-  // Tells that the next uses are over: shows each row that has no other use with its gradient, which is then forgotten. Rows
+  // Ends the next uses: passes on each row that has no other use with its gradient, which is then forgotten. Rows
   // whose gradient was never asked for are not shown.
   template <class Use>
   void finish(int64_t count, Use use) {

@@ -30,7 +30,7 @@ STAGED = "edges.parquet"
 """File with a snapshot's rows, as text, in the columns that the graph spec names."""
 FIELDS = ("lhs", "rel", "rhs", "weight", "lhs_type", "rhs_type")
 _NO_ROWS = f"SELECT {', '.join(f'NULL::VARCHAR AS {field}' for field in FIELDS)} WHERE false"
-_TOLD_CHARACTERS = 200
+_SHOWN_CHARACTERS = 200
 _RAISED = re.compile(r"^(Traceback \(most recent|At:$)", re.MULTILINE)
 """Text in DuckDB's error where an exception of the Python filesystem ended the query."""
 # Types whose values have one text each, by DuckDB's names. Bytes (BLOB, BIT), which would be cast to an escaped form,
@@ -273,7 +273,7 @@ def _check_columns(spec: GraphSpec, source: SnapshotSource, file: SnapshotFile, 
         kind = layout.types[layout.columns.index(name)]
         if not _IS_PLAIN.fullmatch(kind):
             raise InputError(
-                f"{file.uri}: column {name!r} (columns.{field}) is of type {kind:.{_TOLD_CHARACTERS}}, which stands "
+                f"{file.uri}: column {name!r} (columns.{field}) is of type {kind:.{_SHOWN_CHARACTERS}}, which stands "
                 "for no one text; write it as strings or numbers"
             )
 
@@ -295,7 +295,7 @@ def _unreadable(uri: str, error: Exception) -> InputError:
     The first lines of DuckDB's error hold the line number and the text.
     """
     lines = [line.strip() for line in duckdb_message(error).splitlines() if line.strip()]
-    shown = (line if len(line) <= _TOLD_CHARACTERS else f"{line[:_TOLD_CHARACTERS]}..." for line in lines[:3])
+    shown = (line if len(line) <= _SHOWN_CHARACTERS else f"{line[:_SHOWN_CHARACTERS]}..." for line in lines[:3])
     return InputError(f"{uri}: cannot be read: {'; '.join(shown)}")
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from pbg_tasks.checkpoint.partial_record import unnamed_leftovers
+from pbg_tasks.checkpoint.partial_record import unneeded_objects
 from pbg_tasks.config import RunLayout
 from pbg_tasks.errors import StorageError
 from pbg_tasks.progress import say
@@ -118,7 +118,7 @@ def collect(
             elif run.run not in reached:
                 sweep.run(run)
             else:
-                sweep.leftovers(run)
+                sweep.unneeded(run)
         sweep.probes()
         sweep.uploads(dates.since)
         sweep.orphans()
@@ -193,11 +193,11 @@ class _Sweep:
         self.collected.releases += [f"{channel.name}/{release.seq}" for channel, release in run.releases]
         self.collected.runs.append(run.run)
 
-    def leftovers(self, run: StoredRun) -> None:
+    def unneeded(self, run: StoredRun) -> None:
         """Remove objects that gangs of a run that stays have given up."""
         prefix = f"{RUNS}{run.run}/{RunLayout.checkpoint}"
         inside = [info for info in run.objects if info.key.startswith(f"{prefix}/")]
-        self.delete(self._old(unnamed_leftovers(self.store, prefix, inside)))
+        self.delete(self._old(unneeded_objects(self.store, prefix, inside)))
 
     def probes(self) -> None:
         """Remove the objects of probes that were killed."""

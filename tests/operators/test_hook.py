@@ -51,7 +51,7 @@ def test_form_follows_schema_and_names_what_tasks_read():
     assert set(form["conn-fields"]) == {*FROM_EXTRA, "store"}
 
 
-def test_connection_without_store_says_what_to_fill_in(connect):
+def test_connection_without_store_names_field_to_fill_in(connect):
     worked, sentence = connect().test_connection()
     assert not worked
     assert sentence == "connection 'store': fill in Store, such as s3://bucket/prefix"

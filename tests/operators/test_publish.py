@@ -133,7 +133,7 @@ def finish(fake_pbg, context, told):
     return run
 
 
-def test_finish_tells_of_all_that_it_did(finish, context, told):
+def test_finish_reports_all_that_it_did(finish, context, told):
     checks = [
         {"name": name, "passed": True, "warned": warned, "value": 1, "limit": 1, "sentence": sentence}
         for name, warned, sentence in (("fall", True, "MRR fell"), ("floor", False, "fine"))

@@ -124,7 +124,7 @@ def test_every_move_of_channel_ends_the_share(store):
     assert served(store).canary is None
 
 
-def test_release_of_other_space_is_refused_unless_told(store):
+def test_release_of_other_space_is_refused_unless_allowed(store):
     night(store, 4, space="other")
     for refused in (lambda: move(store).promote(), lambda: move(store).share(0.1)):
         with pytest.raises(

@@ -187,7 +187,7 @@ def test_matrix_fills_while_buckets_are_trained(nights):
     assert "training, epoch 1 of 1, 1 of 4 buckets" in page.text()
 
 
-def test_user_who_approved_is_named(nights):
+def test_approving_user_is_named(nights):
     run = nights.run(DAYS[2])
     results = NightResults.parse({task: run.result(task) for task in CHAIN})
     decision = {"task": "partition", "approved": True, "by": HOSTILE, "at": "2026-11-03T02:00:00Z", "reason": "known"}

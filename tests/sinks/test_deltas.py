@@ -214,7 +214,7 @@ def test_delta_in_s3_is_the_model(tmp_path, first, s3_bucket, monkeypatch):
     assert_near(read(s3_bucket, **keys), second, exact=["e1", "n"])
 
 
-def test_endpoint_that_copies_do_not_know_is_told(tmp_path, first, s3_bucket, monkeypatch):
+def test_endpoint_that_copies_do_not_know_is_reported(tmp_path, first, s3_bucket, monkeypatch):
     fill(night(tmp_path / "a", first), s3_bucket, **DELTA)
     config = tmp_path / "config"
     config.write_text(f"[default]\nendpoint_url = {os.environ['AWS_ENDPOINT_URL']}\n")

@@ -214,7 +214,7 @@ def test_only_newest_tables_stay(nights, tmp_path):
     assert refill(nights, tmp_path, options={"keep": 1, "index_from": 1002})["written_rows"] == 0
 
 
-def test_roll_back_without_tables_says_how(nights, capsys, monkeypatch):
+def test_roll_back_without_tables_names_the_repair(nights, capsys, monkeypatch):
     monkeypatch.setattr(LanceTables, "records", lambda *_: {})
     there = served(nights.out, COLLECTION)
     assert rollback(nights.place.spec, to=1)["sinks"] == {"lancedb": False}

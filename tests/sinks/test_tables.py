@@ -347,7 +347,7 @@ def test_wrong_destination_is_refused_with_spec(sink, destination):
     ("more", "shared"),
     [({}, True), ({"types": ["item"]}, True), ({"types": ["user"]}, False), ({"options": {"collection": "b"}}, False)],
 )
-def test_exports_that_share_aliases_are_told(more, shared):
+def test_exports_that_share_aliases_are_reported(more, shared):
     first = Export.model_validate({"format": "lancedb", "name": "a", "destination": "/v/", "types": ["item"]})
     other = Export.model_validate({"format": "lancedb", "name": "b", "destination": "/v", **more})
     assert first.shares_aliases(other, "/store") is other.shares_aliases(first, "/store") is shared

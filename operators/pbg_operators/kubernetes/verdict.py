@@ -98,12 +98,12 @@ def _ending_of_condition(failed: Manifest) -> Ending:
 
     It is taken from the Job's condition. Facts from the pods themselves come before these.
     """
-    said = f"{failed.get('reason', 'unknown reason')}: {failed.get('message', '')}".strip(": ")
-    if "condition DisruptionTarget" in said:
-        return Ending(0, LAST, EvictedError(said))
-    status = re.search(r"exit code (\d+)", said)
+    message = f"{failed.get('reason', 'unknown reason')}: {failed.get('message', '')}".strip(": ")
+    if "condition DisruptionTarget" in message:
+        return Ending(0, LAST, EvictedError(message))
+    status = re.search(r"exit code (\d+)", message)
     weight, category = _weighed(int(status[1])) if status else (9, RankLostError)
-    return Ending(weight, LAST, category(said))
+    return Ending(weight, LAST, category(message))
 
 
 def _ending(pod: Manifest) -> Ending | None:
@@ -111,7 +111,7 @@ def _ending(pod: Manifest) -> Ending | None:
     state = terminated(pod)
     rank = name_of(pod)
     when = state.get("finishedAt") or pod["metadata"].get("deletionTimestamp") or pod["metadata"]["creationTimestamp"]
-    said = _last_line(state.get("message", ""))
+    message = _last_line(state.get("message", ""))
     outside = _from_outside(pod, state, rank)
     if outside is not None:
         return Ending(0, when, outside)
@@ -119,13 +119,13 @@ def _ending(pod: Manifest) -> Ending | None:
     if status == 0:
         return None
     if state.get("reason") in STARTING_FAILED or status in NO_SUCH_COMMAND:
-        return Ending(1, when, ConfigError(f"{rank}: the image cannot run `pbg`: {said or state.get('reason')}"))
+        return Ending(1, when, ConfigError(f"{rank}: the image cannot run `pbg`: {message or state.get('reason')}"))
     weight, category = _weighed(status)
-    reason = said.removeprefix("error: ").removeprefix(f"{category.kind}: ") or f"exit status {status}"
+    reason = message.removeprefix("error: ").removeprefix(f"{category.kind}: ") or f"exit status {status}"
     if category is PbgError:
-        reason = f"crashed with status {status}: {said or 'it printed nothing'}"
+        reason = f"crashed with status {status}: {message or 'it printed nothing'}"
     elif status > SIGNALLED:
-        reason = f"ended by {_signal_name(status)}" + (f": {said}" if said else "")
+        reason = f"ended by {_signal_name(status)}" + (f": {message}" if message else "")
     return Ending(weight, when, category(f"{rank}: {reason}"))
 
 
@@ -190,8 +190,8 @@ def terminated(pod: Manifest) -> Manifest:
 def _last_line(text: str) -> str:
     """Return the error line at a log's end, else its last line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    said = [line for line in lines if line.startswith("error: ")]
-    return (said or lines or [""])[-1]
+    errors = [line for line in lines if line.startswith("error: ")]
+    return (errors or lines or [""])[-1]
 
 
 def title_of(job: Manifest) -> str:

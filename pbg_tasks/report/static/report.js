@@ -51,7 +51,7 @@ function draw(canvas) {
   Plotly.react(canvas, figure.data, layout, { displayModeBar: false, responsive: true });
 }
 
-/** Forget a plot that is about to go: the window would keep it for good, to tell it of a new size. */
+/** Forget a plot that is about to go: the window would keep it for good, to pass a new size to it. */
 function erase(canvas) {
   if (typeof Plotly !== "undefined") Plotly.purge(canvas);
 }
@@ -195,7 +195,7 @@ function summarise() {
 
 /** Begin a night through Airflow's own interface, with the rights of the user; a second click confirms the first. */
 async function begin(button) {
-  const said = button.parentElement.querySelector("[role=status]");
+  const status = button.parentElement.querySelector("[role=status]");
   const { api, runs } = button.closest("[data-api]").dataset;
   if (!button.dataset.sure) {
     button.dataset.sure = "yes";
@@ -216,9 +216,9 @@ async function begin(button) {
     link.href = `${runs}/${encodeURIComponent(found.dag_run_id)}`;
     link.dataset.airflow = "";
     link.textContent = "begun";
-    said.replaceChildren(link);
+    status.replaceChildren(link);
   } catch (error) {
-    said.textContent = error.message;
+    status.textContent = error.message;
     button.disabled = false;
   }
 }

@@ -160,23 +160,23 @@ def heard(act: Callable[[], None]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    listening, telling = socket.socketpair()
-    telling.setblocking(False)
+    receiving, sending = socket.socketpair()
+    sending.setblocking(False)
 
     def listen() -> None:
-        while number := listening.recv(1):
+        while number := receiving.recv(1):
             if number[0] == signal.SIGTERM:
                 act()
 
-    with listening, telling:
-        before = signal.set_wakeup_fd(telling.fileno(), warn_on_full_buffer=False)
+    with receiving, sending:
+        before = signal.set_wakeup_fd(sending.fileno(), warn_on_full_buffer=False)
         thread = threading.Thread(target=listen, name="sigterm", daemon=True)
         thread.start()
         try:
             yield
         finally:
             signal.set_wakeup_fd(before)
-            telling.shutdown(socket.SHUT_WR)
+            sending.shutdown(socket.SHUT_WR)
             thread.join()
 
 

@@ -126,7 +126,7 @@ def test_page_to_begin_lists_snapshots_that_are_there(site, place):
     assert str(place.root / "snapshots") not in answer.text
 
 
-def test_row_of_graph_without_run_says_so(site, monkeypatch):
+def test_graph_without_run_has_row_that_explains(site, monkeypatch):
     monkeypatch.setattr(database, "last_planned", lambda _: (_ for _ in ()).throw(NotFoundError("none")))
     monkeypatch.setattr(attempts, "attempts", lambda _: [])
     standing = site.get("/standing").json()

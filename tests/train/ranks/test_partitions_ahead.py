@@ -198,7 +198,7 @@ def test_partition_not_read_in_advance_is_read_later():
 
 
 @pytest.mark.parametrize("error", [RankLostError("silent"), TypeError("a bug")])
-def test_failed_hint_is_told_and_raised(error):
+def test_failed_hint_is_reported_and_raised(error):
     told = []
     with PartitionsAhead(lambda *_: fail(error), None, told.append) as ahead:
         read(ahead, 5, 5)
@@ -255,7 +255,7 @@ def test_hanging_read_does_not_hold_up_end(monkeypatch):
         each.join(10)
 
 
-def test_failed_put_is_told_and_raised():
+def test_failed_put_is_reported_and_raised():
     told = []
     with PartitionsAhead(None, lambda *_: fail(StorageError("away")), told.append) as ahead:
         ahead.put({KEYS[0]: table(1.0)}, 1, [])
