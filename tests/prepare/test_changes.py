@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from pathlib import Path
 
@@ -270,3 +271,13 @@ def test_log_in_s3_is_folded(s3_bucket, tmp_path):
     log.write("2", ("-", "a", "r", "b"))
     assert snapshot_keys(log.snapshots) == ["1", "2"]
     assert log.fold("2", tmp_path)[0] == [("b", "r", "c")]
+
+
+def test_days_of_one_file_are_listed_with_given_keys(s3_bucket, monkeypatch):
+    files, location = filesystem_for(s3_bucket), f"{s3_bucket}/{{day}}.parquet@{{snapshot}}"
+    files.pipe_file(f"{s3_bucket}/1.parquet", b"")
+    environment = dict(os.environ)
+    for name in [name for name in environment if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    source = snapshot_source(Snapshots(location=location, format="changes"))
+    assert source.keys(location, environment) == ["1"]

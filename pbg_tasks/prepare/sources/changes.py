@@ -111,10 +111,12 @@ class ChangesSource(ParquetSource):
         """Return whether a day has the sign, or is one file."""
         head, _, tail = place.partition(_DAY)
         folder = f"{head}{day}{tail.partition('/')[0]}"
-        if not self.options.complete or (folder == place.replace(_DAY, day) and filesystem_for(place).isfile(folder)):
+        if not self.options.complete:
             return True
+        files = filesystem_for(place, environment)
         with read_errors(folder):
-            return bool(filesystem_for(place, environment).isfile(f"{folder}/{self.options.complete}"))
+            one_file = folder == place.replace(_DAY, day) and files.isfile(folder)
+            return one_file or bool(files.isfile(f"{folder}/{self.options.complete}"))
 
     def _files(self, location: str, environment: Mapping[str, str]) -> list[_File]:
         """List the files of all days up to a key, in order.
