@@ -86,19 +86,15 @@ def preserve(
     Raises:
         ConflictError: the directory holds other bytes.
     """
-    small = {VERSION_MIRROR: checkpoint_version_bytes(manifest.version)} | dict(documents or {})
     sources = {name: (join(prefix, name), record) for name, record in manifest.objects.items()} | dict(copies or {})
     for name, (source, _) in sources.items():
         store.copy(source, join(target, name))
-    for name, data in small.items():
-        put_equal(store, join(target, name), data)
+    small = _put_documents(store, target, manifest.version, documents or {})
     document = PreservedManifest(
         spec=manifest.spec,
         version=manifest.version,
         epochs=epochs,
-        objects={name: record for name, (_, record) in sources.items()}
-        | {name: ObjectRecord(sha256=sha256(data), size=len(data)) for name, data in small.items()}
-        | dict(stored or {}),
+        objects={name: record for name, (_, record) in sources.items()} | small | dict(stored or {}),
         contract=contract,
     )
     put_equal(store, join(target, MANIFEST), encode(document))
@@ -163,10 +159,16 @@ def preserve_files(
         ConflictError: the directory holds other bytes.
     """
     stored = put_all_new(store, {join(target, name): path for name, path in files.items()})
-    mirror = checkpoint_version_bytes(version)
-    put_equal(store, join(target, VERSION_MIRROR), mirror)
     objects = {name: ObjectRecord.model_validate(stored[join(target, name)]) for name in files}
-    objects[VERSION_MIRROR] = ObjectRecord(sha256=sha256(mirror), size=len(mirror))
+    objects |= _put_documents(store, target, version, {})
     document = PreservedManifest(spec=spec, version=version, epochs=epochs, objects=objects, contract=contract)
     put_equal(store, join(target, MANIFEST), encode(document))
     return document
+
+
+def _put_documents(store: Store, target: str, version: int, documents: Mapping[str, bytes]) -> dict[str, ObjectRecord]:
+    """Store small files and the mirror of the version; return their records."""
+    small = {VERSION_MIRROR: checkpoint_version_bytes(version), **documents}
+    for name, data in small.items():
+        put_equal(store, join(target, name), data)
+    return {name: ObjectRecord(sha256=sha256(data), size=len(data)) for name, data in small.items()}

@@ -35,9 +35,14 @@ _HIGHEST = "highest"
 
 
 def channel_names(store: Store) -> list[str]:
-    """Return the names of a store's channels that have a release."""
+    """Return the names of the channels that point to a release."""
     parts = (info.key.split("/") for info in store.list("channels/"))
     return sorted(each[1] for each in parts if each[2:] == ["CURRENT.json"])
+
+
+def all_channel_names(store: Store) -> list[str]:
+    """Return the names of all channels, also of those that point nowhere yet."""
+    return sorted({info.key.split("/")[1] for info in store.list("channels/")})
 
 
 class Channel:
@@ -393,8 +398,3 @@ def _check_graph(channel: Channel, there: Release | None, graph: str) -> None:
             f"channel {channel.name!r} of {channel.store.url} serves graph {there.graph!r}, not {graph!r}: give one of "
             "them a `channel` of its own, or a `store`"
         )
-
-
-def channels(store: Store) -> list[str]:
-    """Return the names of a store's channels."""
-    return sorted({info.key.split("/")[1] for info in store.list("channels/")})

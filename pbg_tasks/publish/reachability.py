@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from pbg_tasks.config import RunLayout
 from pbg_tasks.config.results import Stored
 from pbg_tasks.errors import ConfigError, FormatError, NotFoundError
-from pbg_tasks.publish.channel import Channel, channels
+from pbg_tasks.publish.channel import Channel, all_channel_names
 from pbg_tasks.publish.gc_holds import TOMBSTONES, hold_key, run_with, tombstone_key
 from pbg_tasks.publish.retention import Retention, kept, pins
 from pbg_tasks.publish.service_pins import service_pins
@@ -76,7 +76,7 @@ def stored_runs(store: Store) -> dict[str, StoredRun]:
     """
     runs: dict[str, StoredRun] = {}
     below: dict[str, list[ObjectInfo]] = {}
-    names = channels(store)
+    names = all_channel_names(store)
 
     def run(name: str) -> StoredRun:
         return runs.setdefault(name, StoredRun(name))
@@ -121,7 +121,7 @@ def staying_releases(
     for run in runs.values():
         for owner, release in run.releases:
             by_channel.setdefault(owner.name, {})[release.seq] = (run.run, release)
-    pointers = {name: Channel(store, name).current() for name in {*channels(store), *by_channel}}
+    pointers = {name: Channel(store, name).current() for name in {*all_channel_names(store), *by_channel}}
     shared = {(each.canary.channel, each.canary.seq) for each in pointers.values() if each.canary is not None}
     return [
         releases[seq]

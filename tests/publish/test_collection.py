@@ -17,7 +17,7 @@ from pbg_tasks.errors import (
     NotFoundError,
 )
 from pbg_tasks.publish import Channel
-from pbg_tasks.publish.channel import channels
+from pbg_tasks.publish.channel import all_channel_names
 from pbg_tasks.publish.gc_holds import condemn, hold
 from pbg_tasks.publish.looks import Dates
 from pbg_tasks.publish.retention import pin, unpin
@@ -251,7 +251,8 @@ def test_task_during_collection_agrees_with_it(tmp_path, monkeypatch, action):
         if not store.calm():
             break
         moment, outcomes = moment + 1, outcomes | set(outcome)
-        assert all(whole(store, release) for name in channels(store) for release in Channel(store, name).releases())
+        channels = [Channel(store, name) for name in all_channel_names(store)]
+        assert all(whole(store, release) for channel in channels for release in channel.releases())
         assert outcome == ["is refused"] or "runs/d1-production/release/model.v1.h5" in {i.key for i in store.list()}
     assert outcomes == {"relies", "is refused"}
 

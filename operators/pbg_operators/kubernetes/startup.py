@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from pbg_operators.kubernetes.jobset import restarts_of
 from pbg_operators.kubernetes.manifest import pods_of
-from pbg_operators.kubernetes.verdict import name_of, title_of
-from pbg_tasks.config.pods import CONTAINER
+from pbg_operators.kubernetes.verdict import name_of, state_of, title_of
 from pbg_tasks.errors import ConfigError, ResourceError
 
 if TYPE_CHECKING:
@@ -39,7 +38,6 @@ def overdue(job: Manifest, pods: Sequence[Manifest], seconds: int, now: datetime
     if job["spec"].get("suspend") or began is None or now - moment(began) < timedelta(seconds=seconds):
         return None
     name = title_of(job)
-    missing = 0 if restarts_of(job) else pods_of(job) - len(pods)
     waiting = [pod for pod in pods if pod.get("status", {}).get("phase", "Pending") == "Pending"]
     for pod in waiting:
         if (reason := _container_waits_for(pod)) is not None:
@@ -47,6 +45,7 @@ def overdue(job: Manifest, pods: Sequence[Manifest], seconds: int, now: datetime
     if waiting:
         reason = _pod_waits_for(waiting[0])
         return ResourceError(f"{name}: {name_of(waiting[0])} got no node within {seconds} s: {reason}")
+    missing = 0 if restarts_of(job) else pods_of(job) - len(pods)
     if missing > 0 and not job.get("status", {}).get("succeeded"):
         return ResourceError(f"{name}: {missing} pods were not made within {seconds} s; is a quota used up?")
     return None
@@ -70,9 +69,7 @@ def _began(job: Manifest, pods: Sequence[Manifest]) -> str | None:
 
 
 def _container_waits_for(pod: Manifest) -> str | None:
-    listed = pod.get("status", {}).get("containerStatuses") or []
-    state: Manifest = next((one.get("state", {}) for one in listed if one["name"] == CONTAINER), {})
-    waiting: Manifest = state.get("waiting") or {}
+    waiting = state_of(pod, "waiting")
     if waiting.get("reason") not in MISTAKES:
         return None
     return f"{waiting['reason']}: {waiting.get('message', '')}".rstrip(": ")

@@ -181,10 +181,20 @@ def terminated(pod: Manifest) -> Manifest:
 
     It is empty before that.
     """
+    return state_of(pod, "terminated")
+
+
+def state_of(pod: Manifest, name: str) -> Manifest:
+    """Return a state of the container that runs the command.
+
+    Args:
+        pod: that it is in.
+        name: ``waiting``, ``running`` or ``terminated``; a container is in one of them, and the others are empty.
+    """
     listed = pod.get("status", {}).get("containerStatuses") or []
-    state: Manifest = next((one.get("state", {}) for one in listed if one["name"] == CONTAINER), {})
-    ended: Manifest = state.get("terminated") or {}
-    return ended
+    states: Manifest = next((one.get("state", {}) for one in listed if one["name"] == CONTAINER), {})
+    found: Manifest = states.get(name) or {}
+    return found
 
 
 def _last_line(text: str) -> str:

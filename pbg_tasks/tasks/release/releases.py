@@ -16,7 +16,7 @@ from pbg_tasks.config.run import check_snapshot_key
 from pbg_tasks.errors import ConfigError, FormatError, StorageError, printable
 from pbg_tasks.progress import human_count, human_seconds, say
 from pbg_tasks.publish import Channel
-from pbg_tasks.publish.channel import channels
+from pbg_tasks.publish.channel import all_channel_names
 from pbg_tasks.publish.collection import collect
 from pbg_tasks.publish.reachability import CANARY
 from pbg_tasks.publish.retention import Retention
@@ -262,7 +262,7 @@ def gc(
             f"gc: {place.url} holds no run and no release: nothing was planned there yet, or it is not the `store` of "
             "a graph spec; check the URL"
         )
-    for name in only or channels(place):
+    for name in only or all_channel_names(place):
         for expired in filter(ServicePin.is_expired, service_pins(Channel(place, name))):
             say(
                 f"warning: the pin of service {expired.service!r} on release {expired.seq} of channel {name} ended on "

@@ -88,7 +88,8 @@ class Services:
 
         A rank may have to read gigabytes before.
         """
-        config, self._partition_store = partition_store.config, partition_store
+        self._partition_store = partition_store
+        config = partition_store.config
         offered = dict(services or {})
         if self.env.role == "trainer":
             offered["parameters"] = self._parameters.serve
