@@ -41,7 +41,7 @@ def channel_names(store: Store) -> list[str]:
 
 
 def all_channel_names(store: Store) -> list[str]:
-    """Return the names of all channels, also of those that point nowhere yet."""
+    """Return the names of all channels, also those that point nowhere."""
     return sorted({info.key.split("/")[1] for info in store.list("channels/")})
 
 

@@ -273,7 +273,7 @@ def test_log_in_s3_is_folded(s3_bucket, tmp_path):
     assert log.fold("2", tmp_path)[0] == [("b", "r", "c")]
 
 
-def test_days_of_one_file_are_listed_with_given_keys(s3_bucket, monkeypatch):
+def test_one_file_days_are_listed_with_given_keys(s3_bucket, monkeypatch):
     files, location = filesystem_for(s3_bucket), f"{s3_bucket}/{{day}}.parquet@{{snapshot}}"
     files.pipe_file(f"{s3_bucket}/1.parquet", b"")
     environment = dict(os.environ)
