@@ -188,7 +188,7 @@ class DirectoryStore(Protocol):
 
 @runtime_checkable
 class RangedStore(Protocol):
-    """Store that reads parts of objects; a local one has files."""
+    """Store that reads parts of objects."""
 
     def get_range(self, info: ObjectInfo, start: int, stop: int) -> bytes:
         """Read a range of bytes of a version, where they exist.

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pbg_tasks.errors import ConfigError, ConflictError, NotFoundError
-from pbg_tasks.storage import Store
+from pbg_tasks.errors import ConfigError, ConflictError, NotFoundError, StorageError
+from pbg_tasks.storage import RangedStore, Store
 from pbg_tasks.storage.probe import probe
 
 if TYPE_CHECKING:
@@ -72,6 +72,22 @@ class StoreContract:
         assert abs(written - time.time()) < 60
         dates = [store.get("k").info.modified, *(info.modified for info in store.list())]
         assert [int(date or 0) for date in dates] == [int(written)] * 2  # S3 has whole seconds
+
+    def test_a_range_of_a_version_is_read(self, store: Store) -> None:
+        if not isinstance(store, RangedStore):
+            pytest.skip("the store reads whole objects alone")
+        store.put_new("k", b"0123456789")
+        store.put_new("empty", b"")
+        empty, info = store.list()
+        assert store.get_range(info, 2, 5) == b"234"
+        assert store.get_range(info, 8, 99) == b"89"
+        assert store.get_range(info, 10, 99) == store.get_range(empty, 0, 99) == b""
+        store.put("k", b"9876543210")
+        with pytest.raises(StorageError):
+            store.get_range(info, 2, 5)
+        store.delete("k")
+        with pytest.raises(NotFoundError):
+            store.get_range(info, 2, 5)
 
     def test_an_empty_object(self, store: Store, tmp_path: Path) -> None:
         assert store.put_new("_SUCCESS", b"").size == 0

@@ -65,23 +65,6 @@ def test_store_with_prefix_sees_its_prefix_only(s3_bucket):
     assert whole.get(f"{s3_bucket.rpartition('/')[2]}/in/k").data == b"1"
 
 
-def test_part_of_object_is_read(store, large_file):
-    store.put_new("k", b"0123456789")
-    store.put_new("empty", b"")
-    store.put_new("large", large_file)
-    empty, info, large = store.list()
-    assert store.get_range(info, 2, 5) == b"234"
-    assert store.get_range(info, 8, 99) == b"89"
-    assert store.get_range(info, 10, 99) == store.get_range(empty, 0, 99) == b""
-    assert store.get_range(large, 1000, 2000) == large_file.read_bytes()[1000:2000]
-    store.put("k", b"9876543210")
-    with pytest.raises(StorageError, match="changed while it was read"):
-        store.get_range(info, 2, 5)
-    store.delete("k")
-    with pytest.raises(NotFoundError, match="k does not exist"):
-        store.get_range(info, 2, 5)
-
-
 def test_large_object_is_copied_in_parts(s3_bucket, large_file, tmp_path):
     store = S3Store(*s3_bucket.removeprefix("s3://").split("/"), connect(), Sizes(copy=20 << 20, copy_part=16 << 20))
     store.put_new("a", large_file, metadata={"v": "1"})

@@ -137,13 +137,15 @@ def test_parts_beside_other_releases_are_refused(night):
 
 
 @pytest.mark.rotated(3)
-def test_part_brings_its_partitions_and_rows_of_others(place, s3_bucket, monkeypatch):
-    """On S3, of the release before, too; digits stay."""
+@pytest.mark.parametrize("store", ["s3", "local"])
+def test_part_brings_its_partitions_and_rows_of_others(place, request, monkeypatch, store):
+    """Of the release before, too; digits stay."""
     monkeypatch.setattr(part_files, "REQUEST_BYTES", 0)
     monkeypatch.setattr(moved_vectors, "QUERIES", 4)
     write = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda file, data, at: write(file, data[:1000], at))  # as a full disk may
-    place.store = s3_bucket
+    if store == "s3":
+        place.store = request.getfixturevalue("s3_bucket")
     url = second_night(place, 1200, 1210, max_edges=10, parts=3)
     expected, fetched = whole(url), []
     store, planned = key(url, "results/plan.json")

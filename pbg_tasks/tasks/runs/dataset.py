@@ -253,8 +253,8 @@ class EdgePaths:
 
     def _read_header(self, edge_path_idx: int, info: ObjectInfo) -> EdgeFacts | None:
         store = self._stores[edge_path_idx]
-        if not isinstance(store, RangedStore):
-            return None
+        if isinstance(store, LocalStore) or not isinstance(store, RangedStore):
+            return None  # the file itself is opened, or brought
         try:
             return read_header(f"{store.url}/{info.key}", info.size, partial(store.get_range, info), edge_facts)
         except (NotFoundError, AccessError):
