@@ -102,17 +102,24 @@ class VerifiedFiles:
         Raises:
             FormatError: the manifest does not list it, or its bytes are not those that were committed.
         """
-        record = self.records.get(name)
-        if record is None:
-            raise FormatError(f"{self.url}: no file {name!r} in its manifest")
-        key = join(self.prefix, name)
+        record, key = self._record(name), join(self.prefix, name)
         return fetch_verified(self.store, key, directory / name, sha256=record.sha256, size=record.size)
 
     def fetch_all(self, names: Iterable[str], directory: Path, *, threads: int = 4) -> list[Path]:
-        """Download several files in parallel and verify each."""
-        chosen = {name: self.records[name] for name in names}
+        """Download several files in parallel and verify each.
+
+        Raises:
+            FormatError: as ``fetch`` does; where the manifest lacks a file, nothing is downloaded.
+        """
+        chosen = {name: self._record(name) for name in names}
         items = [(join(self.prefix, name), directory / name, r.sha256, r.size) for name, r in chosen.items()]
         return fetch_many(self.store, items, threads=threads)
+
+    def _record(self, name: str) -> ObjectRecord:
+        record = self.records.get(name)
+        if record is None:
+            raise FormatError(f"{self.url}: no file {name!r} in its manifest")
+        return record
 
 
 def read_manifest(store: Store, prefix: str, head: Head) -> Manifest | None:

@@ -246,6 +246,16 @@ def test_version_mirror_ahead_of_commits_is_refused(store):
         open_committed(store, PREFIX)
 
 
+def test_file_outside_of_manifest_is_refused(store, tmp_path):
+    with claim(store, PREFIX, SPEC) as writer:
+        commit(writer, 1, b"vectors")
+    _, files = open_committed(store, PREFIX)
+    for bring in (lambda: files.fetch("gone", tmp_path), lambda: files.fetch_all([*files.names, "gone"], tmp_path)):
+        with pytest.raises(FormatError, match="no file 'gone' in its manifest"):
+            bring()
+    assert not list(tmp_path.glob("embeddings*"))
+
+
 def test_changed_data_is_never_opened(store, tmp_path):
     with claim(store, PREFIX, SPEC) as writer:
         commit(writer, 1, b"vectors")
