@@ -14,9 +14,11 @@ from pbg_tasks.formats.edges import EdgeList
 from pbg_tasks.model.scoring import RelationScorer
 from pbg_tasks.train.data.tables import Table
 from pbg_tasks.train.engine import base as engines
+from pbg_tasks.train.engine.device import Host
 from pbg_tasks.train.engine.on_torch import TorchEngine
 from pbg_tasks.train.engine.pace import NOTHING, Pace
-from pbg_tasks.train.engine.step import Step
+from pbg_tasks.train.engine.step import Figures, Step
+from pbg_tasks.train.engine.step_counters import CHECK_EVERY, StepCounters, Stretch
 from tests import pbg_steps
 
 ENTITIES = 60
@@ -159,15 +161,26 @@ def test_empty_bucket_is_no_work():
 def test_infinite_number_stops_training(ring, bad):
     table = random_table()
     table.embeddings[3, 2] = bad
-    with pytest.raises(TrainingDivergedError, match=r"batch \d+.*the loss is nan.*smaller lr"):
+    with pytest.raises(TrainingDivergedError, match=r"one of the batches 1 to \d+: the loss is nan.*smaller lr"):
         train(make_config(), ring, table)
+
+
+def test_diverged_batch_counted_late_is_among_named():
+    """A slow worker counts it after another one has counted later batches."""
+    counters = StepCounters(10 * 2 * CHECK_EVERY, None, Host())
+    order = [*range(2, CHECK_EVERY + 2), 1, *range(CHECK_EVERY + 2, 2 * CHECK_EVERY + 1)]
+    for number in order:
+        loss = float("nan") if number == 1 else 1.0
+        counters.add(10, Figures(*map(torch.tensor, (loss, 0.0, 1, 1))), Stretch(number, number, {number % 2}))
+        assert counters.diverged is None or number == 2 * CHECK_EVERY
+    assert counters.diverged == Stretch(1, 2 * CHECK_EVERY, {0, 1})
 
 
 def test_relation_of_diverged_batch_is_named(ring):
     table = random_table()
     table.embeddings[:] = float("nan")
     config = make_config(dynamic_relations=False)
-    with pytest.raises(TrainingDivergedError, match="relation 'next', batch"):
+    with pytest.raises(TrainingDivergedError, match="relation 'next', one of the batches 1 to"):
         train(config, EdgeList(ring.lhs, ring.rhs, ring.rel * 0), table)
 
 

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import takewhile
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, NoReturn, Protocol
 
 import torch
 
@@ -33,7 +33,7 @@ from pbg_tasks.train.engine.known_edges import KnownEdges
 from pbg_tasks.train.engine.pace import NOTHING, Limits, Pace, Position
 from pbg_tasks.train.engine.self_negatives import SelfNegatives
 from pbg_tasks.train.engine.step import Model, Step, StepInput
-from pbg_tasks.train.engine.step_counters import CHECK_EVERY, StepCounters
+from pbg_tasks.train.engine.step_counters import CHECK_EVERY, StepCounters, Stretch
 from pbg_tasks.train.engine.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -242,9 +242,9 @@ class Engine(ABC):
             rates = [1.0 if pace.rate is None else pace.rate((trained + begin) / len(edges)) for begin in steps]
             with nullcontext() if (lock := self.step_lock) is None else lock.step():
                 figures = self.step(batch, lhs, rhs, samplers[worker], known=known, rates=rates, worker=worker)
-            loss = counters.add(len(batch), figures)
-            if loss is not None:
-                self._check_loss(loss, number, batch)
+            loss = counters.add(len(batch), figures, Stretch(number - len(steps) + 1, number, {batch.relation}))
+            if loss is not None and counters.diverged is not None:
+                self._refuse(loss, counters.diverged)
 
         if stop is not None:
             cut = takewhile(lambda _: not stop(), cut)
@@ -380,15 +380,12 @@ class Engine(ABC):
         relation = self.config.relations[batch.relation]
         return {"lhs": lhs[relation.lhs], "rhs": rhs[relation.rhs]}
 
-    def _check_loss(self, loss: float, number: int, batch: Batch) -> None:
-        if math.isfinite(loss):
-            return
-        where = "" if self.config.dynamic_relations else f"relation {self.config.relations[batch.relation].name!r}, "
-        raise TrainingDivergedError(
-            f"{where}batch {number} or one of the {CHECK_EVERY * (1 + self.place.late) - 1} before it: "
-            f"the loss is {loss}; "
-            "try a smaller lr, or set max_norm"
-        )
+    def _refuse(self, loss: float, batches: Stretch) -> NoReturn:
+        first, last, relations = batches.first, batches.last, sorted(batches.relations)
+        where = f"batch {last}" if first == last else f"one of the batches {first} to {last}"
+        if not self.config.dynamic_relations and len(relations) == 1:
+            where = f"relation {self.config.relations[relations[0]].name!r}, {where}"
+        raise TrainingDivergedError(f"{where}: the loss is {loss}; try a smaller lr, or set max_norm")
 
 
 def forked(generator: torch.Generator, count: int) -> list[torch.Generator]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 
@@ -72,11 +72,9 @@ class Host:
 
     Attributes:
         device: device of the tensors.
-        late: number of further looks at the loss after which a reading may arrive.
     """
 
     device = torch.device("cpu")
-    late: ClassVar[int] = 0
 
     @contextmanager
     def hold(self, lhs: Tables, rhs: Tables, *, trained: bool) -> Iterator[tuple[Tables, Tables]]:
@@ -102,8 +100,6 @@ class Accelerator(Host):
     Args:
         device: any device of torch; the CPU serves in tests of the code for others.
     """
-
-    late = 1
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
