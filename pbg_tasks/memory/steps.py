@@ -40,7 +40,7 @@ _TOUCHED = 24  # bytes kept for each distinct row that is looked up
 _USE = 4  # bytes kept for each look-up
 _SLOT = 4  # bytes of each slot of a hash table
 _CANDIDATE = 60  # bytes of the pointers, norms and sums of each negative drawn for a chunk
-_EDGE = 464  # bytes of each of a chunk's edges, whose factors and numbers are packed: native/packed.inc
+_EDGE = 546  # bytes of each of a chunk's edges, whose factors and numbers are packed: native/packed.inc
 _BLOCK = 50  # negatives whose gradients are made at once: ``kBlock`` of native/chunk.inc
 
 

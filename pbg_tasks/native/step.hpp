@@ -191,18 +191,25 @@ class Gradients {
   bool is_last_use(int64_t number) const { return touched_[uses_[number]].last == number + 1; }
   float* at(int64_t row) { return gradient(touched_[place_of(row) - 1]); }
 
-  // Ends the next uses: passes on each row that has no other use with its gradient, which is then forgotten. Rows
-  // whose gradient was never asked for are not shown.
+  static constexpr int64_t GROUP = 16;
+
+  // Ends the next uses: passes on the rows that have no other use with their gradients, GROUP at a time; `use`
+  // leaves zeros. Rows whose gradient was never asked for are not shown.
   template <class Use>
   void finish(int64_t count, Use use) {
-    for (const int64_t end = over_ + count; over_ < end;) {
-      Touched& touched = touched_[uses_[over_]];
-      if (touched.last != ++over_) continue;
-      float* found = touched.gradient;
-      if (!found) continue;
-      use(touched.row, found);
-      std::memset(found, 0, size_ * sizeof(float));
-      free_.push_back(found);
+    int64_t rows[GROUP], found = 0;
+    float* gradients[GROUP];
+    for (const int64_t end = over_ + count; over_ < end || found;) {
+      if (over_ < end) {
+        const Touched& touched = touched_[uses_[over_]];
+        if (touched.last != ++over_ || !touched.gradient) continue;
+        rows[found] = touched.row;
+        gradients[found++] = touched.gradient;
+        if (found < GROUP) continue;
+      }
+      use(rows, gradients, found);
+      free_.insert(free_.end(), gradients, gradients + found);
+      found = 0;
     }
   }
 
@@ -274,6 +281,6 @@ struct pbg_workspace {
   std::vector<const float*> needed;
   Buffer<float*> candidate_gradients, outputs;
   Buffer<int64_t> order;
-  Buffer<int32_t> entry_begins, entry_queries;
+  Buffer<int32_t> entry_begins, entry_queries, packed_chosen[2];
   Buffer<float> entry_factors;
 };
