@@ -3,6 +3,7 @@
 # make test-fast  the tests of files that take seconds and start no server, in two processes: less than two minutes
 # make test    the whole test-suite, in JOBS processes: one more than CPUs, 5 at most; a part of it: make test T=tests/storage
 # make test-measure  the whole suite, after which tests/slow.txt lists the files that test-fast leaves out
+# make test-arm64  the tests of the native library on arm64 under qemu; takes g++-aarch64-linux-gnu and qemu-user
 # make test-spark  the tests on a cluster of Spark, with pyspark in an environment of its own; takes Java 17
 # make lint    style, types, import rules, language
 # make diagrams  draws docs/dev/diagrams/*.svg anew from the .dot files beside them; takes graphviz
@@ -52,7 +53,7 @@ SOURCES := pyproject.toml setup.py $(wildcard pbg_tasks/native/*.?pp pbg_tasks/n
 # where the environment asks Python not to, and apart from the sources, so that no folder of a test has files of them.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX="$(CURDIR)/$(VENV)/pycache" OMP_NUM_THREADS=1 $(PY) -m pytest
 
-.PHONY: setup help diagrams demo test test-fast test-measure test-spark lint down lock image base-digest torch-lock audit sbom quality site bench bench-quick nights pictures e2e-nights e2e-images
+.PHONY: setup help diagrams demo test test-fast test-measure test-arm64 test-spark lint down lock image base-digest torch-lock audit sbom quality site bench bench-quick nights pictures e2e-nights e2e-images
 .DELETE_ON_ERROR:
 
 setup: $(READY)
@@ -105,6 +106,12 @@ $(SPARK)/.ready: $(READY) .ci/spark.lock
 	@echo "installing pyspark"
 	@$(PY) .ci/install.py $(SPARK)/bin/python --no-compile --no-deps --require-hashes -r .ci/spark.lock
 	@touch $@
+
+# What takes this machine's threads or sanitizers is left out.
+test-arm64: setup
+	@$(PYTEST) -p tests.native.arm64 --every tests/train/test_engine_native.py tests/train/test_native_blocks.py \
+	  tests/train/test_native_distances.py tests/train/test_native_series.py \
+	  tests/evaluate/test_comparison.py tests/publish/test_decimals.py $(T)
 
 test-spark: setup $(SPARK)/.ready
 	@$(PYTEST:$(PY)=$(SPARK)/bin/python) --durations=5 tests/spark
