@@ -19,6 +19,6 @@ def measure(tools: Tools, *, quick: bool) -> list[Measurement]:  # noqa: ARG001 
     """Train by PyG, where it can be installed, and by ours."""
     root = tools.directory / "graph"
     document = placed(FB15K | {"dimension": 200}, root, "train")
-    task = peers.Task("FB15k", root, document, ours=5, pbg=0, pyg=20, loops=True)
+    task = peers.Task("FB15k", root, document, ours=3, pbg=0, pyg=10, loops=True)
     task.write({split: tools.fb15k() / f"{split}.tsv" for split in SPLITS})
     return list(peers.rows(task, peers.our_finishes(tools, task), peers.finish_of_pyg(tools, task)))
