@@ -10,7 +10,6 @@ The file is longer than others so that all answers to a write that leave its out
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import secrets
 import time
@@ -41,7 +40,7 @@ from pbg_tasks.storage.s3_transfer import (
     Sizes,
     abort_old,
     copy_parts,
-    download_parts,
+    download,
     read_range,
     upload_parts,
 )
@@ -111,12 +110,9 @@ class S3Store:
 
         It raises ``NotFoundError`` and ``ResourceError``.
         """
-        info = self._required(key).info
+        check_key(key)
         with landing(target) as sink, version_errors(self._client, self._url(key)):
-            if info.size:
-                os.posix_fallocate(sink, 0, info.size)  # a full disk fails before the download, not during it
-            download_parts(self._place(key), info.tag, info.size, sink, self._sizes)
-        return info
+            return download(self._place(key), key, sink, self._sizes)
 
     def get_range(self, info: ObjectInfo, start: int, stop: int) -> bytes:
         """Read bytes ``start`` to ``stop`` of a version, where they exist."""

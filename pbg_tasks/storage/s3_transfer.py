@@ -6,9 +6,11 @@ These are conditional multipart uploads and copies, and ranged downloads of one 
 from __future__ import annotations
 
 import math
+import os
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import TYPE_CHECKING, TypedDict
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -17,8 +19,8 @@ from pbg_tasks.errors import StorageError
 from pbg_tasks.progress import say
 from pbg_tasks.storage.files import disk_errors, write_all
 from pbg_tasks.storage.parallel import in_parallel
-from pbg_tasks.storage.s3_answers import LostAnswerError, tag_of
-from pbg_tasks.storage.s3_client import TRANSPORT_ERRORS, error_code
+from pbg_tasks.storage.s3_answers import LostAnswerError, found_object, tag_of
+from pbg_tasks.storage.s3_client import TRANSPORT_ERRORS, error_code, http_status
 from pbg_tasks.storage.s3_patience import ATTEMPTS, is_busy, pause, persistently
 
 if TYPE_CHECKING:
@@ -30,8 +32,11 @@ if TYPE_CHECKING:
     from mypy_boto3_s3.type_defs import (
         CompletedPartTypeDef,
         CreateMultipartUploadOutputTypeDef,
+        GetObjectOutputTypeDef,
         MultipartUploadTypeDef,
     )
+
+    from pbg_tasks.storage.base import ObjectInfo
 
 _MIB = 1 << 20
 _MOST_PARTS = 10_000  # S3's limit
@@ -135,27 +140,41 @@ def copy_parts(place: Place, source: str, tag: str, size: int, metadata: Mapping
     return _multipart(place, send, ranges, metadata, Condition(IfNoneMatch="*"), sizes.threads).tag
 
 
-def download_parts(place: Place, tag: str, size: int, sink: int, sizes: Sizes) -> None:
-    """Write version ``tag`` of an object to the descriptor ``sink``.
+def download(place: Place, key: str, sink: int, sizes: Sizes) -> ObjectInfo:
+    """Write an object to the descriptor ``sink``.
 
-    Several ranges are downloaded at once.
+    The answer to the request of the first part has the object's facts, so that a small object takes one request. All
+    parts are of its version, and several are downloaded at once.
+
+    Args:
+        place: of the object.
+        key: of its facts.
+        sink: written from its beginning.
+        sizes: of the parts.
 
     Raises:
         ClientError: the object was changed meanwhile (412), or the server stayed busy.
         BotoCoreError: the answers kept breaking off.
+        OSError: no room left on the disk.
         StorageError: the server ignores ranges.
     """
+    info, beginning = persistently(_begin_download, place, key, sizes.part)
+    with closing(beginning):
+        if info.size:
+            os.posix_fallocate(sink, 0, info.size)  # a full disk fails before the download, not during it
 
-    def fetch(span: tuple[int, int]) -> None:
-        _download_range(place, tag, *span, sink)
+        def fetch(span: tuple[int, int]) -> None:
+            _download_range(place, info.tag, *span, sink, beginning if span[0] == 0 else None)
 
-    in_parallel(fetch, _ranges(size, sizes.part), sizes.threads)
+        spans = list(_ranges(info.size, sizes.part))
+        in_parallel(fetch, spans, min(sizes.threads, max(len(spans), 1)))
+    return info
 
 
 def read_range(place: Place, tag: str, start: int, end: int) -> bytes:
     """Return bytes ``start`` to ``end`` of version ``tag`` of an object.
 
-    It raises the errors of ``download_parts``.
+    It raises the errors of ``download``.
     """
 
     def ask() -> bytes:
@@ -301,20 +320,53 @@ def _ranges(size: int, step: int) -> Iterator[tuple[int, int]]:
         yield start, min(start + step, size)
 
 
+def _begin_download(place: Place, key: str, part: int) -> tuple[ObjectInfo, StreamingBody]:
+    """Return the facts of an object, and a stream of its first part."""
+    try:
+        answer = place.client.get_object(Bucket=place.bucket, Key=place.key, Range=f"bytes=0-{part - 1}")
+    except ClientError as error:
+        if http_status(error) != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+            raise
+        answer = place.client.get_object(Bucket=place.bucket, Key=place.key)  # an empty object has no first part
+    with ExitStack() as failed:
+        failed.callback(answer["Body"].close)
+        size = _size_of(answer)
+        if size > part and answer["ContentLength"] != part:
+            raise _ignored_range(place)
+        info = found_object(key, {**answer, "ContentLength": size}).info
+        failed.pop_all()
+    return info, answer["Body"]
+
+
+def _size_of(answer: GetObjectOutputTypeDef) -> int:
+    """Return the bytes of the whole object of which an answer may have a part."""
+    if "ContentRange" not in answer:
+        return answer["ContentLength"]
+    size = answer["ContentRange"].rpartition("/")[2]
+    if not size.isdecimal():
+        raise LostAnswerError(what=f"its Content-Range is {answer['ContentRange']!r}")
+    return int(size)
+
+
+def _ignored_range(place: Place) -> StorageError:
+    return StorageError(f"the S3 server ignored a range of {place.key}: it cannot be used for downloads")
+
+
 def _ask_range(place: Place, tag: str, start: int, end: int) -> StreamingBody:
     answer = place.client.get_object(
         Bucket=place.bucket, Key=place.key, IfMatch=f'"{tag}"', Range=f"bytes={start}-{end - 1}"
     )
     if answer["ContentLength"] != end - start:
         answer["Body"].close()
-        raise StorageError(f"the S3 server ignored a range of {place.key}: it cannot be used for downloads")
+        raise _ignored_range(place)
     return answer["Body"]
 
 
-def _download_range(place: Place, tag: str, start: int, end: int, sink: int) -> None:
+def _download_range(place: Place, tag: str, start: int, end: int, sink: int, begun: StreamingBody | None) -> None:
+    """Write bytes ``start`` to ``end`` of a version; ``begun`` is their stream, where it was requested already."""
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            with closing(_ask_range(place, tag, start, end)) as body:
+            with closing(begun or _ask_range(place, tag, start, end)) as body:
                 for chunk in body.iter_chunks(_MIB):
                     write_all(sink, chunk, start)
                     start += len(chunk)
@@ -323,4 +375,5 @@ def _download_range(place: Place, tag: str, start: int, end: int, sink: int) -> 
                 raise
         else:
             return  # the body was whole: the SDK raises when one ends early
+        begun = None
         pause(attempt)

@@ -208,11 +208,20 @@ def test_body_that_breaks_off_is_read_again(proxy, behind, store):
 
 def test_object_changed_during_download_leaves_nothing(proxy, behind, store, large_file, tmp_path):
     first = store.put_new("k", large_file)
-    change = Fault("GET", "/k", before=lambda: store.swap("k", b"2", expected=first), truncate=0)
-    proxy.faults = [change]
+    change = Fault("GET", "/k", before=lambda: store.swap("k", b"2", expected=first), truncate=1_000_000)
+    proxy.faults = [Fault("GET", "/k", truncate=1000), change]
     with pytest.raises(StorageError, match="changed while it was read"):
         behind.fetch("k", tmp_path / "k")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("data", "requests"), [(b"1", ["GET"]), (b"", ["GET", "GET"])])
+def test_small_object_is_fetched_without_look(proxy, behind, store, tmp_path, data, requests):
+    written = store.put_new("k", data, metadata={"v": "1"})
+    proxy.requests.clear()
+    assert behind.fetch("k", tmp_path / "k") == written
+    assert (tmp_path / "k").read_bytes() == data
+    assert [request.split()[0] for request in proxy.requests] == requests
 
 
 def test_failed_upload_is_aborted(proxy, behind, s3_bucket, large_file):
