@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["FORMAT_VERSION", "OpenFile", "dataset", "open_foreign"]
 
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
-_KNOWN_LAYOUTS = 64  # most of them less than a kilobyte
+_KNOWN_LAYOUTS = 256  # most of them less than a kilobyte
 _LAYOUT_SHARE = 50  # at most one in this many bytes of a file is not of its numbers
 
 

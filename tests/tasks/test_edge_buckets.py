@@ -37,6 +37,15 @@ def test_pieces_of_bucket_are_all_of_it(url, tmp_path):
     assert not list((tmp_path / "down").rglob("*.h5"))
 
 
+def test_kept_edges_are_fetched_once(url, tmp_path):
+    run = RunContext.open(url)
+    edges = NightEdges(run, tmp_path / "down", keep=True)
+    first = [piece.rel.tolist() for _, piece in edges.of("valid", "train")]
+    for stored in list(run.store.list(run.key("edges/train/"))):
+        run.store.delete(stored.key)
+    assert [piece.rel.tolist() for _, piece in edges.of("valid", "train")] == first
+
+
 def test_evaluation_reads_training_edges_in_pieces(url, monkeypatch):
     for task in ("train", "preserve"):
         run_task(task, url)

@@ -39,7 +39,7 @@ def _drift(run: RunContext) -> DriftFindings:
             directory.mkdir()
         now, before = directories
         baseline = bring_baseline(run, release, run.need(PartitionResult).counts, before)
-        tonight = bring_model(NightRun.preserved(run, now), now)
-        sample = stored_candidates(run)
-        comparison = Comparison(run, baseline, tonight.relations, now, sample)
+        night = NightRun.preserved(run, now)
+        tonight, sample = bring_model(night, now), stored_candidates(run)
+        comparison = Comparison(run, baseline, tonight.relations, night, sample)
         return comparison.findings(partition_drifts(run, baseline, tonight, sample))

@@ -254,7 +254,7 @@ def _evaluate(
                 if parts is not None and compared
                 else partition_drifts(run, baseline, tonight, candidates)
             )
-            comparison = Comparison(run, baseline, tonight.relations, scratch.path / "now", candidates)
+            comparison = Comparison(run, baseline, tonight.relations, night, candidates)
             drift = comparison.findings(drifts)
     found: dict[str, object] = {**report.to_json(), "health": health}
     if current is not None:

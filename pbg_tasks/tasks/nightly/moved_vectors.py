@@ -36,16 +36,16 @@ from pbg_tasks.model.numerics import keep_freed_memory, use_fast_float32
 from pbg_tasks.model.similarity import Similarity
 from pbg_tasks.progress import say
 from pbg_tasks.tasks.nightly.most_moved import EDGES_OF_ONE, explain
-from pbg_tasks.tasks.runs.night import SPLITS, NightEdges
+from pbg_tasks.tasks.runs.night import SPLITS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from pbg_tasks.evaluate.candidates import Candidates
     from pbg_tasks.evaluate.local_model import LocalModel
     from pbg_tasks.tasks.context import RunContext
     from pbg_tasks.tasks.nightly.baseline import Baseline
+    from pbg_tasks.tasks.runs.night import NightRun
     from pbg_tasks.tasks.runs.part_files import Key, PartFiles
 
 MOST_MOVED = 20
@@ -78,7 +78,7 @@ class Comparison:
         run: of tonight.
         baseline: the other one.
         relations: names of tonight's.
-        directory: local one, for edges.
+        night: tonight's edges.
         candidates: the stored ones of the evaluation; None: there are none.
     """
 
@@ -87,10 +87,10 @@ class Comparison:
         run: RunContext,
         baseline: Baseline,
         relations: list[str],
-        directory: Path,
+        night: NightRun,
         candidates: Candidates | None,
     ) -> None:
-        self._run, self._baseline, self._directory, self._sample = run, baseline, directory, candidates
+        self._run, self._baseline, self._night, self._sample = run, baseline, night, candidates
         self._relations, self._families = relations, Families(run.config, len(relations))
         self._numbering = Numbering(run.config, run.need(PartitionResult).counts, self._families)
 
@@ -121,7 +121,7 @@ class Comparison:
         relations = RelationDrift(self._run.config, self._families, cosine, overlap)
         moved = self._most_moved(cosine)
         around = Surroundings(self._run.config, self._families, list(moved), EDGES_OF_ONE)
-        for piece in NightEdges(self._run, self._directory).of(*SPLITS):
+        for piece in self._night.edges(*SPLITS):
             edges = self._numbering.triples([piece])
             relations.add(edges)
             around.add(edges)

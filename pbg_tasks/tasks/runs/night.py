@@ -74,12 +74,15 @@ class NightEdges:
     Args:
         run: bucketed.
         directory: local one for the bucket that is being read.
+        keep: whether files stay there for the next time, while the disk has room for twice the size of all of them.
     """
 
-    def __init__(self, run: RunContext, directory: Path) -> None:
-        self._files, self._directory = open_directory(run, RunLayout.edges), directory
+    def __init__(self, run: RunContext, directory: Path, *, keep: bool = False) -> None:
+        stored = open_directory(run, RunLayout.edges)
         matrix = run.need(BucketResult).matrix
-        self._grid = grid(len(matrix), len(matrix[0]))
+        self._grid, self._keep = grid(len(matrix), len(matrix[0])), keep
+        reserve = 2 * sum(record.size for record in stored.records.values()) if keep else sys.maxsize
+        self._files = {split: RunBuckets(stored, directory, split, reserve=reserve) for split in SPLITS}
 
     def of(self, *splits: str, size: int | None = None) -> Iterator[BucketEdges]:
         """Yield buckets of some splits, ``size`` edges at a time.
@@ -88,9 +91,10 @@ class NightEdges:
             FormatError: a file is damaged.
         """
         for split in splits:
-            files = RunBuckets(self._files, self._directory, split, reserve=sys.maxsize)
+            files = self._files[split]
             yield from read_buckets(FiledEdges(files, where=files.where), self._grid, size)
-            files.clear()
+            if not self._keep:
+                files.clear()
 
 
 class NightRun:
@@ -113,7 +117,7 @@ class NightRun:
         self, run: RunContext, scratch: Path, *, config: ConfigSchema, files: VerifiedFiles, names: VerifiedFiles
     ) -> None:
         self.config, self.files, self.counts = config, files, run.need(PartitionResult).counts
-        self._names, self._scratch, self._edges = names, scratch, NightEdges(run, scratch)
+        self._names, self._scratch, self._edges = names, scratch, NightEdges(run, scratch, keep=True)
 
     @classmethod
     def preserved(cls, run: RunContext, scratch: Path) -> NightRun:
