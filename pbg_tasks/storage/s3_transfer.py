@@ -340,11 +340,12 @@ def _begin_download(place: Place, key: str, part: int) -> tuple[ObjectInfo, Stre
 
 def _size_of(answer: GetObjectOutputTypeDef) -> int:
     """Return the bytes of the whole object of which an answer may have a part."""
-    if "ContentRange" not in answer:
+    part_of: str | None = answer.get("ContentRange")
+    if part_of is None:
         return answer["ContentLength"]
-    size = answer["ContentRange"].rpartition("/")[2]
+    size = part_of.rpartition("/")[2]
     if not size.isdecimal():
-        raise LostAnswerError(what=f"its Content-Range is {answer['ContentRange']!r}")
+        raise LostAnswerError(what=f"its Content-Range is {part_of!r}")
     return int(size)
 
 
