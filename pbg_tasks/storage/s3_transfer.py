@@ -321,7 +321,7 @@ def _ranges(size: int, step: int) -> Iterator[tuple[int, int]]:
 
 
 def _begin_download(place: Place, key: str, part: int) -> tuple[ObjectInfo, StreamingBody]:
-    """Return the facts of an object, and a stream of its first part."""
+    """Return an object's facts and a stream of its first part."""
     try:
         answer = place.client.get_object(Bucket=place.bucket, Key=place.key, Range=f"bytes=0-{part - 1}")
     except ClientError as error:
@@ -339,7 +339,7 @@ def _begin_download(place: Place, key: str, part: int) -> tuple[ObjectInfo, Stre
 
 
 def _size_of(answer: GetObjectOutputTypeDef) -> int:
-    """Return the bytes of the whole object of which an answer may have a part."""
+    """Return the size of the object that an answer is of."""
     part_of: str | None = answer.get("ContentRange")
     if part_of is None:
         return answer["ContentLength"]
@@ -364,7 +364,10 @@ def _ask_range(place: Place, tag: str, start: int, end: int) -> StreamingBody:
 
 
 def _download_range(place: Place, tag: str, start: int, end: int, sink: int, begun: StreamingBody | None) -> None:
-    """Write bytes ``start`` to ``end`` of a version; ``begun`` is their stream, where it was requested already."""
+    """Write bytes ``start`` to ``end`` of a version.
+
+    ``begun`` is their stream, where it was requested already.
+    """
     for attempt in range(1, ATTEMPTS + 1):
         try:
             with closing(begun or _ask_range(place, tag, start, end)) as body:
