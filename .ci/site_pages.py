@@ -10,15 +10,15 @@ import inspect
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import typer
 from mkdocs.structure.files import File
-from pydantic import BaseModel
 from typer.cli import get_docs_for_click
 
 from pbg_tasks.cli import app
 from pbg_tasks.config import GraphSpec, sinks, sources
+from pbg_tasks.config.reference import attributes, default_of, documented_keys, kind, markdown_of, rest, within
 from pbg_tasks.config.schema import (
     ENTITY_EXTENSIONS,
     EXTENSIONS,
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.files import Files
     from mkdocs.structure.pages import Page
+    from pydantic import BaseModel
 
 ROOT = Path(__file__).resolve().parents[1]
-ATTRIBUTE = re.compile(r"^    (\*{0,2}\w+(?:, \w+)*):\s", re.MULTILINE)
 IN_DAGS = ("Operator", "Hook", "TaskGroup")
 """Ends of the names of classes that DAG files use."""
 PBG = {"ConfigSchema": "A config", "EntitySchema": "An entity type", "RelationSchema": "A relation"}
@@ -193,86 +193,19 @@ def pbg_keys() -> str:
     return "".join(parts)
 
 
-def within(kind: object) -> Iterator[type[BaseModel]]:
-    """Yield a model and those of its keys, from a type."""
-    if isinstance(kind, type) and issubclass(kind, BaseModel):
-        yield kind
-        for field in kind.model_fields.values():
-            yield from within(field.annotation)
-    for part in get_args(kind):
-        yield from within(part)
-
-
-def documented_keys(model: type) -> dict[str, str]:
-    """Return the meaning of each key, inherited ones too.
-
-    That of a key which one format alone has begins with the format's name.
-    """
-    found: dict[str, str] = {}
-    for each in reversed(model.__mro__):
-        text, _, keys = inspect.cleandoc(each.__doc__ or "").partition("Attributes:")
-        of = re.match(r"Options of `(`[\w-]+`)`\.", text) if each is not model else None
-        found |= {key: f"{of[1]}: {meaning}" if of else meaning for key, meaning in attributes(keys).items()}
-    return found
-
-
-def rest(section: dict[str, Any]) -> str:
-    """Return a section's docstring without its attributes."""
-    return markdown_of(section.get("description", "").partition("Attributes:")[0])
-
-
 def rows(section: dict[str, Any], model: type[BaseModel], sections: dict[str, Any]) -> Iterator[str]:
     """Yield a line of the table for each key."""
     meanings = documented_keys(model)
     for key, found in section["properties"].items():
-        made = model.model_fields[key].get_default(call_default_factory=True)  # a factory's is not in the schema
-        default = "required" if key in section.get("required", ()) else f"`{short(found.get('default', made))}`"
+        default = default_of(key, section, model)
+        default = default if default == "required" else f"`{default}`"
         below_it = sections.get(found.get("$ref", "").rpartition("/")[2], {})
-        yield f"| `{key}` | {kind(found)} | {default} | {meanings.get(key) or rest(below_it).partition('.')[0]} |\n"
+        meaning = meanings.get(key) or rest(below_it).partition(".")[0]
+        yield f"| `{key}` | {kind(found, linked)} | {default} | {meaning} |\n"
 
 
-def attributes(text: str) -> dict[str, str]:
-    """Return the meaning of each attribute of a docstring's section."""
-    found = ATTRIBUTE.split(text)[1:]
-    pairs = zip(found[::2], found[1::2], strict=True)
-    return {name: markdown_of(meaning) for names, meaning in pairs for name in names.split(", ")}
-
-
-def markdown_of(text: str) -> str:
-    """Return a docstring's text as Markdown that fits into a cell."""
-    return " ".join(text.replace("``", "`").replace("|", "\\|").split())
-
-
-def short(value: object) -> object:
-    """Return a default as YAML has it."""
-    if value is None or value == "" or isinstance(value, bool):
-        return json.dumps(value)
-    if isinstance(value, dict) and value.keys() <= {"warn", "block"}:
-        return f"{{{', '.join(f'{name}: {limit:g}' for name, limit in value.items() if limit is not None)}}}"
-    return "{...}" if isinstance(value, dict) and value else value
-
-
-def numbers(found: dict[str, Any]) -> str:
-    """Return the limits of a number; empty: none."""
-    words = {"minimum": "at least", "exclusiveMinimum": "above", "maximum": "at most", "exclusiveMaximum": "below"}
-    limits = [f"{word} {found[name]:g}" for name, word in words.items() if name in found]
-    return f" ({', '.join(limits)})" if limits else ""
-
-
-def kind(found: dict[str, Any]) -> str:
-    """Return the type of a key, with a link to its section."""
-    if "$ref" in found:
-        name = found["$ref"].rpartition("/")[2]
-        if name in (*PBG, "ModelConfig"):
-            return (
-                f"[{PBG.get(name, 'config')}](pbg-config-keys.md#{PBG.get(name, 'a-config').lower().replace(' ', '-')})"
-            )
-        return "any" if name == "JsonValue" else f"[{name}](#{name.lower()})"
-    if "anyOf" in found:
-        return " or ".join(kind(each) for each in found["anyOf"])
-    if values := found.get("enum") or [found[key] for key in ("const",) if key in found]:
-        return ", ".join(f"`{value}`" for value in values)
-    if found.get("type") == "array":
-        return f"list of {kind(found.get('items', {}))}"
-    by_name = found.get("additionalProperties")
-    return f"by name: {kind(by_name)}" if isinstance(by_name, dict) else found.get("type", "any") + numbers(found)
+def linked(name: str) -> str:
+    """Return a link to the table of a section."""
+    if name in (*PBG, "ModelConfig"):
+        return f"[{PBG.get(name, 'config')}](pbg-config-keys.md#{PBG.get(name, 'a-config').lower().replace(' ', '-')})"
+    return "any" if name == "JsonValue" else f"[{name}](#{name.lower()})"

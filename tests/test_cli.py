@@ -147,18 +147,24 @@ def test_relative_store_is_reported_with_its_place(place, monkeypatch):
 
 def test_results_for_people_have_no_braces(capsys):
     result = {"task": "t", "entities": {"total": 123456, "by": {"n": 2}}, "ok": True, "files": ["a", "b"], "none": {}}
-    show_result(result | {"rows": [{"x": 1}]}, as_json=False)
+    check = {"name": "min_edges", "passed": True, "warned": False, "sentence": "3 edges, at least 1 asked", "value": 3}
+    gate = {"since": None, "checks": [check, check | {"passed": False}]}
+    show_result(result | {"rows": [{"x": 1}], "gate": gate}, as_json=False)
     assert capsys.readouterr().out.splitlines() == [
         "task:     t",
+        "ok:       yes",
+        "files:    a, b",
+        "none:     -",
         "entities:",
         "  total: 123,456",
         "  by:",
         "    n: 2",
-        "ok:       yes",
-        "files:    a, b",
-        "none:     -",
         "rows:",
         "  x 1",
+        "gate:",
+        "  checks:",
+        "    passed: 3 edges, at least 1 asked (min_edges)",
+        "    not passed: 3 edges, at least 1 asked (min_edges)",
     ]
 
 

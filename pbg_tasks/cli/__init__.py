@@ -47,7 +47,7 @@ guide(app)
 
 # Bytes of addresses that a command takes at its peak with one CPU, and for each further CPU; measured on a small graph,
 # and rounded up. A command that is not listed may load DuckDB, Arrow and torch.
-_NOTHING_HEAVY = {"schema", "config", "dag-file", "dag-files"}
+_NOTHING_HEAVY = {"keys", "schema", "config", "dag-file", "dag-files"}
 _STORE_ONLY = dict.fromkeys(
     ("show", "info", "releases", "promote", "rollback", "pin", "unpin", "skip", "gc", "tune-select", "tune-finish"),
     300_000_000,

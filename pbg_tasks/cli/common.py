@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeGuard
 
 import typer
 
@@ -108,17 +108,39 @@ def show_result(result: Mapping[str, object], *, as_json: bool) -> None:
 
 
 def _lines(result: Mapping[str, object], indent: str = "") -> Iterator[str]:
-    """Yield a result as lines for people, parts of a part indented."""
-    width = max((len(key) for key in result), default=0) + 1
-    for key, value in result.items():
-        if isinstance(value, dict) and value:
-            yield f"{indent}{key}:"
-            yield from _lines(value, f"{indent}  ")
-        elif isinstance(value, list | tuple) and any(isinstance(each, dict | list) for each in value):
-            yield f"{indent}{key}:"
-            yield from (f"{indent}  {_text(each)}" for each in value)
-        else:
+    """Yield a result as lines for people, parts of a part indented.
+
+    Figures come before parts; what a part leaves open is left out.
+    """
+    known = {key: value for key, value in result.items() if value or not isinstance(value, _OPEN) or not indent}
+    width = max((len(key) for key in known), default=0) + 1
+    for key, value in sorted(known.items(), key=lambda item: _is_part(item[1])):
+        if not _is_part(value):
             yield f"{indent}{f'{key}:'.ljust(width)} {_text(value)}"
+            continue
+        yield f"{indent}{key}:"
+        if isinstance(value, dict):
+            yield from _lines(value, f"{indent}  ")
+        else:
+            yield from (f"{indent}  {_sentence(each) or _text(each)}" for each in value)
+
+
+_OPEN = (dict, list, tuple, type(None))
+
+
+def _is_part(value: Any) -> TypeGuard[dict[str, object] | list[object] | tuple[object, ...]]:  # noqa: ANN401 - any JSON value
+    """Return whether a value takes lines of its own."""
+    if isinstance(value, list | tuple):
+        return any(isinstance(each, dict | list) for each in value)
+    return isinstance(value, dict) and bool(value)
+
+
+def _sentence(value: object) -> str:
+    """Return verdict and sentence of a check; empty for anything else."""
+    if not isinstance(value, dict) or not value.keys() >= {"sentence", "passed", "name"}:
+        return ""
+    verdict = "warned" if value.get("warned") else "passed" if value["passed"] else "not passed"
+    return f"{verdict}: {value['sentence']} ({value['name']})"
 
 
 def _text(value: object) -> str:

@@ -18,6 +18,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "run": "pbg run shop.yaml",
         "show": "pbg show shop.yaml",
         "info": "pbg info",
+        "keys": "pbg keys gates",
         "schema": "pbg schema > graph-spec.schema.json",
         "datasets": "pbg datasets wordnet data/wordnet",
     },

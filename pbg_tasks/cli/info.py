@@ -1,7 +1,8 @@
-"""``pbg info``, ``pbg config`` and ``pbg verify``: installation, configs and stored files."""
+"""``pbg info``, ``pbg keys``, ``pbg config`` and ``pbg verify``: what is there."""
 
 from __future__ import annotations
 
+import json
 from typing import Annotated
 
 import typer
@@ -29,6 +30,31 @@ def info(
     from pbg_tasks.tasks.view.info import info as task
 
     show_result(task(config, param), as_json=as_json)
+
+
+@app.command()
+def keys(
+    prefix: Annotated[
+        str, typer.Argument(help="A section or key, such as gates or gates.min_mrr; the last part alone will do.")
+    ] = "",
+    *,
+    as_json: Json = False,
+) -> None:
+    """Print the keys of a graph spec with type, default and meaning.
+
+    NAME stands for a name of yours, [] for each item of a list.
+    """
+    from pbg_tasks.config.reference import matching
+
+    found = matching(prefix)
+    if not found:
+        raise typer.BadParameter(f"{prefix}: a graph spec has no such key; `pbg keys` prints all")
+    if as_json:
+        typer.echo(json.dumps([each._asdict() for each in found]))
+        return
+    for each in found:
+        default = each.default if each.default == "required" else f"default {each.default}"
+        typer.echo(f"{each.path}: {each.type}, {default}\n    {each.meaning}")
 
 
 @app.command()

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from pbg_tasks.config import GraphSpec, sinks, sources
+from pbg_tasks.config import GraphSpec, reference, sinks, sources
 from pbg_tasks.config.schema import ConfigSchema
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -53,6 +53,18 @@ def test_every_key_is_listed_with_its_meaning(tables):
     for name, section in SECTIONS.items():
         assert tables[name].keys() == section["properties"].keys()
         assert [key for key, cells in tables[name].items() if len(cells) != 3 or not cells[2].strip()] == [], name
+
+
+def test_command_prints_every_key_with_default():
+    found = {key.path: key for key in reference.matching("")}
+    assert {re.split(r"[.\[]", path)[0] for path in found} == set(SPEC["properties"])
+    assert [key.path for key in found.values() if not key.meaning.strip()] == []
+    assert found["gates.min_over_start.block"].default == "0.95"  # of this gate, not of any
+    assert found["model.num_epochs"].default == "1"
+    assert found["gates.min_common_edges"][1:3] == ("integer (above 0)", "100")
+    assert [key.path for key in reference.matching("min_common_edges")] == ["gates.min_common_edges"]
+    assert {key.path.partition(".")[0] for key in reference.matching("gates")} == {"gates"}
+    assert reference.matching("gate") == []
 
 
 def test_every_key_is_listed_with_its_default(tables):

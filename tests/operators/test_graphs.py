@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from contextlib import ExitStack
+from datetime import UTC, datetime
 
 import pytest
 import yaml
@@ -14,6 +15,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 
 import pbg_operators
 from pbg_operators.graphs import build_dags, graphs_place
+from pbg_operators.internals import DagRunType
 from pbg_tasks.errors import ConfigError
 from tests.operators.specs import small_spec
 
@@ -159,6 +161,20 @@ def test_stored_dags_of_a_graph_are_small(tmp_path):
     stored = [json.dumps(DagSerialization.to_dict(dag)) for dag in build_dags(tmp_path)]
     assert len(stored) == 4
     assert sum(map(len, stored)) <= 40_000
+
+
+@pytest.mark.parametrize("run_type", [DagRunType.SCHEDULED, DagRunType.BACKFILL_JOB])
+def test_ids_of_calendar_runs_have_snapshot(tmp_path, run_type):
+    """Airflow's list of runs shows ids, and hides partition keys at first."""
+    nights = {"calendar": {"cron": "0 3 * * *", "key_format": "%Y-%m-%d"}}
+    write(tmp_path, "one.yaml", small_spec(tmp_path, "first") | {"nights": nights})
+    (dag,) = (each for each in build_dags(tmp_path) if each.dag_id == "nightly_first")
+    timetable = DagSerialization.from_dict(DagSerialization.to_dict(dag)).timetable
+    run_after = datetime(2026, 11, 21, 3, tzinfo=UTC)
+    run_id = timetable.generate_run_id(
+        run_type=run_type, run_after=run_after, data_interval=None, partition_key="2026-11-20"
+    )
+    assert "__2026-11-20__" in run_id
 
 
 def test_package_alone_imports_no_airflow():

@@ -115,6 +115,18 @@ def test_second_night_begins_by_event_of_edges(api):
 
 
 @pytest.mark.browser
+def test_list_of_runs_shows_snapshot_of_each(page, api, stack):
+    """The listener gives the form's run its key."""
+    page.goto(f"{stack.login()['url']}/dags/{DAG}/runs")
+    page.get_by_role("button", name="Filter table columns").click()
+    page.get_by_role("menuitem").filter(has_text="Partition Key").click()
+    page.keyboard.press("Escape")
+    for run in api.runs(DAG):
+        row = page.get_by_role("row").filter(has_text=run["dag_run_id"])
+        row.get_by_role("cell", name=run["partition_key"], exact=True).wait_for()
+
+
+@pytest.mark.browser
 def test_pages_of_one_and_all_nights_are_shown(page, api, stack):
     run_id = api.runs(DAG)[0]["dag_run_id"]
     page.goto(f"{stack.login()['url']}/dags/{DAG}/runs/{quote(run_id)}")
@@ -183,6 +195,7 @@ def test_night_begun_from_its_page_is_followed(page, api, stack):
         (run,) = (each for each in api.runs(DAG) if each["dag_run_id"] not in before)
         assert run["dag_run_id"] in page.evaluate("decodeURIComponent(location.pathname)")
         assert run["partition_key"] == "first"
+        assert run["dag_run_id"].endswith("__first")  # as the list of runs shows it
         page.get_by_role("link", name="Embedding", exact=True).click()
         shown.locator("td.done").first.wait_for(timeout=RUN_SECONDS * 1000)
         shown.get_by_role("status").get_by_text("released", exact=True).wait_for(timeout=RUN_SECONDS * 1000)
