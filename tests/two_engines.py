@@ -24,6 +24,7 @@ from pbg_tasks.formats.entities import read_relation_names
 from pbg_tasks.prepare import spark
 from pbg_tasks.prepare.buckets import write_buckets
 from pbg_tasks.prepare.connection import connect
+from pbg_tasks.prepare.delta import Delta
 from pbg_tasks.prepare.difference import EDGE_HASHES
 from pbg_tasks.prepare.ids import assign_ids
 from pbg_tasks.prepare.snapshot import STAGED, open_staged
@@ -69,7 +70,15 @@ def by_duckdb(graph, key, root, before):
         staged = open_staged(files, snapshot / STAGED)
         ids = assign_ids(connection, spec, staged, snapshot=key, previous=before and before / "entities", out=entities)
         returned = before and before / "edges" / "returned.parquet"
-        buckets = write_buckets(connection, spec, staged, entities=entities, returned_previous=returned, out=edges)
+        buckets = write_buckets(
+            connection,
+            spec,
+            staged,
+            entities=entities,
+            returned_previous=returned,
+            out=edges,
+            delta=before and _delta(spec, before / "snapshot" / EDGE_HASHES, key),
+        )
     return night, (checked, ids, buckets)
 
 
@@ -106,11 +115,16 @@ def by_spark(graph, key, store, before):
             entities=entities,
             relations=relations if spec.model.relations_from_data else None,
             previous=was["edges"],
+            delta=before and _delta(spec, before["snapshot"], key),
             destination=places["edges"],
             check=lambda _: None,
         )
     found = {"snapshot": staged, "entities": entities, "edges": places["edges"].files(stored), "relations": relations}
     return found, (checked, ids, buckets)
+
+
+def _delta(spec, before, key):
+    return spec.train.delta and Delta(spec.train.delta, before, key)
 
 
 def compare(graph, nights, root, store):

@@ -33,7 +33,6 @@ EngineName = Literal["auto", "torch", "native"]
 DeviceName = Literal["cpu", "cuda", "auto"]
 Fraction = Annotated[float, Field(ge=0, lt=0.5)]
 Factor = Annotated[float, Field(gt=0, le=1)]
-_SPARK_READS = ("parquet", "csv", "tsv")
 _SPARK_TYPES = 127
 """Largest number of entity types on Spark, whose ids have a sign."""
 
@@ -373,9 +372,6 @@ class GraphSpec(Frozen):
             return self
         featurized = [name for name, entity in self.model.entities.items() if entity.featurized]
         refused = {
-            f"snapshots.format is {self.snapshots.format}; it reads {', '.join(_SPARK_READS)}": (
-                self.snapshots.format not in _SPARK_READS
-            ),
             f"model.entities.{featurized[0] if featurized else ''}.featurized is true": bool(featurized),
             "vanished.rule is expire": self.vanished.rule == "expire",
             "train.delta is set": self.train.delta is not None,

@@ -78,7 +78,7 @@ def write_buckets(
     out: Path,
     feature_separator: str = ",",
     splits: Collection[str] = NAMES,
-    delta: Delta | None = None,
+    delta: Delta[Path] | None = None,
 ) -> BucketReport:
     """Split the snapshot's edges, and write every bucket, empty ones too.
 

@@ -9,38 +9,39 @@ another.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from pbg_tasks.prepare.connection import loading
-from pbg_tasks.prepare.split import TRAIN
-from pbg_tasks.prepare.sql import md5_head, one_file, quoted
+from pbg_tasks.prepare.sql import DUCKDB, one_file
+from pbg_tasks.prepare.sql import delta as text
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     import duckdb
 
     from pbg_tasks.config.graph import DeltaEpochs
 
-_CHANCES = 1 << 64
+_File = TypeVar("_File")
 
 
 @dataclass(frozen=True, slots=True)
-class Delta:
+class Delta(Generic[_File]):
     """Inputs of the choice of edges to train.
 
     Attributes:
         rule: of the graph spec.
-        before: ``EDGE_HASHES`` of the release before; None where it has none: then all edges are new.
+        before: the file ``EDGE_HASHES`` of the release before; None where it has none: then all edges are new.
         night: key of the snapshot; another draws another sample.
     """
 
     rule: DeltaEpochs
-    before: Path | None
+    before: _File | None
     night: str
 
 
-def choose(connection: duckdb.DuckDBPyConnection, delta: Delta) -> dict[str, int]:
+def choose(connection: duckdb.DuckDBPyConnection, delta: Delta[Path]) -> dict[str, int]:
     """Make the table ``chosen``, rows of ``placed`` to train, and count them.
 
     Args:
@@ -53,47 +54,21 @@ def choose(connection: duckdb.DuckDBPyConnection, delta: Delta) -> dict[str, int
     Raises:
         FormatError: ``delta.before`` is damaged.
     """
-    known = "false"
-    if delta.before is not None:
-        known = f"mark IN (SELECT hash FROM read_parquet({one_file(delta.before)}))"
-    # Edges whose pair goes back to training only in this night were held out until now, so they are new.
-    connection.execute(
-        """
-        CREATE OR REPLACE TEMP TABLE back AS
-        SELECT least_id, greatest_id FROM candidates ANTI JOIN returned_before USING (least_key, greatest_key)
-        WHERE returned
-        """
-    )
+    before = None if delta.before is None else f"read_parquet({one_file(delta.before)})"
+    _make(connection, "back", text.back(DUCKDB))
     with loading(*([delta.before] if delta.before is not None else [])):
-        connection.execute(
-            f"""
-            CREATE OR REPLACE TEMP TABLE trained AS
-            SELECT placed.*, NOT ({known}) OR (candidate <> {TRAIN} AND least_id IS NOT NULL) AS new
-            FROM placed LEFT JOIN back
-                ON least_id = least(lhs_id, rhs_id) AND greatest_id = greatest(lhs_id, rhs_id)
-            WHERE split = {TRAIN}
-            """
-        )
-    touching = "false"
+        _make(connection, "trained", text.trained(before))
     if delta.rule.touching is not None:
-        connection.execute(
-            f"""
-            CREATE OR REPLACE TEMP TABLE changed AS
-            SELECT id FROM (SELECT lhs_id AS id, new FROM trained UNION ALL SELECT rhs_id, new FROM trained)
-            GROUP BY id HAVING avg(new::INTEGER) >= {delta.rule.touching}
-            """
-        )
-        touching = "lhs_id IN (SELECT id FROM changed) OR rhs_id IN (SELECT id FROM changed)"
-    drawn = md5_head(f"{quoted(delta.night)} || chr(31) || mark::VARCHAR")
-    sampled = f"{drawn} < {int(delta.rule.sample * _CHANCES)}::UHUGEINT"
-    connection.execute(
-        f"""
-        CREATE OR REPLACE TEMP TABLE chosen AS
-        SELECT * FROM (
-            SELECT *, CASE WHEN new THEN 'new' WHEN {touching} THEN 'touching' WHEN {sampled} THEN 'sampled' END AS why
-            FROM trained
-        ) WHERE why IS NOT NULL
-        """
-    )
-    found = dict(connection.execute("SELECT why, count(*) FROM chosen GROUP BY why").fetchall())
+        _make(connection, "changed", text.changed(delta.rule.touching))
+    _make(connection, "chosen", text.chosen(DUCKDB, delta.rule, delta.night))
+    return reasons(connection.execute(text.WHY).fetchall())
+
+
+def reasons(counts: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """Return the numbers of edges by reason, of rows of ``sql.delta.WHY``."""
+    found = dict(counts)
     return {why: int(found.get(why, 0)) for why in ("new", "touching", "sampled")}
+
+
+def _make(connection: duckdb.DuckDBPyConnection, table: str, query: str) -> None:
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS {query}")

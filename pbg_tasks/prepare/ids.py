@@ -238,9 +238,7 @@ def _unseen(connection: duckdb.DuckDBPyConnection, nights: int) -> tuple[np.ndar
 
     They are rows of the table ``ids``.
     """
-    found = connection.execute(
-        'SELECT partition::BIGINT AS partition, "offset" FROM ids WHERE unseen >= ? ORDER BY ALL', [nights]
-    ).fetchnumpy()
+    found = connection.execute(f"{ids.unseen(DUCKDB, 0, 'ids', nights)} ORDER BY ALL").fetchnumpy()
     return found["partition"], found["offset"]
 
 

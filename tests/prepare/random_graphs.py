@@ -54,7 +54,10 @@ class RandomGraph:
         columns |= {"weight": "w"} if self.weighted else {}
         columns |= {"lhs_type": "lt", "rhs_type": "rt"} if self.typed else {}
         drawn = draw.random() < 0.8
+        rules: dict[str, Any] = {"vanished": {"rule": "expire", "nights": draw.choice((1, 2))}}
+        rules["train"] = {"delta": draw.choice(({}, {"touching": 0.5, "sample": 0.3}, {"touching": 0.1, "sample": 1}))}
         self.document = {
+            **{key: rule for key, rule in rules.items() if draw.random() < 0.5},
             "graph": "g",
             "store": str(root / "store"),
             "snapshots": {"location": f"{root}/days/{{snapshot}}", "format": self.form},

@@ -32,8 +32,6 @@ MANY_RELATIONS = [{"name": name, "lhs": name, "rhs": name} for name in MANY]
 @pytest.mark.parametrize(
     ("keys", "named"),
     [
-        ({"snapshots": {"location": "iceberg://c/n.t/{snapshot}", "format": "iceberg"}}, "snapshots.format is iceberg"),
-        ({"snapshots": {"location": "s3://b/t@{snapshot}", "format": "delta"}}, "snapshots.format is delta"),
         ({"vanished": {"rule": "expire"}}, "vanished.rule is expire"),
         ({"train": {"delta": {}}}, "train.delta is set"),
         (

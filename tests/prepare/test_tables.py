@@ -20,7 +20,7 @@ from pyiceberg.utils.config import Config
 from pbg_operators.watch import SnapshotTrigger
 from pbg_tasks.config import Snapshots, load_graph_spec
 from pbg_tasks.errors import ConfigError, InputError, OutOfTurnError
-from pbg_tasks.prepare.sources import snapshot_keys, snapshot_source
+from pbg_tasks.prepare.sources import Share, snapshot_keys, snapshot_source
 from pbg_tasks.storage.s3_settings import s3_settings
 from pbg_tasks.tasks.nightly.chain import run_task
 from pbg_tasks.tasks.nightly.newest import newest_snapshot
@@ -70,9 +70,16 @@ class Lake:
 def read(snapshots, snapshot, *columns):
     source = snapshot_source(snapshots)
     (part,) = source.parts(snapshots.resolve(str(snapshot)))
-    batches = list(source.batches(part, columns or ("lhs", "rel", "rhs")))
+    found = rows(source, part, columns)
     source.check(part)
-    schema = source.schema(part)
+    count = len(source.pieces(part))
+    shares = [Share(**part.model_dump(), number=number, count=count) for number in range(count)]
+    assert sorted((row for share in shares for row in rows(source, share, columns)), key=str) == found
+    return found
+
+
+def rows(source, part, columns):
+    batches, schema = list(source.batches(part, columns or ("lhs", "rel", "rhs"))), source.schema(part)
     assert all(batch.schema.field(name).type == schema.field(name).type for batch in batches for name in columns)
     return sorted((tuple(row.values()) for batch in batches for row in batch.to_pylist()), key=str)
 

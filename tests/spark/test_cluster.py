@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -20,6 +21,7 @@ from pbg_tasks.tasks.nightly.partition import partition
 from pbg_tasks.tasks.nightly.plan import plan
 from pbg_tasks.tasks.nightly.validate import validate
 from tests.prepare.random_graphs import RandomGraph
+from tests.spark import tables
 from tests.two_engines import PARTS, by_duckdb, by_spark, compared
 
 pytestmark = pytest.mark.timeout(1800)
@@ -45,11 +47,34 @@ def test_nights_on_cluster_have_bytes_of_duckdb(cluster, s3_bucket, tmp_path):
     assert [name for name, equal in results.items() if not equal] == []
 
 
+@pytest.mark.parametrize("form", ["iceberg", "delta", "changes"])
+def test_tables_on_cluster_have_bytes_of_duckdb(cluster, s3_bucket, tmp_path, form):
+    """A task reads a data file; one task folds a log."""
+    snapshots, key, files = tables.MADE[form](tmp_path, s3_bucket)
+    document = {
+        "graph": "g",
+        "snapshots": snapshots,
+        "columns": {"lhs": "head"},
+        "split": {"valid": 0.1, "test": 0.1},
+        "model": {
+            "entities": {"n": {"num_partitions": 2}},
+            "relations": [{"name": "r", "lhs": "n", "rhs": "n"}],
+            "dimension": 4,
+        },
+        "resources": {"memory_gb": 1, "threads": 2},
+    }
+    graph = SimpleNamespace(root=tmp_path, document=document)
+    runs = {engine: cold_night(graph, key, f"{s3_bucket}/{engine}", engine, validate) for engine in ("duckdb", "spark")}
+    assert contents(runs["spark"], "validate") == contents(runs["duckdb"], "validate")
+    staged = [name for name in open_directory(runs["spark"], "snapshot").names if name.startswith("edges-")]
+    assert len(staged) == files > 0
+
+
 def test_tasks_leave_session_of_application_as_it_was(cluster):
     cluster.sql("SELECT 1 AS own").createOrReplaceTempView("ids")
     with open_tables("one") as one, open_tables("other") as other:
-        for tables, number in ((one, 2), (other, 3)):
-            tables.table("ids", f"SELECT {number} AS own")
+        for opened, number in ((one, 2), (other, 3)):
+            opened.table("ids", f"SELECT {number} AS own")
         assert (one.rows("SELECT own FROM ids"), other.rows("SELECT own FROM ids")) == ([(2,)], [(3,)])
         one.made("rows", [(1,)], "number long")
     assert cluster.sql("SELECT own FROM ids").collect() == [(1,)]
@@ -87,23 +112,23 @@ except StorageError as error:
 """
 
 
-def cold_night(graph, key, store, engine):
-    """Prepare a night by its tasks, twice each; return the run."""
+def cold_night(graph, key, store, engine, *tasks):
+    """Prepare a night by tasks, twice each; return the run."""
+    tasks = tasks or (validate, partition, bucket)
     spec = graph.root / f"{engine}.yaml"
     resources = {**graph.document["resources"], "engine": engine}
     spec.write_text(yaml.safe_dump({**graph.document, "store": store, "resources": resources}))
     run = plan(spec, key)["run"]
-    results = [task(run) for task in (validate, partition, bucket)]
-    assert [task(run) for task in (validate, partition, bucket)] == results
+    results = [task(run) for task in tasks]
+    assert [task(run) for task in tasks] == results
     return RunContext.open(run)
 
 
-def contents(run):
-    """Return the files of a night, and the figures of its tasks."""
-    results = [run.require(task) for task in ("validate", "partition", "bucket")]
+def contents(run, *tasks):
+    """Return a night's files, and the figures of its tasks."""
+    results = [run.require(task) for task in tasks or ("validate", "partition", "bucket")]
     return (
-        dict(open_directory(run, "entities").records),
-        dict(open_directory(run, "edges").records),
+        [dict(open_directory(run, name).records) for name in ("entities", "edges") if not tasks],
         open_directory(run, "snapshot").records["edge_hashes.parquet"],
         [{key: value for key, value in each.items() if key not in {"run", "seconds", "usage"}} for each in results],
     )

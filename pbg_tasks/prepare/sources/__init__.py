@@ -15,7 +15,7 @@ from pbg_tasks.config.registry import SOURCES
 from pbg_tasks.errors import ConfigError
 from pbg_tasks.plugins import AT_WORK
 from pbg_tasks.prepare.sources.arrow import ArrowSource
-from pbg_tasks.prepare.sources.base import Layout, SnapshotSource
+from pbg_tasks.prepare.sources.base import Layout, Share, SnapshotSource
 from pbg_tasks.prepare.sources.changes import ChangesSource
 from pbg_tasks.prepare.sources.delta import DeltaSource
 from pbg_tasks.prepare.sources.iceberg import IcebergSource
@@ -32,6 +32,7 @@ __all__ = [
     "ArrowSource",
     "Layout",
     "Options",
+    "Share",
     "SnapshotSource",
     "blamed",
     "lists_files",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pbg_tasks.plugins import PluginError
 from pbg_tasks.prepare.connection import scratch_of
-from pbg_tasks.prepare.sources.base import Layout
+from pbg_tasks.prepare.sources.base import Layout, Share, shared
 from pbg_tasks.prepare.sources.parquet import ParquetSource
 from pbg_tasks.prepare.text_files import copy_name
 from pbg_tasks.storage.files import disk_errors
@@ -79,6 +79,15 @@ class ArrowSource(ParquetSource):
         del snapshots, place
         empty = connection.from_arrow(self._schema(file).empty_table())
         return Layout(tuple(empty.columns), tuple(map(str, empty.types)))
+
+    def where(self, snapshots: Snapshots, file: SnapshotFile, place: str, row: int) -> str:
+        """Return the name of a row; in a share, with its files."""
+        name = super().where(snapshots, file, place, row)
+        if not isinstance(file, Share):
+            return name
+        of, *others = shared(self.pieces(file), file)
+        more = f" and {len(others)} files after it" if others else ""
+        return f"{name} of {of}{more}"
 
     def _schema(self, file: SnapshotFile) -> Any:  # noqa: ANN401 - pyarrow has no types
         import pyarrow as pa

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from pbg_tasks.config import SnapshotFile
 from pbg_tasks.config.base import Options
@@ -21,6 +21,25 @@ if TYPE_CHECKING:
     import duckdb
 
     from pbg_tasks.config import Snapshots
+
+_Piece = TypeVar("_Piece")
+
+
+class Share(SnapshotFile):
+    """Share of a part, where several tasks read one.
+
+    Attributes:
+        number: of the share, from 0.
+        count: shares of the part.
+    """
+
+    number: int
+    count: int
+
+
+def shared(pieces: Sequence[_Piece], file: SnapshotFile) -> Sequence[_Piece]:
+    """Return the pieces of a part: those of a share, or all."""
+    return pieces[file.number :: file.count] if isinstance(file, Share) else pieces
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +111,17 @@ class SnapshotSource:
         """
         if [(found.size, found.version) for found in self.parts(file.uri)] != [(file.size, file.version)]:
             raise InputError(f"{file.uri}: changed since the run was planned; plan the snapshot again")
+
+    def pieces(self, file: SnapshotFile) -> Sequence[str]:
+        """List the data files of a part, always in one order.
+
+        Tasks of a cluster each read a ``Share`` of them. Without any, one task reads the part.
+
+        Raises:
+            InputError: the part is damaged.
+        """
+        del file
+        return ()
 
     def open(
         self,

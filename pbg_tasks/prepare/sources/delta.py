@@ -13,6 +13,7 @@ from pbg_tasks.config import SnapshotFile
 from pbg_tasks.config.sources import DeltaOptions
 from pbg_tasks.errors import ConfigError, InputError, PbgError, StorageError
 from pbg_tasks.prepare.sources.arrow import ArrowSource
+from pbg_tasks.prepare.sources.base import shared
 from pbg_tasks.storage.s3_settings import s3_settings
 
 if TYPE_CHECKING:
@@ -50,11 +51,23 @@ class DeltaSource(ArrowSource):
     def batches(self, file: SnapshotFile, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Read the files of the version."""
         with _errors(file.uri):
-            yield from self._dataset(file).scanner(columns=list(columns), use_threads=False).to_batches()
+            dataset = self._dataset(file)
+            for fragment in shared(_fragments(dataset), file):
+                yield from fragment.to_batches(dataset.schema, columns=list(columns), use_threads=False)
+
+    def pieces(self, file: SnapshotFile) -> list[str]:
+        """List the data files."""
+        with _errors(file.uri):
+            return [fragment.path for fragment in _fragments(self._dataset(file))]
 
     def _dataset(self, file: SnapshotFile) -> Any:  # noqa: ANN401 - untyped
         self.check(file)
         return _table(file.uri, os.environ).to_pyarrow_dataset()
+
+
+def _fragments(dataset: Any) -> list[Any]:  # noqa: ANN401 - untyped
+    """Return the data files of a version by their paths."""
+    return sorted(dataset.get_fragments(), key=lambda fragment: fragment.path)
 
 
 def _table(location: str, environment: Mapping[str, str]) -> Any:  # noqa: ANN401 - untyped

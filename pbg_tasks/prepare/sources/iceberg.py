@@ -18,6 +18,7 @@ from pbg_tasks.config.nights import SNAPSHOT_KEY
 from pbg_tasks.config.sources import IcebergOptions
 from pbg_tasks.errors import AccessError, ConfigError, InputError, PbgError, StorageError
 from pbg_tasks.prepare.sources.arrow import ArrowSource
+from pbg_tasks.prepare.sources.base import shared
 from pbg_tasks.storage.s3_settings import s3_settings
 
 if TYPE_CHECKING:
@@ -81,9 +82,14 @@ class IcebergSource(ArrowSource):
             schema = _arrow_schema(projection)
             # A scan of all files at once would read ahead of this task's memory.
             reader = ArrowScan(scan.table_metadata, scan.io, projection, AlwaysTrue())
-            for task in sorted(scan.plan_files(), key=lambda task: task.file.file_path):
+            for task in shared(_planned(scan), file):
                 for batch in reader.to_record_batches([task]):
                     yield from pa.Table.from_batches([batch]).select(schema.names).cast(schema).to_batches()
+
+    def pieces(self, file: SnapshotFile) -> list[str]:
+        """List the data files."""
+        with _errors(file.uri):
+            return [task.file.file_path for task in _planned(self._scan(file))]
 
     def _scan(self, file: SnapshotFile, columns: tuple[str, ...] = ("*",)) -> Any:  # noqa: ANN401 - untyped
         table, snapshot = self._find(file.uri, os.environ)
@@ -127,6 +133,14 @@ def _key(snapshot: Any) -> str:  # noqa: ANN401 - untyped
     seconds, millis = divmod(snapshot.timestamp_ms, 1000)
     moment = datetime.fromtimestamp(seconds, UTC)
     return f"{moment:%Y%m%dT%H%M%S}{millis:03d}-{snapshot.snapshot_id}"
+
+
+def _planned(scan: Any) -> list[Any]:  # noqa: ANN401 - untyped
+    """Return the data files of a scan, each with its deletes.
+
+    They are sorted by path.
+    """
+    return sorted(scan.plan_files(), key=lambda task: task.file.file_path)
 
 
 def _arrow_schema(schema: Any) -> pa.Schema:  # noqa: ANN401 - untyped

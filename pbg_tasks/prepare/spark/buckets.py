@@ -6,14 +6,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pbg_tasks.config.run import DELTA
 from pbg_tasks.formats.names import RETURNED
 from pbg_tasks.prepare.buckets import BucketReport
+from pbg_tasks.prepare.delta import reasons
 from pbg_tasks.prepare.spark.files import OUTCOME
 from pbg_tasks.prepare.spark.ids import make_relations, read_ids
 from pbg_tasks.prepare.spark.reading import ReadTable
-from pbg_tasks.prepare.spark.snapshot import STORED, read_staged
+from pbg_tasks.prepare.spark.snapshot import STORED, read_hashes, read_staged
 from pbg_tasks.prepare.spark.writing import WriteBuckets, WriteTable
 from pbg_tasks.prepare.split import NAMES, TRAIN
+from pbg_tasks.prepare.sql import delta as delta_text
 from pbg_tasks.prepare.sql import edges as text
 from pbg_tasks.prepare.sql import split as split_text
 from pbg_tasks.prepare.sql.spark import SPARK
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pbg_tasks.config import GraphSpec
+    from pbg_tasks.prepare.delta import Delta
     from pbg_tasks.prepare.spark.files import Destination, StoredFile, StoredFiles
     from pbg_tasks.prepare.spark.session import Tables
 
@@ -37,6 +41,7 @@ def write_buckets(
     entities: StoredFiles,
     relations: list[str] | None,
     previous: StoredFiles | None,
+    delta: Delta[StoredFiles] | None,
     destination: Destination,
     check: Callable[[BucketReport], None],
 ) -> tuple[BucketReport, dict[str, StoredFile]]:
@@ -49,6 +54,7 @@ def write_buckets(
         entities: their ids.
         relations: names by id, where they come from the data.
         previous: files of the release this run continues, with the pairs that may not be held out.
+        delta: chooses the training edges that are also written to the folder ``DELTA``; None: there is none.
         destination: of the files.
         check: may refuse the report before a file is written.
 
@@ -56,7 +62,7 @@ def write_buckets(
         The report, and the files that were stored.
 
     Raises:
-        FormatError: a file of ``entities`` or ``previous`` is missing or damaged.
+        FormatError: a file of ``entities``, ``previous`` or ``delta`` is missing or damaged.
     """
     read_staged(tables, spec, staged)
     matches = make_relations(tables, spec, relations)
@@ -65,14 +71,14 @@ def write_buckets(
         read_ids(tables, f"ids_of_{number}", entity, entities)
         types.append(text.entity_ends(SPARK, number, entity, f"ids_of_{number}"))
     tables.table("ends", text.ends(SPARK, types))
-    tables.table("edges", text.edges(SPARK, spec, matches, marked=False))
+    tables.table("edges", text.edges(SPARK, spec, matches, marked=delta is not None))
     settled = _settle(tables, spec, previous)
-    tables.table("placed", text.placed(SPARK, spec, marked=False))
-    found = {bucket: int(count) for bucket, count in tables.rows("SELECT bucket, count(*) FROM placed GROUP BY bucket")}
-    dropped = found.pop(None, 0)
-    counts = np.zeros((len(NAMES), spec.model.partitions("lhs"), spec.model.partitions("rhs")), np.int64)
-    for bucket, count in found.items():
-        counts.flat[bucket] = count
+    tables.table("placed", text.placed(SPARK, spec, marked=delta is not None))
+    counts, dropped = _count(tables, spec, "placed", NAMES)
+    why, chosen = None, None
+    if delta is not None:
+        why = _choose(tables, delta)
+        chosen, _ = _count(tables, spec, "chosen", (DELTA,))
     untrained = int(tables.rows(text.UNTRAINED)[0][0]) if text.draws(spec) else 0
     edges = dict(zip(NAMES, counts.sum(axis=(1, 2)).tolist(), strict=True))
     report = BucketReport(
@@ -81,11 +87,41 @@ def write_buckets(
         settled["held_out_pairs"],
         settled["returned_pairs"],
         untrained,
+        why,
+        None if chosen is None else chosen[0].tolist(),
     )
     check(report)
     returned = WriteTable(spec, RETURNED, _PAIRS, "FROM listed ORDER BY ALL", "COMPRESSION zstd", destination)
     stored = tables.one_file(split_text.RETURNED, returned)
-    return report, stored | _write(tables, spec, found, counts.size, destination)
+    stored |= _write(tables, spec, "placed", counts, NAMES, destination)
+    if chosen is not None:
+        stored |= _write(tables, spec, "chosen", chosen, (DELTA,), destination)
+    return report, stored
+
+
+def _count(tables: Tables, spec: GraphSpec, table: str, folders: tuple[str, ...]) -> tuple[np.ndarray, int]:
+    """Count the edges of every folder's buckets, and those dropped.
+
+    The counts are int64 (folders, rows, columns).
+    """
+    found = dict(tables.rows(f"SELECT bucket, count(*) FROM {table} GROUP BY bucket"))
+    dropped = int(found.pop(None, 0))
+    counts = np.zeros((len(folders), spec.model.partitions("lhs"), spec.model.partitions("rhs")), np.int64)
+    for bucket, count in found.items():
+        counts.flat[bucket] = count
+    return counts, dropped
+
+
+def _choose(tables: Tables, delta: Delta[StoredFiles]) -> dict[str, int]:
+    """Make the table ``chosen``, as ``prepare.delta`` does."""
+    if delta.before is not None:
+        read_hashes(tables, delta.before)
+    tables.view("back", delta_text.back(SPARK))
+    tables.table("trained", delta_text.trained(None if delta.before is None else "marks_before"))
+    if delta.rule.touching is not None:
+        tables.table("changed", delta_text.changed(delta.rule.touching))
+    tables.table("chosen", delta_text.chosen(SPARK, delta.rule, delta.night))
+    return reasons(tables.rows(delta_text.WHY))
 
 
 def _settle(tables: Tables, spec: GraphSpec, previous: StoredFiles | None) -> dict[str, int]:
@@ -101,15 +137,25 @@ def _settle(tables: Tables, spec: GraphSpec, previous: StoredFiles | None) -> di
 
 
 def _write(
-    tables: Tables, spec: GraphSpec, counts: dict[int, int], buckets: int, destination: Destination
+    tables: Tables,
+    spec: GraphSpec,
+    table: str,
+    counts: np.ndarray,
+    folders: tuple[str, ...],
+    destination: Destination,
 ) -> dict[str, StoredFile]:
+    from pyspark.sql import functions
+
     weighted = spec.columns.weight is not None
-    sort = text.order(SPARK, spec)
-    query = f"{text.files(SPARK, spec, 'placed', 'bucket')} DISTRIBUTE BY bucket SORT BY {sort}"
-    write = WriteBuckets(spec, counts, destination)
-    stored = tables.written(tables.session.sql(query).mapInArrow(write, OUTCOME))
+    query = text.files(SPARK, spec, table, "bucket", "hash", "lhs_id", "rhs_id")
+    sort = [functions.expr(term) for term in text.order(SPARK, spec).split(", ")]
+    rows = tables.session.sql(query).repartition("bucket").sortWithinPartitions(*sort)
+    columns = ["bucket", "lhs", "rhs", "rel", *["weight"] * weighted]
+    filled = {int(bucket): int(counts.flat[bucket]) for bucket in np.flatnonzero(counts)}
+    write = WriteBuckets(spec, filled, folders, destination)
+    stored = tables.written(rows.select(*columns).mapInArrow(write, OUTCOME))
     schema = f"bucket int, lhs long, rhs long, rel long{', weight float' if weighted else ''}"
-    empty = [(bucket, *[None] * (3 + weighted)) for bucket in range(buckets) if bucket not in counts]
+    empty = [(bucket, *[None] * (3 + weighted)) for bucket in range(counts.size) if bucket not in filled]
     if empty:
         stored |= tables.written(tables.spread(empty, schema, write, OUTCOME, tasks=8))
     return stored

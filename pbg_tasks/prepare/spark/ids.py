@@ -13,7 +13,7 @@ from pbg_tasks.prepare.relations import matching, relation_rows
 from pbg_tasks.prepare.spark.files import OUTCOME
 from pbg_tasks.prepare.spark.reading import ReadTable
 from pbg_tasks.prepare.spark.snapshot import STORED, read_staged
-from pbg_tasks.prepare.spark.writing import WriteNames, WriteTable
+from pbg_tasks.prepare.spark.writing import WriteExpired, WriteNames, WriteTable
 from pbg_tasks.prepare.sql import ids as text
 from pbg_tasks.prepare.sql.spark import SPARK
 
@@ -86,8 +86,9 @@ def assign_ids(
         types[entity] = fates(tables.rows(text.FATES)[0])
         counts[entity] = _counted(tables, partitions)
         stored |= _write(tables, spec, entity, counts[entity], destination)
+    expired, files = _expire(tables, spec, destination)
     total = {key: sum(figures[key] for figures in types.values()) for key in FATES}
-    return EntityReport(total, types, counts, len(names), {}), names, stored
+    return EntityReport(total, types, counts, len(names), expired), names, stored | files
 
 
 def count_kept(tables: Tables, spec: GraphSpec, before: StoredFiles) -> dict[str, int]:
@@ -142,6 +143,25 @@ They are the number of names in the slices before, and the place in a slice.
 """
 
 
+def _expire(tables: Tables, spec: GraphSpec, destination: Destination) -> tuple[dict[str, int], dict[str, StoredFile]]:
+    """Write the entities that the spec's rule hides, if any.
+
+    Returns:
+        Their numbers by type, and the file by its name.
+    """
+    types = tuple(spec.model.entities)
+    if spec.vanished.rule != "expire":
+        return {}, {}
+    each_type = (text.unseen(SPARK, number, f"ids_{number}", spec.vanished.nights) for number in range(len(types)))
+    tables.view("unseen", " UNION ALL ".join(each_type))
+    counts = dict(tables.rows("SELECT type, count(*) FROM unseen GROUP BY type"))
+    expired = {name: int(counts.get(number, 0)) for number, name in enumerate(types)}
+    if not counts:
+        return expired, {}
+    rows = tables.session.table("unseen").repartition(1).sortWithinPartitions("type", "partition", "offset")
+    return expired, tables.written(rows.mapInArrow(WriteExpired(types, destination), OUTCOME))
+
+
 def _slice(tables: Tables, partitions: int) -> None:
     """Make ``sliced(name, partition, slice)`` of the new names.
 
@@ -162,7 +182,7 @@ def _counted(tables: Tables, partitions: int) -> list[int]:
 def _write(
     tables: Tables, spec: GraphSpec, entity: str, counts: list[int], destination: Destination
 ) -> dict[str, StoredFile]:
-    named = tables.session.sql('SELECT partition, name, "offset" FROM ids').repartition("partition")
+    named = tables.session.sql(f"SELECT partition, name, {SPARK.offset} FROM ids").repartition("partition")
     rows = named.sortWithinPartitions("partition", "offset").select("partition", "name")
     stored = tables.written(rows.mapInArrow(WriteNames(entity, destination), OUTCOME))
     empty = [(partition, None) for partition, count in enumerate(counts) if not count]

@@ -14,6 +14,7 @@ from pbg_tasks.config.run import SnapshotFile
 from pbg_tasks.errors import FormatError
 from pbg_tasks.prepare.connection import batches, connect
 from pbg_tasks.prepare.snapshot import STAGED, open_snapshot, open_staged, write_staged
+from pbg_tasks.prepare.sources import Share
 from pbg_tasks.prepare.spark.files import Outcome, reported, watched
 from pbg_tasks.prepare.validate import NoEdgesError, check_rows
 from pbg_tasks.storage import open_store
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from pbg_tasks.prepare.spark.files import Destination
 
 BATCH_ROWS = 1 << 16
+LISTED = "name string, uri string, size long, version string, number int, count int"
+"""Columns of the list of what tasks stage: the name of the staged file, the part, and the share of it."""
 RAW = "lhs string, rel string, rhs string, weight float, lhs_type string, rhs_type string"
 _RAW = pa.schema(
     [
@@ -43,7 +46,7 @@ _RAW = pa.schema(
 class StageFiles:
     """Read and check files of the snapshot, and store their rows.
 
-    It is what ``prepare.validate`` does, file by file. Input are rows ``(name, uri, size, version)``.
+    It is what ``prepare.validate`` does, file by file. Input are rows ``LISTED``.
 
     Attributes:
         spec: of the graph.
@@ -57,10 +60,11 @@ class StageFiles:
         """Yield a report on each file, with figures of its rows."""
         for batch in rows:
             for row in batch.to_pylist():
-                yield from reported(watched(row["name"], self._stage(**row)))
+                name, number, count = (row.pop(key) for key in ("name", "number", "count"))
+                file = SnapshotFile(**row) if count == 1 else Share(**row, number=number, count=count)
+                yield from reported(watched(name, self._stage(name, file)))
 
-    def _stage(self, name: str, uri: str, size: int, version: str) -> Iterator[Outcome]:
-        file = SnapshotFile(uri=uri, size=size, version=version)
+    def _stage(self, name: str, file: SnapshotFile) -> Iterator[Outcome]:
         with Scratch() as scratch, connect(self.spec.resources, scratch.path) as connection:
             staged, columns = write_staged(connection, self.spec, [file], scratch.path)
             figures: dict[str, object] = {"edges": 0, "self_loops": 0, "weights": None, "columns": columns}

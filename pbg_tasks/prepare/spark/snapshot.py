@@ -6,8 +6,9 @@ import json
 from typing import TYPE_CHECKING
 
 from pbg_tasks.prepare.difference import EDGE_HASHES, EdgeChanges, RelationEdges
+from pbg_tasks.prepare.sources import blamed, snapshot_source
 from pbg_tasks.prepare.spark.files import OUTCOME
-from pbg_tasks.prepare.spark.reading import RAW, ReadStaged, ReadTable, StageFiles
+from pbg_tasks.prepare.spark.reading import LISTED, RAW, ReadStaged, ReadTable, StageFiles
 from pbg_tasks.prepare.spark.writing import WriteTable
 from pbg_tasks.prepare.sql import difference as text
 from pbg_tasks.prepare.sql.spark import SPARK
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pbg_tasks.prepare.spark.files import Destination, StoredFile, StoredFiles
     from pbg_tasks.prepare.spark.session import Tables
 
+_MOST_SHARES = 1000
 STORED = "key string, sha256 string, size long"
 
 
@@ -53,11 +55,7 @@ def validate_snapshot(
         InputError: a file cannot be read, or a row is bad; the message names file, line and column.
         NoEdgesError: there are no rows.
     """
-    listed = [(staged_name(number), each.uri, each.size, each.version) for number, each in enumerate(files)]
-    stage = StageFiles(spec, destination)
-    outcomes = tables.outcomes(
-        tables.spread(listed, "name string, uri string, size long, version string", stage, OUTCOME)
-    )
+    outcomes = tables.outcomes(tables.spread(_listed(spec, files), LISTED, StageFiles(spec, destination), OUTCOME))
     found = [json.loads(each.figures) for each in outcomes]
     edges = sum(each["edges"] for each in found)
     if not edges:
@@ -86,20 +84,39 @@ def validate_snapshot(
     )
 
 
+def _listed(spec: GraphSpec, files: Sequence[SnapshotFile]) -> list[tuple[str, str, int, str, int, int]]:
+    """Return rows ``LISTED``, one for each task.
+
+    It reads a file, or a data file of a table. Each task plans a table's version again, so that there are never more
+    than ``_MOST_SHARES`` of one.
+    """
+    source = snapshot_source(spec.snapshots)
+    with blamed(spec.snapshots.format):
+        counts = [min(max(len(source.pieces(file)), 1), _MOST_SHARES) for file in files]
+    shares = [(file, number, count) for file, count in zip(files, counts, strict=True) for number in range(count)]
+    return [
+        (staged_name(index), file.uri, file.size, file.version, number, count)
+        for index, (file, number, count) in enumerate(shares)
+    ]
+
+
 def read_staged(tables: Tables, spec: GraphSpec, staged: StoredFiles) -> None:
     """Make the view ``raw`` of staged rows."""
     rows = [staged.row(name) for name in sorted(staged.files) if name.startswith("edges-")]
     tables.view("raw", tables.spread(rows, STORED, ReadStaged(spec, staged.store), RAW))
 
 
+def read_hashes(tables: Tables, files: StoredFiles) -> None:
+    """Make the view ``marks_before`` of ``EDGE_HASHES`` of another night."""
+    read = ReadTable(files.store, {"relation": "string", "hash": "int64"}, {})
+    tables.view("marks_before", tables.spread([files.row(EDGE_HASHES)], STORED, read, "relation string, hash long"))
+
+
 def _compare(tables: Tables, spec: GraphSpec, before: StoredFiles | None) -> dict[str, RelationEdges]:
     if before is None:
         tables.view("marks_before", text.no_marks(SPARK))
     else:
-        read = ReadTable(before.store, {"relation": "string", "hash": "int64"}, {})
-        tables.view(
-            "marks_before", tables.spread([before.row(EDGE_HASHES)], STORED, read, "relation string, hash long")
-        )
+        read_hashes(tables, before)
     tables.table("labels", text.labels(SPARK, spec))
     tables.table("marks", text.marks(SPARK, spec))
     return {name: RelationEdges(*counts) for name, *counts in tables.rows(text.COUNTS)}

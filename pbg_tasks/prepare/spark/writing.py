@@ -21,9 +21,9 @@ from pbg_tasks.formats.entities import (
     write_entity_count,
     write_entity_names,
 )
+from pbg_tasks.formats.entity_sets import EXPIRED, EntitySet
 from pbg_tasks.prepare.connection import connect
 from pbg_tasks.prepare.spark.files import reported, watched
-from pbg_tasks.prepare.split import NAMES
 from pbg_tasks.prepare.sql import one_file, quoted
 from pbg_tasks.storage.staging import Scratch
 
@@ -63,6 +63,37 @@ class WriteNames:
 
 
 @dataclass(frozen=True, slots=True)
+class WriteExpired:
+    """Write the set of entities that a rule hides.
+
+    Input are rows ``(type, partition, offset)``, sorted, with the types' numbers; a task holds all of them, 16 bytes
+    each.
+
+    Attributes:
+        types: names by number; each is in the file.
+        destination: of the file.
+    """
+
+    types: tuple[str, ...]
+    destination: Destination
+
+    def __call__(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield a report on the file."""
+        return reported(watched(EXPIRED, self._write(rows)))
+
+    def _write(self, rows: Iterator[pa.RecordBatch]) -> Iterator[Outcome]:
+        table = pa.Table.from_batches(list(rows))
+        numbers = table["type"].to_numpy()
+        partitions, offsets = (
+            {name: table[column].to_numpy()[numbers == number] for number, name in enumerate(self.types)}
+            for column in ("partition", "offset")
+        )
+        with Scratch() as scratch:
+            (scratch.path / EXPIRED).write_bytes(EntitySet(partitions, offsets).to_bytes())
+            yield self.destination.put(scratch.path, EXPIRED)
+
+
+@dataclass(frozen=True, slots=True)
 class WriteBuckets:
     """Write buckets.
 
@@ -71,12 +102,14 @@ class WriteBuckets:
 
     Attributes:
         spec: of the graph.
-        counts: edges of each bucket, by its number over splits, rows and columns; those left out are empty.
+        counts: edges of each bucket, by its number over folders, rows and columns; those left out are empty.
+        folders: names of the folders, such as splits.
         destination: of the files.
     """
 
     spec: GraphSpec
     counts: dict[int, int]
+    folders: tuple[str, ...]
     destination: Destination
 
     def __call__(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -85,12 +118,12 @@ class WriteBuckets:
 
     def _write(self, rows: Iterator[pa.RecordBatch]) -> Iterator[Outcome]:
         model, weighted = self.spec.model, self.spec.columns.weight is not None
-        grid = len(NAMES), model.partitions("lhs"), model.partitions("rhs")
+        grid = len(self.folders), model.partitions("lhs"), model.partitions("rhs")
         columns = ["lhs", "rhs", "rel", *["weight"] * weighted]
         with Scratch() as scratch:
             for bucket, pieces in _runs(rows, "bucket"):
-                split, lhs, rhs = (int(each) for each in np.unravel_index(bucket, grid))
-                name, count = f"{NAMES[split]}/{edge_file_name(lhs, rhs)}", self.counts.get(bucket, 0)
+                folder, lhs, rhs = (int(each) for each in np.unravel_index(bucket, grid))
+                name, count = f"{self.folders[folder]}/{edge_file_name(lhs, rhs)}", self.counts.get(bucket, 0)
                 path = scratch.path / name
                 path.parent.mkdir(exist_ok=True)
                 with EdgeFileWriter(path, count, weighted=weighted, checksums=model.checksums) as writer:

@@ -1,8 +1,9 @@
 """Definition of preparation, as SQL text that engines share.
 
-The modules beside this one have the text: ``ids``, ``edges``, ``split`` and ``difference``. What engines spell
-differently they take from a ``Dialect``. An engine makes tables and views of the texts, under the names that other
-texts read. Nothing depends on the order in which an engine has its rows, so the same snapshot gives the same files.
+The modules beside this one have the text: ``ids``, ``edges``, ``split``, ``delta`` and ``difference``. What engines
+spell differently they take from a ``Dialect``. An engine makes tables and views of the texts, under the names that
+other texts read. Nothing depends on the order in which an engine has its rows, so the same snapshot gives the same
+files.
 
 The functions below serve queries that only DuckDB runs.
 """

@@ -26,10 +26,12 @@ class Dialect(ABC):
     Attributes:
         number: type of 64 bits.
         anti_join: join that keeps the left-hand rows without a partner.
+        offset: column of offsets, whose name is a word of SQL.
     """
 
     number: str
     anti_join: str
+    offset: str
 
     @abstractmethod
     def text(self, value: str) -> str:
@@ -64,6 +66,10 @@ class Dialect(ABC):
         """Return a number that sorts as the 64 bits do."""
 
     @abstractmethod
+    def digits(self, number: str) -> str:
+        """Return 64 bits as a decimal text."""
+
+    @abstractmethod
     def packed(self, *fields: tuple[str, int]) -> str:
         """Return one number of fields, each moved left by some bits."""
 
@@ -84,6 +90,7 @@ class _DuckDb(Dialect):
 
     number = "UBIGINT"
     anti_join = "ANTI JOIN"
+    offset = '"offset"'
 
     def text(self, value: str) -> str:
         return quoted(value)
@@ -109,6 +116,9 @@ class _DuckDb(Dialect):
 
     def ordered(self, number: str) -> str:
         return number
+
+    def digits(self, number: str) -> str:
+        return f"({number})::VARCHAR"
 
     def packed(self, *fields: tuple[str, int]) -> str:
         return "(" + " | ".join(f"(({field})::UBIGINT << {bits})" for field, bits in fields) + ")"

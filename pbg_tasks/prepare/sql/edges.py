@@ -41,7 +41,7 @@ def draws(spec: GraphSpec) -> bool:
 
 def entity_ends(sql: Dialect, index: int, entity: str, source: str) -> str:
     """Return one type's ``(type, id, name)``, of ids in ``source``."""
-    packed = sql.packed((str(index), TYPE_BITS), ("partition", PARTITION_BITS), ('"offset"', 0))
+    packed = sql.packed((str(index), TYPE_BITS), ("partition", PARTITION_BITS), (sql.offset, 0))
     return f"SELECT {sql.text(entity)} AS type, {packed} AS id, name FROM {source}"
 
 

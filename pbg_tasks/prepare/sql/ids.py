@@ -27,6 +27,17 @@ KEPT = """
 """Counts of the entities known before that ``ids`` of another night have, and have not."""
 
 
+def unseen(sql: Dialect, index: int, source: str, nights: int) -> str:
+    """Return ``(type, partition, offset)`` of ids in ``source``.
+
+    They are those that some nights in a row have not seen.
+    """
+    return (
+        f"SELECT {index} AS type, CAST(partition AS BIGINT) AS partition, {sql.offset} FROM {source} "
+        f"WHERE unseen >= {nights}"
+    )
+
+
 def relation_words(sql: Dialect, rows: str) -> str:
     """Return ``relations(id, name, lhs_type, rhs_type, word)`` of rows without the word.
 
@@ -63,7 +74,7 @@ def misplaced(sql: Dialect, partitions: int) -> str:
     With another number at least about half of all names would be elsewhere, so that the first few suffice.
     """
     return (
-        f"""SELECT count(*) FROM known WHERE "offset" < 64 """
+        f"SELECT count(*) FROM known WHERE {sql.offset} < 64 "
         f"AND partition <> {sql.modulo(sql.md5_tail('name'), partitions)}"
     )
 
@@ -87,7 +98,7 @@ def ids(sql: Dialect, snapshot: str, ranked: str) -> str:
     seen = sql.text(snapshot)
     return f"""
         WITH sizes AS (SELECT partition, count(*) AS size FROM known GROUP BY partition)
-        SELECT known.name, partition, "offset", first_seen,
+        SELECT known.name, partition, {sql.offset}, first_seen,
             if(present.name IS NULL, last_seen, {seen}) AS last_seen,
             CAST(if(present.name IS NULL, unseen + 1, 0) AS INTEGER) AS unseen
         FROM known LEFT JOIN present ON present.name = known.name

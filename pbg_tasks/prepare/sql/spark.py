@@ -1,7 +1,7 @@
 """Dialect of Spark.
 
-Its 64 bits have a sign. A session must have ``SETTINGS``: without them it would turn what cannot be cast into nulls,
-take quoted names for texts, or change texts: their variables and escapes.
+Its 64 bits have a sign. A session must have ``SETTINGS``: without them it would turn what cannot be cast into nulls, or
+change texts: their variables and escapes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 SETTINGS = {
     "spark.sql.ansi.enabled": "true",
-    "spark.sql.ansi.doubleQuotedIdentifiers": "true",
     "spark.sql.parser.escapedStringLiterals": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.variable.substitute": "false",
@@ -26,6 +25,7 @@ _SIGN = "(-9223372036854775807L - 1L)"
 class _Spark(Dialect):
     number = "BIGINT"
     anti_join = "LEFT ANTI JOIN"
+    offset = "`offset`"
 
     def text(self, value: str) -> str:
         return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
@@ -42,7 +42,9 @@ class _Spark(Dialect):
         return f"CAST(pmod({upper} + pmod(({number}) & 4294967295L, {divisor}), {divisor}) AS INT)"
 
     def below(self, number: str, limit: int) -> str:
-        return f"({self.ordered(number)} < {limit - 2**63}L)" if limit < 2**64 else "true"
+        if limit in {0, 2**64}:
+            return "true" if limit else "false"
+        return f"({self.ordered(number)} < {limit - 2**63}L)"
 
     def xor(self, one: str, other: str) -> str:
         return f"(({one}) ^ ({other}))"
@@ -52,6 +54,9 @@ class _Spark(Dialect):
 
     def ordered(self, number: str) -> str:
         return f"(({number}) ^ {_SIGN})"
+
+    def digits(self, number: str) -> str:
+        return f"CAST(CAST({number} AS DECIMAL(20, 0)) + if({number} < 0, {2**64}, 0) AS STRING)"
 
     def packed(self, *fields: tuple[str, int]) -> str:
         return "(" + " | ".join(f"shiftleft(CAST({field} AS BIGINT), {bits})" for field, bits in fields) + ")"

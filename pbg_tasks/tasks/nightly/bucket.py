@@ -74,7 +74,7 @@ def _on_duckdb(run: RunContext, check: Callable[[BucketReport], None]) -> Bucket
     return report
 
 
-def _delta(run: RunContext, directory: Path) -> Delta | None:
+def _delta(run: RunContext, directory: Path) -> Delta[Path] | None:
     """Return the rule for the edges to train; None when all are."""
     rule, previous = run.spec.delta, run.spec.previous
     if rule is None or previous is None:

@@ -12,6 +12,7 @@ from pbg_tasks.config import RunLayout
 from pbg_tasks.formats.entities import read_relation_names, write_relation_names
 from pbg_tasks.formats.names import EDGE_HASHES
 from pbg_tasks.prepare import spark
+from pbg_tasks.prepare.delta import Delta
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.files import left_before, open_directory, upload_directory, write_manifest
 from pbg_tasks.tasks.nightly.comparison_target import release_before
@@ -101,11 +102,21 @@ def bucket(run: RunContext, check: Callable[[BucketReport], None]) -> BucketRepo
                 entities=stored_files(run, entities),
                 relations=relations,
                 previous=None if previous is None else stored_files(run, previous),
+                delta=_delta(run),
                 destination=_place(run, RunLayout.edges),
                 check=check,
             )
         write_manifest(run, RunLayout.edges, _records(stored))
     return report
+
+
+def _delta(run: RunContext) -> Delta[spark.StoredFiles] | None:
+    """Return the rule for the edges to train; None when all are."""
+    rule, previous = run.spec.delta, run.spec.previous
+    if rule is None or previous is None:
+        return None
+    files = open_preserved(run.store, previous.directory, expected_sha256=previous.manifest_sha256)
+    return Delta(rule, stored_files(run, files) if EDGE_HASHES in files.names else None, run.spec.snapshot)
 
 
 def _previous(run: RunContext) -> VerifiedFiles | None:
