@@ -8,8 +8,6 @@ import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Self
 
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
-
 
 class StatsdListener:
     """UDP socket that keeps everything it receives, line by line.
@@ -92,6 +90,8 @@ class OtlpReceiver:
         self._server.server_close()
 
     def _take(self, body: bytes) -> None:
+        from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+
         for resource in ExportMetricsServiceRequest.FromString(body).resource_metrics:
             for metric in (each for scope in resource.scope_metrics for each in scope.metrics):
                 for point in metric.gauge.data_points:

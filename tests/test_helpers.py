@@ -38,3 +38,36 @@ def test_module_of_tests_is_imported_by_none():
         if (names := [*filter(is_of_tests, imported(path.read_text(encoding="utf-8")))])
     }
     assert guilty == {}, "move what is shared to a module beside the tests, or to conftest.py"
+
+
+HEAVY = {
+    "deltalake",
+    "fastapi",
+    "grimp",
+    "kubernetes",
+    "opentelemetry",
+    "pandas",
+    "pbg_operators.plugin.app",
+    "playwright",
+    "pyiceberg",
+    "uvicorn",
+}
+"""Packages that few tests need and that together take a quarter of the time of collecting all."""
+
+
+def imported_at_once(source):
+    """Return what a module imports when it is imported itself."""
+    statements = [each for each in ast.parse(source).body if isinstance(each, ast.Import | ast.ImportFrom)]
+    return {*imported("\n".join(map(ast.unparse, statements)))}
+
+
+def test_heavy_package_is_imported_where_it_is_used():
+    assert imported_at_once("import pandas as pd") & HEAVY == {"pandas"}
+    assert imported_at_once("def f():\n    import pandas as pd") == set()
+    modules = [path for folder in ("tests", "benchmarks", "examples") for path in (REPOSITORY / folder).rglob("*.py")]
+    guilty = {
+        str(path.relative_to(REPOSITORY)): found
+        for path in modules
+        if (found := {name for name in imported_at_once(path.read_text()) if {name, name.partition(".")[0]} & HEAVY})
+    }
+    assert guilty == {}, "import it in the function or fixture that needs it: each run of tests imports the module"

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from playwright.sync_api import sync_playwright
 
 from benchmarks.nights.days import write_snapshot
 from benchmarks.nights.graph import Graph, merged
@@ -91,6 +90,8 @@ def main(
     out: Annotated[Path, typer.Option(help="Folder of the pictures.")] = Path("docs/pictures"),
 ) -> None:
     """Run the nights and take the pictures, light and dark."""
+    from playwright.sync_api import sync_playwright
+
     with tempfile.TemporaryDirectory(prefix="pbg-pictures-") as scratch:
         graph = Graph.write("icews14", source, place=f"{scratch}/graph", specs=Path(scratch), count=DAYS)
         ((day, edges),) = graph.dated.snapshots([graph.days[BROKEN]])

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from types import ModuleType, SimpleNamespace
 from xml.etree import ElementTree as ET
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from pbg_tasks import progress
@@ -42,7 +42,12 @@ def test_table_of_model_is_escaped_html(trained):
         assert (model.graph, model.snapshot, model.mrr) == (None, None, None)
 
 
-def test_map_is_that_of_the_page(trained):
+@pytest.fixture
+def pd():
+    return importlib.import_module("pandas")
+
+
+def test_map_is_that_of_the_page(pd, trained):
     with Model.open(trained.checkpoint) as model:
         found = model.map(points=40)
         frame = found.to_pandas()
@@ -68,7 +73,7 @@ def test_map_is_that_of_the_page(trained):
             model.map([], entity_type="item")
 
 
-def test_names_on_map_are_escaped(tmp_path, monkeypatch):
+def test_names_on_map_are_escaped(pd, tmp_path, monkeypatch):
     monkeypatch.setenv("PBG_SCRATCH", str(tmp_path))
     edges = pd.DataFrame({"lhs": ["<script>", "a"], "rhs": ["a", '"b"']})
     with train(edges, dimension=4, num_epochs=1, batch_size=100, workers=1, eval_fraction=0) as model:

@@ -10,7 +10,6 @@ import subprocess
 import sys
 from importlib.metadata import packages_distributions
 
-import grimp
 import pytest
 import yaml
 
@@ -90,6 +89,8 @@ def absent(image):
 
 def test_worker_has_packages_that_any_command_imports():
     """Imports inside functions count too: not every command needs them."""
+    import grimp
+
     graph = grimp.build_graph(
         "pbg_tasks", "pbg_operators", include_external_packages=True, exclude_type_checking_imports=True, cache_dir=None
     )

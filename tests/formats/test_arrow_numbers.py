@@ -44,10 +44,10 @@ def test_column_is_the_array_of_values(dtype):
     assert text_column(["a", "", "caf\u00e9"]).equals(pa.array(["a", "", "caf\u00e9"]))
 
 
-@pytest.mark.parametrize("other", [pa.array([1, None]), pa.array([1.5], pa.float32()), pa.array(["a"])])
+@pytest.mark.parametrize("other", [([1, None],), ([1.5], pa.float32()), (["a"],)], ids=["null", "float", "text"])
 def test_other_columns_are_refused(other):
     with pytest.raises(ValueError, match=r"expected|width"):
-        numbers(other, np.int64)
+        numbers(pa.array(*other), np.int64)
 
 
 def test_numbers_import_no_pandas():

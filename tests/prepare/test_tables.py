@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import os
 import shutil
 import sys
 from pathlib import Path
 
-import deltalake
 import pyarrow as pa
 import pytest
-from pyiceberg.catalog import load_catalog
-from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import FloatType
-from pyiceberg.utils.config import Config
 
 from pbg_operators.watch import SnapshotTrigger
 from pbg_tasks.config import Snapshots, load_graph_spec
@@ -45,6 +41,8 @@ class Lake:
         if str(warehouse).startswith("s3://"):
             found = s3_settings()
             more = {"s3.endpoint": found.endpoint, "s3.access-key-id": found.key, "s3.secret-access-key": found.secret}
+        from pyiceberg.catalog import load_catalog
+
         catalog = load_catalog("lake", **self.options["catalog"], **more)
         catalog.create_namespace("shop")
         self.table = catalog.create_table("shop.edges", SCHEMA)
@@ -99,6 +97,8 @@ def test_snapshot_stays_while_rows_come_and_go(lake):
 
 
 def test_renamed_and_added_columns_hold_for_older_files(lake):
+    from pyiceberg.types import FloatType
+
     first = lake.write(("a", "r", "b"))
     with lake.table.update_schema() as change:
         change.rename_column("lhs", "head")
@@ -109,6 +109,8 @@ def test_renamed_and_added_columns_hold_for_older_files(lake):
 
 
 def test_partitions_that_changed_are_read_together(lake):
+    from pyiceberg.transforms import IdentityTransform
+
     lake.write(("a", "r", "b"))
     with lake.table.update_spec() as change:
         change.add_field("rel", IdentityTransform(), "rel")
@@ -141,6 +143,8 @@ def test_expired_snapshot_is_refused_by_name(lake):
 
 
 def test_catalogs_own_settings_go_before_the_stores(lake, monkeypatch):
+    from pyiceberg.utils.config import Config
+
     first = lake.write(("a", "r", "b"))
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "of-the-store")
@@ -219,7 +223,12 @@ def settings():
     }
 
 
-def test_delta_versions_stay_while_rows_come_and_go(s3_bucket):
+@pytest.fixture
+def deltalake():
+    return importlib.import_module("deltalake")
+
+
+def test_delta_versions_stay_while_rows_come_and_go(deltalake, s3_bucket):
     place, options = f"{s3_bucket}/edges", settings()
     deltalake.write_deltalake(place, edges([("a", "r", "b"), ("b", "r", "c")]), storage_options=options)
     deltalake.write_deltalake(place, edges([("c", "r", "d")]), mode="append", storage_options=options)
@@ -230,7 +239,7 @@ def test_delta_versions_stay_while_rows_come_and_go(s3_bucket):
     assert snapshot_keys(snapshots) == ["0", "1", "2"]
 
 
-def test_delta_column_that_was_added_is_empty_before(tmp_path):
+def test_delta_column_that_was_added_is_empty_before(deltalake, tmp_path):
     place = f"{tmp_path}/edges"
     deltalake.write_deltalake(place, edges([("a", "r", "b")]))
     more = pa.table({"lhs": ["x"], "rel": ["r"], "rhs": ["y"], "weight": [2.0]})
@@ -243,7 +252,7 @@ def part(snapshots, version):
     return snapshot_source(snapshots).parts(snapshots.resolve(str(version)))[0]
 
 
-def test_delta_version_that_is_gone_is_refused(tmp_path):
+def test_delta_version_that_is_gone_is_refused(deltalake, tmp_path):
     place = f"{tmp_path}/edges"
     deltalake.write_deltalake(place, edges([("a", "r", "b")]))
     planned = part(delta(tmp_path), 0)
@@ -256,7 +265,7 @@ def test_delta_version_that_is_gone_is_refused(tmp_path):
             part(delta(tmp_path), version)
 
 
-def test_table_made_anew_is_another_one(tmp_path):
+def test_table_made_anew_is_another_one(deltalake, tmp_path):
     place = f"{tmp_path}/edges"
     deltalake.write_deltalake(place, edges([("a", "r", "b")]))
     planned = part(delta(tmp_path), 0)

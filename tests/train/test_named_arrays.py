@@ -176,17 +176,17 @@ FIXED = pa.list_(pa.float32(), 4)
 @pytest.mark.parametrize(
     ("embedding", "names", "message"),
     [
-        (pa.array([[1.0] * 4, [1.0] * 3], pa.list_(pa.float32())), ["a", "b"], "'b' has 3 numbers, the config needs 4"),
-        (pa.array([[1.0] * 5], pa.list_(pa.float32(), 5)), ["a"], "'a' has 5 numbers"),
-        (pa.array([[1.0] * 4, None], FIXED), ["a", "b"], "'b' has 0 numbers"),
-        (pa.array([[1.0] * 4, [1.0] * 4], FIXED), ["a", "a"], "'a' stands in more than one row"),
-        (pa.array([[1.0] * 4, [1.0] * 4], FIXED), ["a", None], "row 1 has no name"),
-        (pa.array([[1] * 4], pa.list_(pa.int64())), ["a"], r"has name \(string\), embedding \(list"),
-        (pa.array([1.0]), ["a"], r"embedding \(double\)"),
+        (([[1.0] * 4, [1.0] * 3], pa.list_(pa.float32())), ["a", "b"], "'b' has 3 numbers, the config needs 4"),
+        (([[1.0] * 5], pa.list_(pa.float32(), 5)), ["a"], "'a' has 5 numbers"),
+        (([[1.0] * 4, None], FIXED), ["a", "b"], "'b' has 0 numbers"),
+        (([[1.0] * 4, [1.0] * 4], FIXED), ["a", "a"], "'a' stands in more than one row"),
+        (([[1.0] * 4, [1.0] * 4], FIXED), ["a", None], "row 1 has no name"),
+        (([[1] * 4], pa.list_(pa.int64())), ["a"], r"has name \(string\), embedding \(list"),
+        (([1.0],), ["a"], r"embedding \(double\)"),
     ],
 )
 def test_parquet_that_does_not_fit_is_refused(tmp_path, embedding, names, message):
-    write_parquet(tmp_path / "given", embedding, names)
+    write_parquet(tmp_path / "given", pa.array(*embedding), names)
     with pytest.raises(FormatError, match=message):
         opened(tmp_path / "given", tmp_path)
 

@@ -11,7 +11,6 @@ import shutil
 import subprocess
 
 import pytest
-from kubernetes import client, watch
 
 from tests.operators.kubernetes.conftest import IMAGE
 
@@ -36,15 +35,18 @@ def job(script=PRINT, completions=2, **spec):
 
 @pytest.fixture
 def batch(double, tmp_path):
+    from kubernetes.client import BatchV1Api
     from kubernetes.config import new_client_from_config
 
     with new_client_from_config(str(double.write_kubeconfig(tmp_path / "config"))) as api:
-        yield client.BatchV1Api(api)
+        yield BatchV1Api(api)
 
 
 @pytest.fixture
 def core(batch):
-    return client.CoreV1Api(batch.api_client)
+    from kubernetes.client import CoreV1Api
+
+    return CoreV1Api(batch.api_client)
 
 
 def ended(double, kind):
@@ -56,6 +58,8 @@ def ended(double, kind):
 
 
 def test_official_client_reads_its_own_objects(double, batch, core):
+    from kubernetes.watch import Watch
+
     batch.create_namespaced_job("default", job())
     ended(double, "Complete")
     read = batch.read_namespaced_job_status("j", "default")
@@ -66,24 +70,26 @@ def test_official_client_reads_its_own_objects(double, batch, core):
     assert log.decode() == f"index {pods[0].metadata.labels['batch.kubernetes.io/job-completion-index']}\n"
     kinds = [
         event["type"]
-        for event in watch.Watch().stream(batch.list_namespaced_job, "default", resource_version="1", timeout_seconds=1)
+        for event in Watch().stream(batch.list_namespaced_job, "default", resource_version="1", timeout_seconds=1)
     ]
     assert set(kinds) == {"MODIFIED"}
 
 
 def test_api_refuses_what_kubernetes_refuses(double, batch):
-    with pytest.raises(client.ApiException) as caught:
+    from kubernetes.client import ApiException
+
+    with pytest.raises(ApiException) as caught:
         batch.read_namespaced_job("j", "default")
     assert caught.value.status == 404
     batch.create_namespaced_job("default", job())
-    with pytest.raises(client.ApiException) as caught:
+    with pytest.raises(ApiException) as caught:
         batch.create_namespaced_job("default", job())
     assert json.loads(caught.value.body)["reason"] == "AlreadyExists"
-    with pytest.raises(client.ApiException) as caught:
+    with pytest.raises(ApiException) as caught:
         batch.delete_namespaced_job("j", "default", body={"preconditions": {"uid": "another"}})
     assert caught.value.status == 409
     double.token = "another"  # noqa: S105 (no user has it)
-    with pytest.raises(client.ApiException) as caught:
+    with pytest.raises(ApiException) as caught:
         batch.read_namespaced_job("j", "default")
     assert caught.value.status == 401
 

@@ -6,7 +6,6 @@ The tests that import it have chosen their Airflow home before.
 from __future__ import annotations
 
 import yaml
-from fastapi.testclient import TestClient
 
 from pbg_operators.plugin.database import PLAN
 from tests.operators.specs import small_spec
@@ -20,6 +19,7 @@ class Site:
     def __init__(self, folder):
         from airflow.api_fastapi.app import create_app, get_auth_manager
         from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+        from fastapi.testclient import TestClient
 
         self.folder = folder
         self.client = TestClient(create_app())

@@ -12,11 +12,8 @@ from tests.airflow_home import use_private_airflow
 
 use_private_airflow()
 
-from fastapi.testclient import TestClient  # noqa: E402 - Airflow's home is chosen first
-
-from pbg_operators.link import PREFIX  # noqa: E402
+from pbg_operators.link import PREFIX  # noqa: E402 - Airflow's home is chosen first
 from pbg_operators.plugin import PbgPlugin  # noqa: E402
-from pbg_operators.plugin.app import HEADERS, make_app  # noqa: E402
 from pbg_operators.plugin.pages import Pages, beside  # noqa: E402
 from pbg_tasks.errors import ConfigError  # noqa: E402
 from pbg_tasks.publish import Channel  # noqa: E402
@@ -45,11 +42,17 @@ PATHS = (
 
 @pytest.fixture(scope="module")
 def client():
+    from fastapi.testclient import TestClient
+
+    from pbg_operators.plugin.app import make_app
+
     return TestClient(make_app())
 
 
 @pytest.mark.parametrize("path", PATHS)
 def test_unsigned_user_reads_nothing(client, path):
+    from pbg_operators.plugin.app import HEADERS
+
     answer = client.get(path)
     assert (answer.status_code, answer.json()) == (401, {"detail": "Not authenticated"})
     assert {name: answer.headers[name] for name in HEADERS} == HEADERS

@@ -23,7 +23,6 @@ use_private_airflow()
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity  # noqa: E402 - as below
 
 from pbg_operators.plugin import attempts, database  # noqa: E402
-from pbg_operators.plugin.app import make_app  # noqa: E402
 from pbg_operators.plugin.cache import Recent  # noqa: E402
 from pbg_operators.plugin.pages import Pages  # noqa: E402
 from pbg_tasks.errors import ConfigError, NotFoundError, StorageError  # noqa: E402
@@ -137,6 +136,8 @@ def test_graph_without_run_has_row_that_explains(site, monkeypatch):
 def test_sibling_that_user_may_not_read_adds_nothing(site, place, monkeypatch):
     """Each DAG of a page is shown to its own readers."""
     from airflow.api_fastapi.app import get_auth_manager
+
+    from pbg_operators.plugin.app import make_app
 
     site.deploy(nights={"calendar": {"cron": "0 2 * * *"}})
     sibling = "nightly_toy"

@@ -13,8 +13,7 @@ from tests.airflow_home import use_private_airflow
 
 use_private_airflow()
 
-from fastapi.testclient import TestClient  # noqa: E402 - Airflow's home is chosen first
-from sqlalchemy import select  # noqa: E402
+from sqlalchemy import select  # noqa: E402 - Airflow's home is chosen first
 
 from pbg_tasks.publish import Channel  # noqa: E402
 from pbg_tasks.storage import open_store  # noqa: E402
@@ -51,6 +50,7 @@ def test_group_publishes_and_pages_find_it(tmp_path, monkeypatch):
     from airflow.models.dagbundle import DagBundleModel
     from airflow.utils.db import initdb
     from airflow.utils.session import create_session
+    from fastapi.testclient import TestClient
 
     monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))
     place = Workplace(tmp_path)

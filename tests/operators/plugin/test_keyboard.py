@@ -16,11 +16,7 @@ from tests.airflow_home import use_private_airflow
 
 use_private_airflow()
 
-import uvicorn  # noqa: E402 - Airflow's home is chosen first
-
-from pbg_operators.internals import GetUserDep  # noqa: E402
-from pbg_operators.plugin import attempts, database  # noqa: E402
-from pbg_operators.plugin.app import make_app  # noqa: E402
+from pbg_operators.plugin import attempts, database  # noqa: E402 - Airflow's home is chosen first
 from pbg_operators.plugin.pages import Pages  # noqa: E402
 from pbg_tasks.tasks.nightly.chain import run_chain  # noqa: E402
 from tests.browser import UNREACHED, chromium, tab_through  # noqa: E402
@@ -52,6 +48,11 @@ def runs(tmp_path_factory):
 @pytest.fixture(scope="module")
 def site(runs):
     """Serve the pages to a user with all rights."""
+    import uvicorn
+
+    from pbg_operators.internals import GetUserDep
+    from pbg_operators.plugin.app import make_app
+
     app = make_app.__wrapped__()  # a separate application: its permissions must not reach any other
     for route in app.routes:
         app.dependency_overrides |= {each.dependency: lambda: None for each in route.dependencies}

@@ -8,8 +8,6 @@ from __future__ import annotations
 import re
 from datetime import datetime
 
-from kubernetes.client import models
-
 from tests.operators.kubernetes.double.jobset import check_jobset
 from tests.operators.kubernetes.double.problems import invalid
 
@@ -65,6 +63,8 @@ def _check(value, type_name: str, where: str) -> None:
         if type_name == "datetime":
             datetime.fromisoformat(value)
     else:
+        from kubernetes.client import models  # large, and most tests of a run do without it
+
         _object(value, getattr(models, type_name), where)
 
 
