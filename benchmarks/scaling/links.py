@@ -27,7 +27,7 @@ class Network:
         latency: seconds of a request.
         record: seconds until progress is recorded in the store; whatever ends meanwhile shares the next record.
         poll: seconds after which a rank without a bucket asks again; 0 when it is notified at once.
-        store_interval: seconds between a memory server's writes to the store.
+        store_interval: seconds between a partition server's writes to the store.
         copy: of one partition into new memory, several side by side.
     """
 
@@ -129,7 +129,7 @@ class StoreExchange:
 
 @dataclass(slots=True)
 class _Server:
-    """State of a memory server.
+    """State of a partition server.
 
     Its process, its unstored partitions, and the end of its present storing.
     """

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from benchmarks.scaling.scenarios import Row
 
 Results = dict[str, list[dict[str, Any]]]
-_EXCHANGES = {-1: "memory servers", 0: "through the store"}
+_EXCHANGES = {-1: "partition servers", 0: "through the store"}
 
 
 def write(results: Results, document: Path, plot: Path) -> None:
@@ -52,7 +52,7 @@ by one, with the lease book of real gangs.
 
 ## Ranks and partitions
 
-Speed-up over one rank that never waits, with memory servers (`num_partition_servers: -1`) / through the store (`0`):
+Speed-up over one rank that never waits, with partition servers (`num_partition_servers: -1`) / through the store (`0`):
 """
     yield from _grid([row for row in results["scaling"] if row["faster"] == 1])
     yield from _costs([row for row in results["scaling"] if row["faster"] == 1])
@@ -74,7 +74,7 @@ known well: expect the shape only.
     yield """
 ## Which of equally cheap buckets
 
-A gang leases the bucket that costs least I/O. Which of equal ones, by speed-up with memory servers:
+A gang leases the bucket that costs least I/O. Which of equal ones, by speed-up with partition servers:
 """
     yield from _ties(results["ties"])
     yield """
@@ -125,8 +125,7 @@ def _ahead(before: Sequence[Row], rows: Sequence[Row], network: Network) -> Iter
 
 Each cell: by default -> with [`partitions_ahead`](distributed.md#partitions-that-move-behind-the-training), which
 copies partitions first, at {network.copy / 1e9:g} GB/s. The engine of the last two columns is {FASTER:g} times as fast
-as PBG's, and their speed-ups are over itself. Our native steps are by now [faster](performance.md#training-steps), so
-ranks of it gain less.
+as PBG's, as our native [steps](performance.md#training-steps) are, and their speed-ups are over itself.
 """
     found = {_gang_of(row): row for row in before}
     then = {_gang_of(row): row for row in rows}
@@ -199,7 +198,7 @@ def _equality(rows: Sequence[Row]) -> Iterator[str]:
     epochs, order, count = len(rows[0]["edges"]), rows[0]["order"], len({row["seed"] for row in rows})
     edges = {number for row in rows for number in row["edges"]}
     yield f"""*Measured*, `python -m benchmarks.scaling.equality`: filtered test MRR of FB15k-237 in 16 partitions,
-{epochs} epochs, {count} seeds, memory servers. One rank takes the order `{order}`, the nearest to a gang's: orders
+{epochs} epochs, {count} seeds, partition servers. One rank takes the order `{order}`, the nearest to a gang's: orders
 differ more in what they learn than numbers of ranks. Every epoch
 trained {" or ".join(f"{edge:,}" for edge in sorted(edges))} edges,
 {sum(row["retrained"] for row in rows)} of them twice.
@@ -233,9 +232,9 @@ def _panels(results: Results) -> list[Panel]:
     lines = [Line("every rank always training", 6, ideal)]
     for colour, (faster, servers, name) in enumerate(
         (
-            (1, -1, "memory servers"),
+            (1, -1, "partition servers"),
             (1, 0, "through the store"),
-            (FASTER, -1, f"memory servers, {FASTER:g}x faster engine"),
+            (FASTER, -1, f"partition servers, {FASTER:g}x faster engine"),
             (FASTER, 0, f"through the store, {FASTER:g}x faster engine"),
         )
     ):

@@ -33,7 +33,7 @@ class PartitionsAhead:
 
     What is read in advance is a hint. It counts only if the lease that follows names the same generation, so a
     partition that another rank has trained meanwhile, or that the store does not give, costs no more than reading it
-    again. A hint and what is put away share the connections to memory servers, so an error that closes one ends the
+    again. A hint and what is put away share the connections to partition servers, so an error that closes one ends the
     rank.
 
     At most one bucket's partitions are on their way at a time.

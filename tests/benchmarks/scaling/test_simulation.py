@@ -137,7 +137,7 @@ def test_document_is_made_of_the_results(tmp_path):
     write(json.loads(json.dumps(results)), tmp_path / "d.md", tmp_path / "d.svg")
     text = (tmp_path / "d.md").read_text()
     assert "| Freebase | 8 | 16 | 3.9 |" in text
-    assert "| 2 | memory servers | 0.4 | 3.0 | 90% | 95% |" in text
+    assert "| 2 | partition servers | 0.4 | 3.0 | 90% | 95% |" in text
     assert (tmp_path / "d.svg").read_text().count("<polyline") == 12
 
 
