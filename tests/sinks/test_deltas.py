@@ -157,6 +157,22 @@ def test_replaced_rows_are_in_the_index(tmp_path, first):
     assert measured["written_rows"] == 3
 
 
+def test_index_follows_large_deltas(tmp_path, first):
+    """LanceDB fails to rebalance the index of a clone of a clone."""
+    import lancedb
+
+    options, rows = DELTA | {"index_from": 100}, first
+    fill(night(tmp_path / "a", rows), tmp_path / "lance", **options)
+    for step in range(3):
+        moved = [f"e{number}" for number in range(step * 20, step * 20 + 20)]
+        rows = later(rows, moved=moved, new=[f"n{step}.{number}" for number in range(20)], seed=step)
+        measured = fill(night(tmp_path / f"{step}", rows), tmp_path / "lance", **options)
+        table = lancedb.connect(str(tmp_path / "lance")).open_table(measured["tables"]["user"]["table"])
+        assert (measured["written_rows"], table.index_stats("vector_idx").num_unindexed_rows) == (40, 0)
+        assert measured["tables"]["user"]["recall"] >= 0.95
+        assert_near(read(tmp_path / "lance"), rows, exact=moved)
+
+
 def test_wrong_row_of_delta_is_not_served(tmp_path, first, monkeypatch):
     fill(night(tmp_path / "a", first), tmp_path / "lance", **DELTA)
     before, real = read(tmp_path / "lance"), LanceTables.replace

@@ -16,6 +16,7 @@ import numpy as np
 
 from pbg_tasks.config.sinks import LanceDBOptions
 from pbg_tasks.errors import ConfigError, ConflictError, NotFoundError, PbgError, StorageError
+from pbg_tasks.progress import say
 from pbg_tasks.publish.sinks.base import Rows, Sink, TableRecord
 from pbg_tasks.publish.sinks.checking import first_rows
 from pbg_tasks.publish.sinks.filed import FiledTables
@@ -190,19 +191,31 @@ class LanceTables(FiledTables):
         found, options = self._database.open_table(table), self._options
         indexed = bool(found.list_indices())
         if indexed and record.bases:
-            found.optimize()  # adds the rows that were replaced to the index
+            try:
+                found.optimize()  # adds the rows that were replaced to the index
+            except RuntimeError as error:
+                # Where LanceDB rebalances an index, it looks for the new files of a clone in the folder of its base
+                # (lance-format/lance#9176 is about the same place).
+                say(f"export lancedb: {table}: its index is built anew, as LanceDB failed to add rows ({error!s:.80})")
+                found = self._database.open_table(table)
+                self._index(found, record)
         elif options.index != "none" and record.rows >= options.index_from and not indexed:
             found.optimize()
-            kinds = {"IVF_PQ": "IvfPq", "IVF_FLAT": "IvfFlat", "IVF_SQ": "IvfSq"}
-            kinds |= {"IVF_HNSW_SQ": "HnswSq", "IVF_HNSW_PQ": "HnswPq"}
-            kind = getattr(self._lancedb.index, kinds[options.index])
-            found.create_index("vector", config=kind(distance_type=record.metric, num_partitions=options.partitions))
+            self._index(found, record)
         version = found.version
         if CHECKED in found.tags.list():
             found.tags.update(CHECKED, version)
         else:
             found.tags.create(CHECKED, version)
         return record.model_copy(update={"version": version})
+
+    def _index(self, found: Any, record: TableRecord) -> None:  # noqa: ANN401 - untyped
+        """Build the index of a table, or build it anew."""
+        kinds = {"IVF_PQ": "IvfPq", "IVF_FLAT": "IvfFlat", "IVF_SQ": "IvfSq"}
+        kinds |= {"IVF_HNSW_SQ": "HnswSq", "IVF_HNSW_PQ": "HnswPq"}
+        kind = getattr(self._lancedb.index, kinds[self._options.index])
+        config = kind(distance_type=record.metric, num_partitions=self._options.partitions)
+        found.create_index("vector", config=config, replace=True)
 
     def fetch(self, table: str, record: TableRecord, numbers_S: np.ndarray) -> Rows:
         """Read rows by their numbers."""
