@@ -147,9 +147,9 @@ def walk(root: Path, days: Days, model: dict[str, Any] | None = None) -> Iterato
 
 
 def _night(spec: Path, day: str) -> Night:
-    planned = _command("plan", str(spec), "--snapshot", day)
+    planned = command("plan", str(spec), "--snapshot", day)
     forecast = planned["forecast"]
-    results = {task: _command(task, planned["run"]) for task in CHAIN[1:]}
+    results = {task: command(task, planned["run"]) for task in CHAIN[1:]}
     taken = {task: result["usage"]["cpu_seconds"] for task, result in results.items()}
     by_task = {task: (forecast["tasks"][task]["cpu_seconds"], taken[task]) for task in results}
     return Night(
@@ -162,7 +162,12 @@ def _night(spec: Path, day: str) -> Night:
     )
 
 
-def _command(*words: str) -> dict[str, Any]:
+def command(*words: str) -> dict[str, Any]:
+    """Run a command of this package, and return its result.
+
+    Raises:
+        PbgError: it failed.
+    """
     done = subprocess.run(
         [sys.executable, "-P", "-m", "pbg_tasks", *words, "--json"], check=False, capture_output=True, text=True
     )

@@ -1,6 +1,7 @@
 """Models of one space without training, and their exports.
 
-``python -m tests.sinks.spaces SOURCE DESTINATION OPTIONS`` exports one, to be killed meanwhile; each batch is a line.
+``python -m tests.sinks.spaces SOURCE DESTINATION OPTIONS`` exports one, to be killed meanwhile; each batch is a line,
+and the last line is what was measured.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pbg_tasks.tasks.exchange.export import export
 DIMENSION = 8
 
 
-def night(root, rows, *, comparator="cos"):
+def night(root, rows, *, comparator="cos", dimension=DIMENSION):
     """Write a model of one type whose vectors are given, by name."""
     from tests.tasks.exchanges import model  # brings torch, which an export does without
 
@@ -29,7 +30,7 @@ def night(root, rows, *, comparator="cos"):
     data = model(
         root,
         comparator=comparator,
-        dimension=DIMENSION,
+        dimension=dimension,
         entities={"user": {"num_partitions": 1}},
         relations=[{"name": "knows", "lhs": "user", "rhs": "user", "operator": "none"}],
         sizes={"user": len(names)},
@@ -73,7 +74,8 @@ def main(checkpoint, destination, options):
     in_space(setattr)
     for name in ("add", "replace"):
         setattr(LanceTables, name, told(getattr(LanceTables, name)))
-    export("lancedb", checkpoint, destination, options=ExportOptions(options=json.loads(options)))
+    done = export("lancedb", checkpoint, destination, options=ExportOptions(options=json.loads(options)))
+    sys.stdout.write(json.dumps(done["measured"]) + "\n")
 
 
 if __name__ == "__main__":
