@@ -76,7 +76,7 @@ def main(
 
 
 def write_ring(path: Path, entities: int) -> None:
-    """Write a snapshot in which each entity has an edge to another one."""
+    """Write a snapshot in which each entity has two edges."""
     schema = pa.schema([(name, pa.string()) for name in ("lhs", "rel", "rhs")])
     with pq.ParquetWriter(path, schema) as writer:
         for start in range(0, entities, _BLOCK):
@@ -86,7 +86,7 @@ def write_ring(path: Path, entities: int) -> None:
 
 
 def night(spec: Path, day: str, last: str) -> dict[str, Any]:
-    """Do a night that trains nothing up to a task, and return its plan."""
+    """Do a night that trains nothing, and return its plan."""
     planned = command("plan", str(spec), "--snapshot", day, "--epochs", "0")
     for task in CHAIN[1 : CHAIN.index(last) + 1]:
         say(f"{day}: {task}")
