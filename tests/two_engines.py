@@ -1,10 +1,11 @@
 """Compare preparation on DuckDB with that on another engine, file by file.
 
-    python -m tests.two_engines --edges N --seed N [--seeds N] [--nights N] [--cluster]
+    python -m tests.two_engines --edges N --seed N [--seeds N] [--nights N] [--engine spark|connect] [--cluster]
 
 Random graphs go through both, first cold, then warm from what the same engine made before. All files are compared by
 their bytes. The exit status is 1 when any differs. It takes Java, and an environment with pyspark, as `make test-spark`
-makes one. With `--cluster`, two executors, processes of their own, write to a real S3 server.
+makes one. With `--cluster`, two executors, processes of their own, write to a real S3 server. `connect` is Spark behind
+a server of Spark Connect.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from pbg_tasks.prepare.snapshot import STAGED, open_staged
 from pbg_tasks.prepare.validate import validate_snapshot
 from pbg_tasks.storage import open_store
 from tests.prepare.random_graphs import RandomGraph
+from tests.spark.servers import connect_server
 
 PARTS = ("snapshot", "entities", "edges")
 _CLUSTER = {
@@ -38,9 +40,9 @@ _CLUSTER = {
     "spark.authenticate": "true",
     "spark.authenticate.secret": secrets.token_hex(16),
     "spark.executor.memory": "1g",
-    "spark.sql.adaptive.enabled": "false",  # it plans anew after each of hundreds of small stages
 }
 _SMALL = {
+    "spark.sql.adaptive.enabled": "false",  # it plans anew after each of hundreds of small stages
     "spark.sql.shuffle.partitions": "2",
     "spark.default.parallelism": "2",
     "spark.ui.enabled": "false",
@@ -169,17 +171,20 @@ def main(
     seed: Annotated[int, typer.Option(help="Of the first graph.")] = 0,
     seeds: Annotated[int, typer.Option(help="Number of graphs, of successive seeds.")] = 1,
     nights: Annotated[int, typer.Option(help="The first is cold, the others are warm.")] = 2,
-    engine: Annotated[Literal["spark"], typer.Option(help="The other engine.")] = "spark",
+    engine: Annotated[Literal["spark", "connect"], typer.Option(help="The other engine.")] = "spark",
     *,
     cluster: Annotated[bool, typer.Option(help="Two executors with spark.authenticate, and an S3 server.")] = False,
 ) -> None:
     """Print files compared, identical and different."""
-    del engine  # one so far
     failed = False
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         place = stack.enter_context(_s3_server(directory)) if cluster else str(directory / "store")
-        stack.enter_context(session(cluster=cluster))
+        if engine == "spark":
+            stack.enter_context(session(cluster=cluster))
+        else:
+            os.environ["PYSPARK_PYTHON"] = sys.executable
+            stack.enter_context(connect_server(settings(cluster=cluster), directory / "server.log"))
         for number in range(seed, seed + seeds):
             graph = RandomGraph(directory / str(number), edges, number, plain=True)
             with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stderr(nowhere):
@@ -192,6 +197,11 @@ def main(
     raise typer.Exit(1 if failed else 0)
 
 
+def settings(*, cluster):
+    """Return settings of an application: of two executors, or of two threads."""
+    return _SMALL | (_CLUSTER if cluster else {"spark.master": "local[2]"})
+
+
 @contextlib.contextmanager
 def session(*, cluster):
     """Open a session, which all that follows takes.
@@ -202,7 +212,7 @@ def session(*, cluster):
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.appName("two engines")
-    for key, value in (_SMALL | (_CLUSTER if cluster else {"spark.master": "local[2]"})).items():
+    for key, value in settings(cluster=cluster).items():
         builder = builder.config(key, value)
     opened = builder.getOrCreate()
     try:

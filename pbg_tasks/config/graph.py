@@ -373,8 +373,6 @@ class GraphSpec(Frozen):
         featurized = [name for name, entity in self.model.entities.items() if entity.featurized]
         refused = {
             f"model.entities.{featurized[0] if featurized else ''}.featurized is true": bool(featurized),
-            "vanished.rule is expire": self.vanished.rule == "expire",
-            "train.delta is set": self.train.delta is not None,
             f"model.entities has more than {_SPARK_TYPES} types": len(self.model.entities) > _SPARK_TYPES,
         }
         if problems := [problem for problem, found in refused.items() if found]:

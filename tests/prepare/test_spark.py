@@ -32,8 +32,6 @@ MANY_RELATIONS = [{"name": name, "lhs": name, "rhs": name} for name in MANY]
 @pytest.mark.parametrize(
     ("keys", "named"),
     [
-        ({"vanished": {"rule": "expire"}}, "vanished.rule is expire"),
-        ({"train": {"delta": {}}}, "train.delta is set"),
         (
             {"model": {**DOCUMENT["model"], "entities": {"n": {"num_partitions": 1, "featurized": True}}}},
             "model.entities.n.featurized is true",
@@ -67,11 +65,13 @@ def test_missing_java_and_pyspark_are_named(monkeypatch, tmp_path):
         pytest.fail("opened")
 
 
-def test_spark_connect_is_refused_by_name(monkeypatch):
-    monkeypatch.setattr(session, "lacking", list)
+def test_spark_connect_takes_packages_and_no_java(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("SPARK_REMOTE", "sc://elsewhere")
-    with pytest.raises(ConfigError, match="SPARK_REMOTE"), spark.open_tables("test"):
-        pytest.fail("opened")
+    monkeypatch.setattr(session, "find_spec", lambda name: None if name == "grpc_status" else True)
+    with pytest.raises(ConfigError, match=r"missing here: grpc_status \(pip install 'pbg-tasks\[spark\]'\)$"):
+        spark.open_tables("test").__enter__()
 
 
 @pytest.mark.parametrize("error", [InputError("d/1.csv:18: bad"), NoEdgesError("none"), StorageError("gone")])

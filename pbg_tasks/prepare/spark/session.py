@@ -24,15 +24,24 @@ if TYPE_CHECKING:
 
 
 def lacking() -> list[str]:
-    """Return what Spark lacks here, each with its repair."""
+    """Return what Spark lacks here, each with its repair.
+
+    A session of Spark Connect (``SPARK_REMOTE``) takes no Java here.
+    """
     found = []
-    if find_spec("pyspark") is None:
-        found.append("pyspark (pip install 'pbg-tasks[spark]')")
+    needed = ["pyspark", *(["grpc_status", "pandas"] if _remote() else [])]
+    if missing := [name for name in needed if find_spec(name) is None]:
+        found.append(f"{missing[0]} (pip install 'pbg-tasks[spark]')")
     home = os.environ.get("JAVA_HOME")
     java = Path(home, "bin", "java").exists() if home else shutil.which("java") is not None
-    if not java:
+    if not java and not _remote():
         found.append("Java 17 or newer (in JAVA_HOME or PATH)")
     return found
+
+
+def _remote() -> str:
+    """Return the URL of Spark Connect, empty without one."""
+    return os.environ.get("SPARK_REMOTE", "")
 
 
 class Tables:
@@ -151,28 +160,27 @@ _application = _Application()
 
 @contextmanager
 def open_tables(application: str) -> Iterator[Tables]:
-    """Open a session in an application as Spark itself finds it.
+    """Open a session with views and settings of its own.
 
-    It is that of ``spark-submit``, or a new one by Spark's own settings (``SPARK_CONF_DIR``, ``PYSPARK_SUBMIT_ARGS``),
-    on this machine where these name no cluster. One that is open stays open, and its sessions as they are: views and
-    settings are of each task alone.
+    With ``SPARK_REMOTE`` it is one of that server of Spark Connect. Otherwise it is in an application as Spark itself
+    finds it: that of ``spark-submit``, or a new one by Spark's own settings (``SPARK_CONF_DIR``,
+    ``PYSPARK_SUBMIT_ARGS``), on this machine where these name no cluster. One that is open stays open, and its sessions
+    as they are.
 
     Raises:
-        ConfigError: Java or pyspark is missing, or Spark Connect is asked for.
-        StorageError: Spark failed, as when executors or the driver are lost, or there is no such cluster.
+        ConfigError: Java or pyspark is missing.
+        StorageError: Spark failed, as when executors, the driver or the server are lost, or there is no such cluster.
     """
     if found := lacking():
         raise ConfigError(f"resources.engine: spark: missing here: {'; '.join(found)}")
-    if os.environ.get("SPARK_REMOTE"):
-        raise ConfigError("SPARK_REMOTE: resources.engine: spark does not know Spark Connect yet; unset it")
-    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
-    from pyspark.sql import SparkSession
 
+    if _remote():
+        from grpc import RpcError as ConnectionLost
+    else:
+        from py4j.protocol import Py4JError as ConnectionLost
     try:
-        before = SparkSession.getActiveSession()
-        session = _application.open(application)
-        try:
+        with _connected() if _remote() else _of_application(application) as session:
             for key, value in SETTINGS.items():
                 session.conf.set(key, value)
             tables = Tables(session)
@@ -180,9 +188,37 @@ def open_tables(application: str) -> Iterator[Tables]:
                 yield tables
             finally:
                 tables.close()
-                if before is not None:
-                    before.createDataFrame([], "none int")  # makes it this thread's active session again
+    except (PySparkException, ConnectionLost, ConnectionError) as error:
+        raise StorageError(f"Spark: {one_line(str(error))}; its own log has more") from error
+
+
+@contextmanager
+def _connected() -> Iterator[SparkSession]:
+    """Open a session of Spark Connect, and release it."""
+    from pyspark.sql import SparkSession
+
+    session = SparkSession.builder.remote(_remote()).create()
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+@contextmanager
+def _of_application(name: str) -> Iterator[SparkSession]:
+    """Open a session in this process's application.
+
+    The session that was active is so at the end, too.
+    """
+    from pyspark.sql import SparkSession
+
+    before = SparkSession.getActiveSession()
+    session = _application.open(name)
+    try:
+        yield session
+    finally:
+        try:
+            if before is not None:
+                before.createDataFrame([], "none int")  # makes it this thread's active session again
         finally:
             _application.close(session)
-    except (PySparkException, Py4JError, ConnectionError) as error:
-        raise StorageError(f"Spark: {one_line(str(error))}; its own log has more") from error
