@@ -59,6 +59,8 @@ EXPLAINED = {
     "num_partitions": "graph-spec.md#model",
 }
 """Pages that have more about a key of PBG's config."""
+KEYS = re.compile(r"(?<!\[)`pbg keys(?: [\w.]+)?`")
+"""A command that prints what the site has a page of."""
 LEAVING = re.compile(r"\[([^\]]+)\]\(((?:\.\./)+[^)#\s]+)(?:#[^)]*)?\)")
 """A link whose target may be outside the docs: its text and its target."""
 
@@ -79,7 +81,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Page, **_: object) -> str:
-    """Name a file of the repository, where a page links to one."""
+    """Name a file of the repository, where a page links to one.
+
+    Where a page names the command that prints keys, the site has a link to them.
+    """
     place = ROOT / "docs" / page.file.src_uri
 
     def plain(found: re.Match[str]) -> str:
@@ -88,7 +93,9 @@ def on_page_markdown(markdown: str, *, page: Page, **_: object) -> str:
             return found[0]
         return f"{found[1]} (`{target.relative_to(ROOT)}` in the repository)"
 
-    return LEAVING.sub(plain, markdown)
+    up = "../" * page.file.src_uri.count("/")
+    linked_keys = KEYS.sub(rf"[\g<0>]({up}reference/graph-spec-keys.md)", markdown)
+    return LEAVING.sub(plain, linked_keys)
 
 
 def notebooks() -> Iterator[tuple[str, str]]:

@@ -53,12 +53,15 @@ def matching(prefix: str) -> list[Key]:
     """Return the keys of a section, or those with a name.
 
     Args:
-        prefix: a path or its beginning, or the last part of one; empty: all.
+        prefix: a path or its beginning, with or without ``NAME`` and ``[]``, or the last part of one; empty: all.
     """
-    found = [*keys()]
-    asked = prefix.rstrip(".")
-    below = [key for key in found if not asked or re.match(rf"{re.escape(asked)}(?:[.\[]|$)", key.path)]
+    found, asked = [*keys()], _bare(prefix.rstrip("."))
+    below = [key for key in found if not asked or f"{_bare(key.path)}.".startswith(f"{asked}.")]
     return below or [key for key in found if key.path.rpartition(".")[2] == asked]
+
+
+def _bare(path: str) -> str:
+    return re.sub(r"\[\]|\.NAME\b", "", path)
 
 
 def _below(

@@ -65,6 +65,10 @@ def test_command_prints_every_key_with_default():
     assert [key.path for key in reference.matching("min_common_edges")] == ["gates.min_common_edges"]
     assert {key.path.partition(".")[0] for key in reference.matching("gates")} == {"gates"}
     assert reference.matching("gate") == []
+    assert {key.path for key in reference.matching("exports.options")} >= {"exports[].options.collection"}
+    assert [key.path for key in reference.matching("model.entities.num_partitions")] == [
+        "model.entities.NAME.num_partitions"
+    ]
 
 
 def test_every_key_is_listed_with_its_default(tables):
