@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from pbg_tasks.cli import app, main
 from pbg_tasks.cli.common import show_result
-from pbg_tasks.cli.guide import GROUPS
+from pbg_tasks.cli.guide import GROUPS, called
 from pbg_tasks.errors import BY_EXIT_CODE, PbgError
 from pbg_tasks.tasks.context import RunContext
 from tests.tasks.conftest import Workplace, ring
@@ -86,6 +86,19 @@ def test_changed_training_publishes_on_request_only(place, change):
     plain = pbg("plan", place.spec, "d1", "--json")
     runs = [RunContext.open(json.loads(each.stdout)["run"]) for each in (done, asked, plain)]
     assert [run.spec.publish for run in runs] == [False, True, True]
+
+
+@pytest.mark.parametrize("name", ["gate", "datasets", "import"])
+def test_called_program_has_one_command(name):
+    alone = called(app, name)
+    assert [*typer.main.get_command(alone).commands] == [name]
+    helps = [CliRunner().invoke(each, [name, "--help"]).output for each in (app, alone)]
+    assert helps[0] == helps[1]
+
+
+@pytest.mark.parametrize("name", ["", "--help", "gates", "import tsv"])
+def test_called_program_without_command_is_whole(name):
+    assert [*typer.main.get_command(called(app, name)).commands] == [*typer.main.get_command(app).commands]
 
 
 def test_every_command_has_group():

@@ -20,7 +20,7 @@ import typer
 from pbg_tasks.cli import dags, exchange, info, migrations, models, nightly, releases, transfer, tuning
 from pbg_tasks.cli.common import spread_overrides
 from pbg_tasks.cli.first_process import end_on_sigterm
-from pbg_tasks.cli.guide import GuidedGroup, guide
+from pbg_tasks.cli.guide import GuidedGroup, called, guide
 from pbg_tasks.errors import ConfigError, EvictedError, PbgError, ResourceError
 from pbg_tasks.memory.address_space import limit_hint, require_addresses
 from pbg_tasks.redaction import credentials_in, redacted
@@ -106,7 +106,7 @@ def main() -> None:
     gc.set_threshold(_COLLECTED_EVERY)
     try:
         _check_arguments(sys.argv[1:])
-        app(spread_overrides(sys.argv[1:]))
+        called(app, sys.argv[1] if len(sys.argv) > 1 else "")(spread_overrides(sys.argv[1:]))
     except PbgError as error:
         _fail(error)
     except Exception as error:  # noqa: BLE001 - by its status, too, a scheduler knows a bug from other failures
