@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-import fsspec
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
 from pbg_tasks.errors import AccessError, ConfigError, InputError, StorageError
@@ -23,6 +22,8 @@ from pbg_tasks.storage.names import is_hidden
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    import fsspec
 
 _WILDCARDS = frozenset("*?[")
 
@@ -43,6 +44,8 @@ def filesystem_for(url: str, environment: Mapping[str, str] = os.environ) -> fss
         named = (item for item in environment.items() if item[0].startswith("AWS_") or item[0] == ALLOWED_VARIABLE)
         return _s3(tuple(sorted(named)))
     if protocol == "file":
+        import fsspec
+
         return fsspec.filesystem("file")
     raise ConfigError(f"{url}: snapshots are read from s3:// or a local path, not from {protocol}://")
 
@@ -54,6 +57,7 @@ def _s3(environment: tuple[tuple[str, str], ...]) -> fsspec.AbstractFileSystem:
     The SDK finds settings that the variables leave out, for example those of a profile.
     """
     # The imports are here because a local snapshot needs neither the AWS SDK nor an HTTP client.
+    import fsspec
     from aiobotocore.session import AioSession
 
     from pbg_tasks.storage.s3_async import session_class

@@ -34,10 +34,12 @@ def test_light_tasks_need_few_libraries(place, before):
     place.snapshot("d2", ring(50))
     url = plan(place.spec, "d2")["run"]
     for tasks, libraries in (
-        ("validate,partition,bucket", "torch"),
+        ("validate", "torch,h5py,pbg_tasks.prepare.spark"),
+        ("partition", "torch,h5py,fsspec,pbg_tasks.prepare.spark"),
+        ("bucket", "torch,fsspec,pbg_tasks.prepare.spark"),
         ("train", ""),
         ("preserve", "torch,duckdb,pyarrow,h5py,numpy"),
-        ("eval", ""),
+        ("eval", "pbg_tasks.prepare.spark"),
         ("drift,gate,publish", "torch,duckdb,pyarrow,h5py,numpy"),
     ):
         if libraries:

@@ -15,7 +15,6 @@ from pbg_tasks.prepare.difference import EDGE_HASHES
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.context import RunContext, perform
 from pbg_tasks.tasks.files import open_directory, upload_directory
-from pbg_tasks.tasks.nightly import on_spark
 from pbg_tasks.tasks.nightly.data_gate import enforce
 from pbg_tasks.tasks.nightly.partition import previous_ids
 from pbg_tasks.tasks.nightly.staged import staged_snapshot
@@ -46,7 +45,9 @@ def _bucket(run: RunContext) -> BucketFindings:
         found = BucketFindings.model_validate(report.to_json())
         require_held_out(run, found.edges, found.returned_pairs)
 
-    on = on_spark.bucket if run.spec.graph.resources.engine == "spark" else _on_duckdb
+    on = _on_duckdb
+    if run.spec.graph.resources.engine == "spark":
+        from pbg_tasks.tasks.nightly.on_spark import bucket as on
     return BucketFindings.model_validate(on(run, check).to_json())
 
 

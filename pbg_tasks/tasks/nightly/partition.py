@@ -15,7 +15,6 @@ from pbg_tasks.prepare.reassignment import kept_and_gone
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.context import RunContext, perform
 from pbg_tasks.tasks.files import upload_directory
-from pbg_tasks.tasks.nightly import on_spark
 from pbg_tasks.tasks.nightly.comparison_target import awaited, release_before
 from pbg_tasks.tasks.nightly.data_gate import enforce, settle
 from pbg_tasks.tasks.nightly.staged import staged_snapshot
@@ -44,7 +43,9 @@ def partition(url: str) -> Result:
 
 def _partition(run: RunContext) -> PartitionFindings:
     enforce(run.need(ValidateResult))
-    on = on_spark.partition if run.spec.graph.resources.engine == "spark" else _on_duckdb
+    on = _on_duckdb
+    if run.spec.graph.resources.engine == "spark":
+        from pbg_tasks.tasks.nightly.on_spark import partition as on
     report, (since, entities) = on(run)
     verdict = judge_entities(run.spec.graph.gates.data, entities, since=since, awaited=awaited(run))
     return PartitionFindings(

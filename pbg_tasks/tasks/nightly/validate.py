@@ -31,7 +31,6 @@ from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.approval import NO_EDGES
 from pbg_tasks.tasks.context import RunContext, perform
 from pbg_tasks.tasks.files import upload_directory
-from pbg_tasks.tasks.nightly import on_spark
 from pbg_tasks.tasks.nightly.comparison_target import awaited
 from pbg_tasks.tasks.nightly.data_gate import enforce, settle
 from pbg_tasks.tasks.nightly.staged import count_snapshot_bytes
@@ -65,8 +64,11 @@ def _validate(run: RunContext) -> ValidateFindings:
     missing = awaited(run)
     release = channel.before(run.spec.snapshot)
     count_snapshot_bytes(run)
+    find = _report
+    if graph.resources.engine == "spark":
+        from pbg_tasks.tasks.nightly.on_spark import validate as find
     try:
-        report = on_spark.validate(run, release) if graph.resources.engine == "spark" else _report(run, release)
+        report = find(run, release)
     except NoEdgesError as error:
         nothing = Check(NO_EDGES, passed=False, value=0, limit=None, sentence=str(error))
         return _empty(settle(run, Verdict((nothing,))))
