@@ -19,7 +19,7 @@
 # make e2e-images  builds the four images with buildah and runs the demo's chain in their containers, and compose.yaml
 # make setup   the environment only, in .venv; the others do it by themselves
 # make lock    resolve requirements.in anew
-# make image    an image to release, TARGET=train, airflow or worker: its base by digest, all of Python by hash
+# make image    an image to release, TARGET=train, airflow, worker or spark: its base by digest, all of Python by hash
 # make base-digest, make torch-lock    look up what those are pinned to, where a registry or an index with the wheels answers
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
@@ -98,13 +98,13 @@ test: setup
 test-fast: setup
 	@$(PYTEST) --fast --numprocesses=2 --dist=loadfile --no-loadscope-reorder --durations=5 $(T)
 
-$(SPARK)/.ready: $(READY) .ci/spark.lock
+$(SPARK)/.ready: $(READY) docker/pyspark.lock
 	@$(PYTHON) -m venv --clear $(SPARK)
 	@$(PY) -c "import sysconfig; print('import site; site.addsitedir(%r)' % sysconfig.get_path('purelib'))" \
 	  > $$($(SPARK)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/below.pth
 	@ln -s $(CURDIR)/$(VENV)/bin/weed $(SPARK)/bin/weed
 	@echo "installing pyspark"
-	@$(PY) .ci/install.py $(SPARK)/bin/python --no-compile --no-deps --require-hashes -r .ci/spark.lock
+	@$(PY) .ci/install.py $(SPARK)/bin/python --no-compile --no-deps --require-hashes -r docker/pyspark.lock
 	@touch $@
 
 # What takes this machine's threads or sanitizers is left out.
@@ -172,6 +172,7 @@ lock:
 	  --output-file docker/train.lock
 	@$(UV_COMPILE) --constraint requirements.lock docker/build.in docker/airflow.in pyproject.toml --extra airflow \
 	  --extra kubernetes --output-file docker/airflow.lock
+	@$(UV_COMPILE) --constraint requirements.lock docker/spark.in --output-file docker/spark.lock
 	@$(UV_COMPILE) --constraint requirements.lock docker/store.in --output-file docker/store.lock
 	@$(MAKE) --no-print-directory constraints.txt
 

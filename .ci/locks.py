@@ -13,6 +13,7 @@ RELEASED = {
     "train": ("docker/train.lock", TORCH),
     "airflow": ("docker/airflow.lock",),
     "worker": ("docker/train.lock", "docker/airflow.lock", TORCH),
+    "spark": ("docker/train.lock", "docker/spark.lock", "docker/pyspark.lock"),
     "store": ("docker/store.lock",),
 }
 """By name: the environment that is tested, and each image."""

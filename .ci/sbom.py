@@ -1,6 +1,6 @@
 """Bills of materials (CycloneDX JSON) of each release, from locks.
 
-    make sbom        # build/sbom/{python,train,airflow,worker,store}.cdx.json
+    make sbom        # build/sbom/{python,train,airflow,worker,spark,store}.cdx.json
 
 ``cyclonedx-py`` does the work; this joins the locks of an image for it. What an image has from its base, Debian's
 packages and Python itself, is not in it: the base's own bill, by its digest, lists that.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DOCKER = REPOSITORY / "docker"
-IMAGES = ("train", "airflow", "worker", "store")
+IMAGES = ("train", "airflow", "worker", "spark", "store")
 
 
 def pins(path: Path) -> dict[str, str]:

@@ -26,7 +26,9 @@ from tests.stack.conftest import edges
 def test_images_are_non_root_and_contain_no_compiler(image):
     instructions = stages()[image]
     assert [line for line in instructions if line.startswith("USER")][-1] == "USER 65532:65532"
-    assert not [line for line in instructions if "apt-get" in line or "pip install" in line]
+    installs = [line for line in instructions if "apt-get" in line or "pip install" in line]
+    java = "RUN apt-get update && apt-get install --yes --no-install-recommends openjdk-17-jre-headless && "
+    assert installs == ([f"{java}rm -rf /var/lib/apt/lists/*"] if image == "spark" else [])
 
 
 def test_everything_is_installed_by_hash():
@@ -48,6 +50,7 @@ def test_each_image_has_exactly_what_it_needs():
     assert {"apache-airflow", "kubernetes"} <= set(airflow)
     assert not {"torch", "triton"} & (set(train) | set(airflow))
     assert {image for image in IMAGES if "torch" in installed(image)} == {"train", "worker"}
+    assert installed("spark") - set(train) >= {"pyspark", "py4j", "pandas", "grpcio", "grpcio-status", "zstandard"}
 
 
 def test_images_with_airflow_have_the_drivers_of_postgresql():
@@ -137,9 +140,9 @@ def test_scheduler_triggerer_and_api_server_need_no_torch(tmp_path):
     assert set(missing) <= OPTIONAL
 
 
-@pytest.mark.parametrize("name", ["train", "airflow", "store"])
+@pytest.mark.parametrize("name", ["train", "airflow", "spark", "store"])
 def test_images_run_the_tested_versions(name):
-    tested = pins(REPOSITORY / "requirements.lock")
+    tested = pins(REPOSITORY / "requirements.lock") | pins(DOCKER / "pyspark.lock")
     differing = {
         package: version for package, version in pins(DOCKER / f"{name}.lock").items() if tested.get(package) != version
     }
