@@ -13,9 +13,10 @@ import pytest
 
 from pbg_tasks.checkpoint import VerifiedFiles
 from pbg_tasks.errors import ConfigError, FormatError
+from pbg_tasks.publish import Channel
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.context import RunContext
-from pbg_tasks.tasks.nightly import moved_vectors
+from pbg_tasks.tasks.nightly import evaluation_parts, moved_vectors
 from pbg_tasks.tasks.nightly.chain import run_chain, run_task
 from pbg_tasks.tasks.nightly.comparison_target import release_before
 from pbg_tasks.tasks.nightly.evaluate import Releases, _evaluate, count_part, evaluate
@@ -169,7 +170,23 @@ def test_part_brings_its_partitions_and_rows_of_others(place, request, monkeypat
 
 
 @pytest.mark.rotated(3)
-def test_parts_of_independent_nights_merge_to_digits(place):
+def test_parts_merge_to_digits_beside_best_release(place, monkeypatch):
+    """It is another release than the one before, and its vectors are brought by the parts alone."""
+    second_night(place, 60, 62)
+    run_chain(place.spec, "d2")
+    place.snapshot("d3", ring(64))
+    url, first = preserved(place, "d3"), Channel(open_store(place.store), "production").release(1)
+    monkeypatch.setattr(evaluation_parts, "best_release", lambda *_: first)
+    run = RunContext.open(url)
+    expected = _evaluate(run, Releases(release_before(run), first, None)).document()
+    assert (expected["against"]["release"], expected["best"]["release"]) == (2, 1)
+    for part in ("1/2", "2/2"):
+        count_part(url, part)
+    assert figures(evaluate(url, 2)) == figures(json.loads(json.dumps(expected)))
+
+
+@pytest.mark.rotated(3)
+def test_parts_of_independent_nights_merge_to_digits(place, monkeypatch):
     place.write_spec({"entities": {"n": {"num_partitions": 3}}, "num_epochs": 1, "dimension": 4}, nights=INDEPENDENT)
     place.snapshot("d1", ring(80))
     run_chain(place.spec, "d1")
@@ -179,7 +196,12 @@ def test_parts_of_independent_nights_merge_to_digits(place):
     assert expected["drift"]["types"]["n"]["aligned"]
     for part in ("1/2", "2/2"):
         count_part(url, part)
+    fetched, bring = [], VerifiedFiles.fetch
+    monkeypatch.setattr(
+        VerifiedFiles, "fetch", lambda files, name, to: (fetched.append(name), bring(files, name, to))[1]
+    )
     assert figures(evaluate(url, 2)) == figures(json.loads(json.dumps(expected)))
+    assert not [name for name in fetched if name.startswith("embeddings")]  # of the release, which names match
 
 
 @pytest.mark.rotated(3)

@@ -108,7 +108,7 @@ def bring_baseline(
         counts: tonight's entities of each partition, by type.
         directory: an empty local one.
         part: of an evaluation, which reads rows of most files alone where the ids are the release's, those for the
-            drift included; None: all.
+            drift included, and no vectors at all without partitions of its own; None: all.
 
     Raises:
         FormatError: a file of the release is damaged.
@@ -121,14 +121,20 @@ def bring_baseline(
         types = run.need(PartitionResult).types
         baseline.gone.update({entity: types[entity].gone for entity in counts})
     else:
-        _move_rows(baseline, run, counts, directory)
+        _move_rows(baseline, run, counts, directory, part)
     return baseline
 
 
-def bring_by_name(run: RunContext, release: Release, counts: Mapping[str, list[int]], directory: Path) -> Baseline:
+def bring_by_name(
+    run: RunContext,
+    release: Release,
+    counts: Mapping[str, list[int]],
+    directory: Path,
+    part: PartFiles | None = None,
+) -> Baseline:
     """Do as ``bring_baseline``, but always match entities by name."""
     baseline = _opened(run, release, directory, continued=False)
-    _move_rows(baseline, run, counts, directory)
+    _move_rows(baseline, run, counts, directory, part)
     return baseline
 
 
@@ -169,8 +175,11 @@ def _take_files(
         baseline.paths.update(more.bring(baseline.files, names, directory))
 
 
-def _move_rows(baseline: Baseline, run: RunContext, counts: Mapping[str, list[int]], directory: Path) -> None:
+def _move_rows(
+    baseline: Baseline, run: RunContext, counts: Mapping[str, list[int]], directory: Path, part: PartFiles | None
+) -> None:
     """Match entities by name, and write the release's rows in tonight's places."""
+    reads_vectors = part is None or any(part.whole.values())
     ours = open_preserved(run.store, run.need(PreserveResult).directory)
     before, after = directory / "ids-before", directory / "ids-after"
     for path in (before, after):
@@ -188,23 +197,32 @@ def _move_rows(baseline: Baseline, run: RunContext, counts: Mapping[str, list[in
                 continue
             baseline.files.fetch(entity_ids_file_name(entity), before)
             matching = Matching(connection, entity, before, after)
-            rows = MovedRows(listed, baseline.config.entity_dimension(entity), directory, f"moved-{entity}")
+            dimension, moved = baseline.config.entity_dimension(entity), f"moved-{entity}"
+            rows = MovedRows(listed, dimension, directory, moved) if reads_vectors else None
             for partition in range(baseline.config.entities[entity].num_partitions):
                 places = matching.places(partition)
-                path = baseline.files.fetch(embeddings_file_name(entity, partition, baseline.files.version), directory)
-                rows.take(path, places)
-                path.unlink()
+                if rows is not None:
+                    name = embeddings_file_name(entity, partition, baseline.files.version)
+                    path = baseline.files.fetch(name, directory)
+                    rows.take(path, places)
+                    path.unlink()
                 there = places.partition >= 0
                 known[bases[places.partition[there]] + places.offset[there]] = True
                 baseline.gone[entity] += int((~there).sum())
-            _write(baseline, entity, rows, directory)
+            baseline.paths.update(
+                {
+                    (entity, each): directory / f"moved-{embeddings_file_name(entity, each, 0)}"
+                    for each in range(len(listed))
+                }
+            )
+            if rows is not None:
+                _write(baseline, entity, rows)
 
 
-def _write(baseline: Baseline, entity: str, rows: MovedRows, directory: Path) -> None:
+def _write(baseline: Baseline, entity: str, rows: MovedRows) -> None:
     for partition, embeddings in enumerate(rows.embeddings):
-        path = directory / f"moved-{embeddings_file_name(entity, partition, 0)}"
+        path = baseline.paths[entity, partition]
         write_embeddings(path, embeddings, None, lr=0.0, iteration=_UNKNOWN, config=baseline.config)
-        baseline.paths[entity, partition] = path
         Path(str(embeddings.filename)).unlink()
 
 

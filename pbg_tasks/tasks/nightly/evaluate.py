@@ -168,7 +168,14 @@ class _Brought:
 
     @classmethod
     def of(
-        cls, run: RunContext, scratch: Path, releases: Releases, share: Share | None = None, *, compared: bool = False
+        cls,
+        run: RunContext,
+        scratch: Path,
+        releases: Releases,
+        share: Share | None = None,
+        *,
+        counted: bool = False,
+        compared: bool = False,
     ) -> Self:
         """Download the models into new folders of ``scratch``.
 
@@ -177,7 +184,8 @@ class _Brought:
             scratch: local directory.
             releases: that are ranked beside it.
             share: of the candidates: of other partitions, only rows that are read alone, where that is less; None: all.
-            compared: whether parts compared the release before, so that its vectors are not read.
+            counted: whether parts counted the candidates, so that no vectors of the best release are read.
+            compared: whether they compared the vectors of the release before too, so that none of it are read either.
 
         Raises:
             QualityGateError: there is nothing held out to evaluate on.
@@ -203,7 +211,9 @@ class _Brought:
         )
         best_compared, best_reason = (before_it, reason) if best is not None else (None, None)
         if best is not None and (current is None or best.seq != current.seq):
-            best_compared, best_reason = _bring_best(run, best, counts, third, tonight)
+            best_compared, best_reason = _bring_best(
+                run, best, counts, third, tonight, part=NOTHING if counted else None
+            )
         return cls(night, held_out, tonight, baseline, before_it, reason, best_compared, best_reason)
 
 
@@ -221,7 +231,7 @@ def _evaluate(
     current, best = releases.current, releases.best
     with Scratch() as scratch:
         compared = parts is not None and parts_have_drift(run, parts)
-        brought = _Brought.of(run, scratch.path, releases, compared=compared)
+        brought = _Brought.of(run, scratch.path, releases, counted=counting is not None, compared=compared)
         night, tonight, baseline = brought.night, brought.tonight, brought.baseline
         start = scratch.path / "start"
         start.mkdir()
@@ -277,14 +287,19 @@ def _beside(release: Release, reason: str | None, measured: PairedComparison | N
 
 
 def _bring_best(
-    run: RunContext, best: Release, counts: Mapping[str, list[int]], directory: Path, tonight: LocalModel
+    run: RunContext,
+    best: Release,
+    counts: Mapping[str, list[int]],
+    directory: Path,
+    tonight: LocalModel,
+    part: PartFiles | None,
 ) -> tuple[ComparedModel | None, str | None]:
     """Return the best release's model, or the reason for its lack.
 
     The night goes on without it: the release that it continues is compared all the same.
     """
     try:
-        return bring_by_name(run, best, counts, directory).compared(run.config, tonight.relations), None
+        return bring_by_name(run, best, counts, directory, part).compared(run.config, tonight.relations), None
     except NotFoundError:
         reason = "it was removed meanwhile"
     except FormatError as error:
