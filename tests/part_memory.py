@@ -87,7 +87,7 @@ def write_ring(path: Path, entities: int) -> None:
 
 def night(spec: Path, day: str, last: str) -> dict[str, Any]:
     """Do a night that trains nothing, and return its plan."""
-    planned = command("plan", str(spec), "--snapshot", day, "--epochs", "0")
+    planned = command("plan", str(spec), "--snapshot", day, "--epochs", "0", "--publish")
     for task in CHAIN[1 : CHAIN.index(last) + 1]:
         say(f"{day}: {task}")
         command(task, planned["run"])
