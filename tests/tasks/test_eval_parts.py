@@ -171,7 +171,7 @@ def test_part_brings_its_partitions_and_rows_of_others(place, request, monkeypat
 
 @pytest.mark.rotated(3)
 def test_parts_merge_to_digits_beside_best_release(place, monkeypatch):
-    """It is another release than the one before, and its vectors are brought by the parts alone."""
+    """Only parts bring the vectors of that release."""
     second_night(place, 60, 62)
     run_chain(place.spec, "d2")
     place.snapshot("d3", ring(64))
