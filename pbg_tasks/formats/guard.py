@@ -43,9 +43,10 @@ class OpenFile:
         layout: of the file.
         file: its descriptor; -1 where the file is not on this machine.
         size: its bytes.
-        vouched: whether its bytes are known to be right.
+        vouched: identity of a file whose bytes are known to be right; None for other files.
 
     Attributes:
+        vouched: same.
         name: of the file in messages.
         attrs: attributes of the file itself.
         groups: names of its groups.
@@ -55,8 +56,8 @@ class OpenFile:
         FormatError: the layout does not fit the file.
     """
 
-    def __init__(self, name: str, layout: Layout, file: int, size: int, *, vouched: bool) -> None:
-        self.name, self._vouched = name, vouched
+    def __init__(self, name: str, layout: Layout, file: int, size: int, *, vouched: Identity | None = None) -> None:
+        self.name, self.vouched = name, vouched
         self.attrs: Mapping[str, str | int | float] = layout.attributes
         self.groups = frozenset(layout.groups)
         self.datasets = {
@@ -74,7 +75,7 @@ class OpenFile:
         Raises:
             FormatError: the blob is not a plain state dict of these shapes, or takes too much memory or time.
         """
-        if self._vouched:
+        if self.vouched is not None:
             from pbg_tasks.formats.optimizer import state_sums
 
             return state_sums(blob.tobytes(), shapes, source=source)
@@ -116,7 +117,7 @@ def open_foreign(path: Path | Hdf5Header) -> Iterator[OpenFile]:
         _check_signature(path, file)
         vouched = is_vouched(identity)
         layout = _own_layout(path, identity) if vouched else _examined(path, identity)
-        yield OpenFile(str(path), layout, file, identity.size, vouched=vouched)
+        yield OpenFile(str(path), layout, file, identity.size, vouched=identity if vouched else None)
         now = Identity.of(os.fstat(file))
         # A local store that takes a file of this process gives it a new time, and its bytes stay the same.
         if now != (identity._replace(modified_ns=now.modified_ns) if vouched else identity):
@@ -193,7 +194,7 @@ def _glimpsed(file: Hdf5Header) -> OpenFile:
     if missing is not None:
         file.miss(missing)
         raise FormatError(f"{name}: more of it is needed")
-    return OpenFile(name, _layout(name, answer), -1, file.size, vouched=False)
+    return OpenFile(name, _layout(name, answer), -1, file.size)
 
 
 def _layout(name: str, answer: Message) -> Layout:

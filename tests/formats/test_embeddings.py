@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from pbg_tasks.errors import FormatError, ResourceError
-from pbg_tasks.formats import files, slices
+from pbg_tasks.formats import embeddings, files, slices
 from pbg_tasks.formats.embeddings import (
     embeddings_file_name,
     embeddings_shape,
@@ -29,6 +29,7 @@ from pbg_tasks.formats.embeddings import (
     read_embeddings,
     write_embeddings,
 )
+from pbg_tasks.storage.vouched import vouch
 
 FINITE = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
@@ -179,6 +180,37 @@ def test_infinite_values_are_refused(path, kind):
         read_embeddings(path)
     with pytest.raises(FormatError, match="not finite"):
         list(iter_blocks(path, 2))
+
+
+@pytest.fixture
+def examined(monkeypatch):
+    """Count the blocks that are examined for numbers that are not finite."""
+    found, require = [], embeddings._require_finite
+    monkeypatch.setattr(embeddings, "_require_finite", lambda *given: found.append(1) or require(*given))
+    return found
+
+
+def test_vouched_file_is_examined_in_one_whole_pass(path, examined):
+    rows = numbers(5)
+    write_foreign(path, rows)
+    vouch(path)
+    next(iter_blocks(path, 2))  # of a pass that ends early nothing is known
+    for _ in range(3):
+        np.testing.assert_array_equal(np.concatenate([block for _, block in iter_blocks(path, 2)]), rows)
+    assert len(examined) == 1 + 3
+    rows[4, 0] = np.nan
+    path.unlink()
+    write_foreign(path, rows)
+    vouch(path)
+    with pytest.raises(FormatError, match="not finite"):
+        list(iter_blocks(path, 2))
+
+
+def test_unvouched_file_is_examined_in_each_pass(path, examined):
+    write_foreign(path, numbers(5))
+    for _ in range(2):
+        list(iter_blocks(path, 2))
+    assert len(examined) == 2 * 3
 
 
 def test_shapes_are_checked(path, config, iteration):
