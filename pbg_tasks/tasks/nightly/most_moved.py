@@ -5,7 +5,7 @@ Each edge was added, removed or kept.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 from pbg_tasks.checkpoint import open_preserved
@@ -188,7 +188,7 @@ def _edges_then(
     """
     if run.store.head(f"runs/{baseline.release.run}/{RunLayout.result('bucket')}") is None:
         return {}
-    trained = replace(RunContext.open(f"{run.store.url}/runs/{baseline.release.run}"), store=run.store)
+    trained = RunContext.within(run.store, baseline.release.run)
     then = _open(connection, trained, baseline.files, baseline.relations, directory)
     ends = then.ends(names)
     around = Surroundings(trained.config, Families(trained.config, len(then.relations)), list(ends), EDGES_OF_ONE)
