@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.catalog import load_catalog
-from pyiceberg.transforms import IdentityTransform
 
 from pbg_tasks.storage.s3_settings import s3_settings
 
@@ -26,6 +23,9 @@ def iceberg(root, bucket):
     Returns:
         ``snapshots`` of a spec, the key of a snapshot, and its number of data files.
     """
+    from pyiceberg.catalog import load_catalog
+    from pyiceberg.transforms import IdentityTransform
+
     own = {"type": "sql", "uri": f"sqlite:///{root}/lake.db", "warehouse": f"{bucket}/lake"}
     found = s3_settings()
     keys = {"s3.endpoint": found.endpoint, "s3.access-key-id": found.key, "s3.secret-access-key": found.secret}
@@ -49,6 +49,8 @@ def delta(root, bucket):
 
     Rows are deleted.
     """
+    import deltalake
+
     del root
     found = s3_settings()
     options = {
