@@ -51,8 +51,11 @@ WORDS = {
     "lies": (r"lies|lie|lay|lain", "is stored, is, stands"),
 }
 """For each rule its words, and what to write instead."""
+PACKAGES = ("pbg_tasks", "operators", "dags")
+"""Rooms whose functions have at most two assignments on a line."""
 FIRST_LINE_WORDS = 12
 TEST_NAME_WORDS = 8
+MOST_ASSIGNMENTS = 2
 SUBJECT_LENGTH = 72
 
 _WORD = re.compile("|".join(rf"(?P<{rule}>\b(?:{words})\b)" for rule, (words, _) in WORDS.items()), re.IGNORECASE)
@@ -101,6 +104,23 @@ def check_document(text: str) -> list[Finding]:
     """
     found = _of_text(_blank(_BLOCK, text), 1)
     return [each for each in found if not _PEOPLE.fullmatch(each.text.split("'")[1])]
+
+
+def check_assignments(source: str) -> list[Finding]:
+    """Return the lines of functions with more than two assignments."""
+    functions = (
+        each for each in ast.walk(ast.parse(source)) if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
+    lines = {
+        node.lineno
+        for function in functions
+        for node in ast.walk(function)
+        if isinstance(node, ast.Assign)
+        and isinstance(node.targets[0], ast.Tuple)
+        and isinstance(node.value, ast.Tuple)
+        and len(node.value.elts) > MOST_ASSIGNMENTS
+    }
+    return [Finding(line, "assignments", f"more than {MOST_ASSIGNMENTS} on a line") for line in sorted(lines)]
 
 
 def check_comments(text: str, suffix: str) -> list[Finding]:
@@ -207,7 +227,10 @@ def _check_file(path: Path) -> list[Finding]:
     text = path.read_text()
     if path.suffix in _COMMENTS:
         return check_comments(text, path.suffix)
-    return check_source(text) if path.suffix == ".py" else check_document(text)
+    if path.suffix != ".py":
+        return check_document(text)
+    in_package = path.resolve().relative_to(REPOSITORY).parts[0] in PACKAGES
+    return sorted([*check_source(text), *(check_assignments(text) if in_package else ())])
 
 
 def checked(paths: list[Path]) -> list[Path]:

@@ -171,10 +171,12 @@ class Progress:
         clock: Callable[[], float] = time.monotonic,
         out: Callable[[str], None] = say,
     ) -> None:
-        self.what, self.total, self.unit = what, total, unit
+        self.what, self.total = what, total
+        self.unit = unit
         self.done = 0
         in_cell = out is say and Cells.shell() is not None
-        self._interval, self._clock, self._out = min(interval, _CELL_SECONDS) if in_cell else interval, clock, out
+        self._interval, self._clock = min(interval, _CELL_SECONDS) if in_cell else interval, clock
+        self._out = out
         self._start = self._last = clock()
         self._figures = ""
         self._bar: rich.progress.TaskID | None = None

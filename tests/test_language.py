@@ -60,6 +60,11 @@ def test_code_strings_and_pragmas_are_free(language, source):
     assert found(language, source) == []
 
 
+def test_third_assignment_on_line_is_found(language):
+    source = "A, B, C = 1, 2, 3\ndef f():\n    a, b = 1, 2\n    c, d, e = g()\n    a, b, c = 1, 2, 3\n"
+    assert language.check_assignments(source) == [(5, "assignments", "more than 2 on a line")]
+
+
 def test_first_line_is_short_and_begins_plainly(language):
     twelve = "One two three four five six seven eight nine ten eleven twelve."
     assert found(language, f'"""{twelve}"""\n') == []

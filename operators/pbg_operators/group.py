@@ -86,7 +86,8 @@ class PbgTaskGroup(TaskGroup):
         prefix = self.child_id("")  # type: ignore[no-untyped-call] # Airflow's
         with self:
             night = Night(graph, path, prefix=prefix, snapshot=snapshot, form=form)
-        self.plan, self.publish, self.summary = night.plan, night.publish, night.summary
+        self.plan, self.publish = night.plan, night.publish
+        self.summary = night.summary
         apply(graph, self.iter_tasks(), path, prefix)
         if form:  # only now, as in ``night_dag``
             self.dag.params.update(trigger_form(graph))

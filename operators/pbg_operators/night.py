@@ -52,7 +52,8 @@ class Night:
     def __init__(
         self, spec: GraphSpec, spec_path: Path, *, prefix: str = "", snapshot: str | None = None, form: bool = True
     ) -> None:
-        self._spec, self._path, self._form = spec, str(spec_path.resolve()), form
+        self._spec, self._path = spec, str(spec_path.resolve())
+        self._form = form
         self._prepared, self._released = f"{prefix}prepare", f"{prefix}release"
         self._refused = Alert(spec, "refused")
         self._run = template(pulled(self._prepared, PlanResult, "run"))

@@ -122,7 +122,8 @@ class PbgOperator(OnCluster):
         self.columns = dict(columns or {})
         self.graph = graph
         self.refused, self.warned = refused, warned
-        self.kubernetes, self.kubernetes_conn_id, self.interval = kubernetes, kubernetes_conn_id, interval
+        self.kubernetes, self.kubernetes_conn_id = kubernetes, kubernetes_conn_id
+        self.interval = interval
         self.deferrable = kubernetes is not None and kubernetes.deferrable if deferrable is None else deferrable
         self.run_url = ""
         self.found: dict[str, JsonValue] = {}

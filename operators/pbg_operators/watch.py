@@ -66,8 +66,10 @@ class SnapshotTrigger(BaseTrigger):
         table: Mapping[str, JsonValue] | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # Airflow's
-        self.conn_id, self.location, self.complete = conn_id, location, complete
-        self.quiet_seconds, self.every_seconds, self.watermark = quiet_seconds, every_seconds, watermark
+        self.conn_id, self.location = conn_id, location
+        self.complete = complete
+        self.quiet_seconds, self.every_seconds = quiet_seconds, every_seconds
+        self.watermark = watermark
         self.chain, self.table = chain, table
 
     def serialize(self) -> tuple[str, dict[str, JsonValue]]:
@@ -152,8 +154,10 @@ class WatchOperator(BaseOperator):
         **kwargs: Any,  # noqa: ANN401 - BaseOperator's own arguments
     ) -> None:
         super().__init__(outlets=[asset], **kwargs)
-        self.location, self.watch, self.begin, self.chain = location, watch, begin, chain
-        self.asset, self.table, self.store_conn_id = asset, table, store_conn_id
+        self.location, self.watch = location, watch
+        self.begin, self.chain = begin, chain
+        self.asset, self.table = asset, table
+        self.store_conn_id = store_conn_id
 
     def execute(self, context: Context) -> NoReturn:
         """Hand over to the triggerer.

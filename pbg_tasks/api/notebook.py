@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from pbg_tasks.report.embedding_map import MapDocument
 
 COLOURS = ("#1f77b4", "#d55e00", "#2a9d5c", "#b3261e", "#7b4fb5", "#6b6b6b")
-WIDTH, HEIGHT, EDGE, LEGEND = 640, 420, 12, 22
+WIDTH, HEIGHT = 640, 420
+EDGE, LEGEND = 12, 22
 """Pixels of a map, of its margin, and of a line of its legend."""
 
 

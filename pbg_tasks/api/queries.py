@@ -54,7 +54,8 @@ class Resolver:
     """
 
     def __init__(self, config: ModelConfig, relations: RelationIndex, entities: Mapping[str, EntityTable]) -> None:
-        self._config, self._relations, self._entities = config, relations, entities
+        self._config, self._relations = config, relations
+        self._entities = entities
 
     def query(self, rel: Column | None, ends: Mapping[Side, Column], **types: str | None) -> Query:
         """Convert relations and ends to lists of one length.

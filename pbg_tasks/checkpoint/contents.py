@@ -77,7 +77,8 @@ class Contents:
     """
 
     def __init__(self, store: Store, prefix: str, expect: Names) -> None:
-        self._store, self._prefix, self._expect = store, prefix, expect
+        self._store, self._prefix = store, prefix
+        self._expect = expect
 
     @property
     def url(self) -> str:

@@ -41,7 +41,8 @@ class LiveMirror:
     def __init__(
         self, spec: str, writer_epoch: int, put: Callable[[bytes], object], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._spec, self._writer_epoch, self._put, self._clock = spec, writer_epoch, put, clock
+        self._spec, self._writer_epoch = spec, writer_epoch
+        self._put, self._clock = put, clock
         self._next = float("-inf")
         self._done: list[EdgeChunkRecord] = []
 

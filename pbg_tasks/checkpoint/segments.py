@@ -55,7 +55,8 @@ class Segments:
             ConflictError: a newer writer has taken over.
         """
         if progress.iteration != self._iteration:
-            self._iteration, self._sealed, self._buckets = progress.iteration, [], set()
+            self._iteration, self._sealed = progress.iteration, []
+            self._buckets = set()
         rest = [piece for piece in progress.done if (piece.lhs, piece.rhs) not in self._buckets]
         while len(rest) >= PIECES:
             self._store(Segment(done=tuple(rest[:PIECES])), progress.iteration.number)

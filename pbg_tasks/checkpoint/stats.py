@@ -32,7 +32,8 @@ class StatsMirror:
     """
 
     def __init__(self, store: Store, prefix: str, done: Iteration | None) -> None:
-        self._store, self._key, self._io_key = store, join(prefix, FILE_NAME), join(prefix, IO_FILE_NAME)
+        self._store, self._key = store, join(prefix, FILE_NAME)
+        self._io_key = join(prefix, IO_FILE_NAME)
         self._lines: list[str] = []
         self._io: dict[Place, str] = {}
         if done is not None:

@@ -75,9 +75,11 @@ class CheckpointWriter:
     def __init__(
         self, store: Store, prefix: str, spec: str, head: Head, info: ObjectInfo, found: Newest, outdated: list[str]
     ) -> None:
-        self.store, self.prefix, self.spec = store, prefix, spec
+        self.store, self.prefix = store, prefix
+        self.spec = spec
         self.manifest, self.files = found.manifest, found.files
-        self._head, self._info, self._outdated = head, info, outdated
+        self._head, self._info = head, info
+        self._outdated = outdated
         self._segments = Segments(self.put, head.writer_epoch)
         self.progress = _unfinished(store, prefix, head, spec)
         self.resumed_from = head.version if head.version or self.progress is not None else None
@@ -236,7 +238,8 @@ class CheckpointWriter:
         self.put(manifest_name(version), data)
         update = {"version": version, "manifest_sha256": sha256(data), "progress": None}
         self._swap(update, what=f"version {version}")
-        begun, self.manifest, self.progress = self.progress, manifest, None
+        begun, self.manifest = self.progress, manifest
+        self.progress = None
         self.files = VerifiedFiles(self.store, self.prefix, version, objects)
         self.write_mirror()
         for name in self._outdated:

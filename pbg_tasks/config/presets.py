@@ -32,7 +32,8 @@ PRESET: dict[str, JsonValue] = {
 """Preset values where they differ from PBG's defaults. ``docs/quality.md`` compares them with configs that were tuned.
 """
 
-_EDGES, _LEAST, _MOST = 3_000_000, 5, 60
+_EDGES = 3_000_000
+_LEAST, _MOST = 5, 60
 _LARGE = 2_000_000
 
 

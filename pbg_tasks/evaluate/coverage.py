@@ -39,7 +39,8 @@ class Coverage:
         new: Mapping[str, np.ndarray],
         moved: Mapping[str, np.ndarray],
     ) -> None:
-        self._config, self._numbering, self._families = config, numbering, families
+        self._config, self._numbering = config, numbering
+        self._families = families
         self._new, self._moved = new, moved
         self._trained = {entity: np.zeros(len(flags), bool) for entity, flags in new.items()}
 

@@ -184,8 +184,10 @@ class _Asking:
         torch.set_num_threads(1)
         use_fast_float32()
         keep_freed_memory()
-        self.ranked, self.compared, self.best = ranked, compared, best
-        self.seed, self.gates, self.counting = seed, gates, counting
+        self.ranked, self.compared = ranked, compared
+        self.best = best
+        self.seed, self.gates = seed, gates
+        self.counting = counting
         config = ranked.config
         self.families = Families(config, len(ranked.relations))
         numbering = Numbering(config, ranked.counts, self.families)
@@ -269,7 +271,8 @@ class _Asking:
         self, split: str, *, interval: bool, report_each: Callable[[np.ndarray], object] | None
     ) -> EvaluationReport:
         """Summarise the ranks; arguments as for ``evaluate_edges``."""
-        rounds, extra, names = self.rounds, self.chosen.extra, self._names
+        rounds, extra = self.rounds, self.chosen.extra
+        names = self._names
         done, counted = rounds.counted(extra)
         whole = len(counted) == self.chosen.total
         reciprocal = mean_reciprocal([ranks.select(counted) for ranks in rounds.found.values()])

@@ -102,7 +102,8 @@ def _over_start(gates: Gates, evaluation: Evaluation) -> Iterator[Check]:
     Vectors of a release rank the edges that both know, and the upper end of the interval is judged: only a fall that is
     not due to chance counts. The figures of random vectors are known without ranking.
     """
-    limit, against, mrr = gates.min_over_start, evaluation.against, _mrr(evaluation.filtered)
+    limit, against = gates.min_over_start, evaluation.against
+    mrr = _mrr(evaluation.filtered)
     if not limit.asked:
         return
     if against is not None and against.continued:
@@ -137,7 +138,8 @@ def _relations(floors: Mapping[str, RelationFloor], found: Mapping[str, BothWays
 
 
 def _relation(name: str, floor: RelationFloor, found: BothWays) -> Check:
-    check, edges, mrr = f"min_mrr of {name}", _edges(found), _mrr(found.filtered)
+    check, edges = f"min_mrr of {name}", _edges(found)
+    mrr = _mrr(found.filtered)
     if edges < floor.min_edges:
         sentence = f"{name} is not judged: {edges} held-out edges, fewer than min_edges {floor.min_edges}"
         return Check(check, passed=True, value=_or_none(mrr), limit=floor.min_mrr, sentence=sentence, warned=True)
@@ -173,7 +175,8 @@ def _alive(evaluation: Evaluation) -> Iterator[Check]:
 
 
 def _drop(gates: Gates, against: Against) -> Check:
-    name, limit, release = FALLS[0], gates.max_mrr_drop, f"release {against.release}"
+    name, limit = FALLS[0], gates.max_mrr_drop
+    release = f"release {against.release}"
     undecided = _undecided(name, limit, gates, against, release)
     if undecided is not None:
         return undecided
@@ -186,7 +189,8 @@ def _drop(gates: Gates, against: Against) -> Check:
 
 def _trend(gates: Gates, evaluation: Evaluation) -> Iterator[Check]:
     """Check the run against the best release of the last nights."""
-    best, against, limit = evaluation.best, evaluation.against, gates.max_trend_drop
+    best, against = evaluation.best, evaluation.against
+    limit = gates.max_trend_drop
     if best is None or not limit.asked:
         return
     name, release = FALLS[1], f"release {best.release}, the best of the last {gates.trend_nights} nights,"
@@ -203,7 +207,8 @@ def _trend(gates: Gates, evaluation: Evaluation) -> Iterator[Check]:
 
 def _undecided(name: str, limit: float | None, gates: Gates, against: Against, release: str) -> Check | None:
     """Return the check of an undecided comparison."""
-    reason, edges, then = against.reason, against.edges or 0, _mrr(against.current.filtered)
+    reason, edges = against.reason, against.edges or 0
+    then = _mrr(against.current.filtered)
     if reason is None and edges < gates.min_common_edges:
         sentence = (
             f"not compared with {release}: only {edges} held-out edges are between entities that both know, fewer "

@@ -152,7 +152,9 @@ class PairedRanks:
         name: str,
     ) -> None:
         self._counting, self._name = counting, name
-        self._tables, self._compared, self._sides, self._asked, self._seed = tables, compared, sides, asked, seed
+        self._tables, self._compared = tables, compared
+        self._sides, self._asked = sides, asked
+        self._seed = seed
         self._chosen = _drawn([(types, rows[compared.fair(types, asked.select(rows))]) for types, rows in groups], seed)
         self._candidates = {
             entity: table.candidate_numbers()[compared.known[entity][table.candidate_numbers()]]

@@ -102,7 +102,8 @@ class Surroundings:
     """
 
     def __init__(self, config: ModelConfig, families: Families, chosen: list[End], limit: int) -> None:
-        self._config, self._families, self._limit = config, families, limit
+        self._config, self._families = config, families
+        self._limit = limit
         self.edges: dict[End, list[Edge]] = {end: [] for end in chosen}
 
     def add(self, edges: Triples) -> None:

@@ -112,7 +112,9 @@ class PairedRounds:
     def __init__(
         self, paired: PairedRanks, ratios: Ratios, gates: Gates | None, extra: np.ndarray, *, decides: bool = True
     ) -> None:
-        self.paired, self._ratios, self._gates, self._extra, self._decides = paired, ratios, gates, extra, decides
+        self.paired, self._ratios = paired, ratios
+        self._gates, self._extra = gates, extra
+        self._decides = decides
         self._waiting = np.empty(0, np.int64)
         self._asked = np.empty(0, np.int64)
 

@@ -124,7 +124,9 @@ class EntityTable:
         rows: Sequence[int] | None = None,
         share: Container[int] | None = None,
     ) -> None:
-        self._paths, self._bases, self._dimension, self._sample, self._share = paths, bases, dimension, sample, share
+        self._paths, self._bases = paths, bases
+        self._dimension, self._sample = dimension, sample
+        self._share = share
         self._rows = np.diff(bases).tolist() if rows is None else rows
 
     @property

@@ -85,7 +85,8 @@ class NightForecast:
         """Cost of all tasks; None where prices are unknown."""
         if self.costs is None:
             return None
-        read, written, hours = self._total("store_bytes_read"), self._total("store_bytes_written"), self._machine_hours
+        read, written = self._total("store_bytes_read"), self._total("store_bytes_written")
+        hours = self._machine_hours
         return Figure(*(self.costs.of(h, read=r, written=w) for h, r, w in zip(hours, read, written, strict=True)))
 
     @property

@@ -102,7 +102,8 @@ def outcome_table(found: Outcome) -> list[str]:
 
 
 def _beside(pair: Pair, write: Callable[[float], str]) -> str:
-    forecast, actual, ratio = pair["forecast"], pair["actual"], pair["ratio"]
+    forecast, actual = pair["forecast"], pair["actual"]
+    ratio = pair["ratio"]
     share = "" if ratio is None else f" ({ratio:.2f})"
     return f"{write(forecast or 0)} -> {write(actual or 0)}{share}"
 

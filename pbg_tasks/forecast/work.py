@@ -118,9 +118,11 @@ def modelled(work: Work, *, memory: Mapping[str, int]) -> dict[str, Usage]:
         work: of the night.
         memory: peaks by task.
     """
-    warm, compared, vectors, best = int(work.warm), int(work.compared), work.vectors, int(work.best)
+    warm, compared = int(work.warm), int(work.compared)
+    vectors, best = work.vectors, int(work.best)
     staged = work.edges * _STAGED_BYTES
-    hashes, buckets, ids = work.edges * _HASH_BYTES, work.edges * _EDGE_BYTES, work.names * _ID_BYTES
+    hashes, buckets = work.edges * _HASH_BYTES, work.edges * _EDGE_BYTES
+    ids = work.names * _ID_BYTES
     seconds = {
         "validate": 0.1 + 0.9e-6 * work.edges + compared * (0.05 + 0.3e-6 * work.edges),
         "partition": 0.1 + 0.4e-6 * work.edges + 1e-6 * work.names + warm * (0.03 + 0.5e-6 * work.names),

@@ -159,7 +159,8 @@ class EdgeFileWriter:
     """
 
     def __init__(self, path: Path, count: int, *, weighted: bool, checksums: bool = False) -> None:
-        self._path, self._count, self._weighted, self._checksums = path, count, weighted, checksums
+        self._path, self._count = path, count
+        self._weighted, self._checksums = weighted, checksums
         self._stack = ExitStack()
         self._written = 0
 

@@ -39,7 +39,8 @@ class Hdf5Header(io.RawIOBase):
 
     def __init__(self, name: str, size: int) -> None:
         super().__init__()
-        self._name, self.size, self._position = name, size, 0
+        self._name, self.size = name, size
+        self._position = 0
         self.parts: dict[int, bytes] = {}
         self.missing: set[int] = set()
 

@@ -72,7 +72,8 @@ class NameTable:
     """
 
     def __init__(self, names: pa.Array, numbers: Mapping[str, np.ndarray], *, source: str) -> None:
-        self._names, self._columns, self._source = names, dict(numbers), source
+        self._names, self._columns = names, dict(numbers)
+        self._source = source
         self._offsets = np.frombuffer(names.buffers()[1], np.int64)[: len(names) + 1] if len(names) else _NONE
 
     @classmethod

@@ -71,7 +71,8 @@ class Stored:
     def __init__(
         self, source: str, name: str, facts: dict[str, Any], blobs: Sequence[bytes], file: int, size: int
     ) -> None:
-        self.source, self._name, self._file, self._file_size = source, name, file, size
+        self.source, self._name = source, name
+        self._file, self._file_size = file, size
         try:
             self.dtype = _dtype(facts["dtype"])
             self.shape = _naturals(facts["shape"])

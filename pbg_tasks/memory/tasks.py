@@ -22,7 +22,8 @@ _INDEXING = 1_000_000_000  # ``prepare.name_index.BUDGET``
 _SORTED_BYTES, _MAPPED_BYTES = 150, 28
 # As in ``evaluate.tables.Budget``.
 _QUERY_ROWS, _BLOCK_SHARE = 5, 8
-_BLOCK_ROWS, _ROWS_EACH, _TILES = 4096, 4, 13_000_000
+_BLOCK_ROWS, _ROWS_EACH = 4096, 4
+_TILES = 13_000_000
 _BLOCK_EDGES, _BLOCK_BYTES = 1 << 20, 100  # ``evaluate.evaluation``: numbered, looked up, counted
 _KNOWN_BYTES = 16  # bytes of a known edge: both sides' questions and answers, int64
 # Of a known edge: both sides' counts by relation and entity, two int64 each, and one side's being joined with more of

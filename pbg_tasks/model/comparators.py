@@ -104,7 +104,8 @@ def bfloat16_product(a_CSD: Tensor, b_CDK: Tensor, /, *, out: Tensor | None = No
     A CPU converts the rounded numbers back before it multiplies them: the result is the same, but there is no gain in
     speed.
     """
-    a_CSD, b_CDK, wide = a_CSD.bfloat16(), b_CDK.bfloat16(), a_CSD.dtype
+    wide = a_CSD.dtype
+    a_CSD, b_CDK = a_CSD.bfloat16(), b_CDK.bfloat16()
     if a_CSD.device.type == "cpu":
         return torch.bmm(a_CSD.to(wide), b_CDK.to(wide), out=out)
     product_CSK = torch.bmm(a_CSD, b_CDK, out_dtype=wide)

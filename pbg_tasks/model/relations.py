@@ -138,7 +138,8 @@ class GroupedOperator(BoundOperator):
     ) -> None:
         super().__init__(operator, paths, values)
         groups = Groups.of(rel_N) if groups is None else groups
-        self._present, self._counts, self._relations = groups.present_M, groups.counts_M, groups.relations
+        self._present, self._counts = groups.present_M, groups.counts_M
+        self._relations = groups.relations
         self._rows = torch.split_with_sizes(groups.order_N, groups.sizes)
 
     def _groups(self) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:

@@ -37,7 +37,8 @@ class RelationScorer:
     """
 
     def __init__(self, config: ModelConfig, family: int, params: Mapping[str, np.ndarray]) -> None:
-        self._config, self._family, self._relation = config, family, config.relations[family]
+        self._config, self._family = config, family
+        self._relation = config.relations[family]
         self._two_operators = config.has_two_operators(self._relation)
         self._comparator = comparator(config.comparator, bias=config.bias)
         self._params = _Tensors(params)

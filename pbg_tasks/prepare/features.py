@@ -127,7 +127,8 @@ class FeaturizedBucketWriter:
     """
 
     def __init__(self, path: Path, bags: Bags, *, weighted: bool, checksums: bool = False) -> None:
-        self._path, self._bags, self._weighted, self._checksums = path, bags, weighted, checksums
+        self._path, self._bags = path, bags
+        self._weighted, self._checksums = weighted, checksums
         self._pieces: list[EdgeList] = []
 
     def append(self, edges: EdgeList) -> None:

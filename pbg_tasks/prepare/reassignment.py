@@ -65,7 +65,8 @@ class Reassignment:
         *,
         nights: int | None = None,
     ) -> None:
-        self._connection, self._entity, self._partitions = connection, entity, partitions
+        self._connection, self._entity = connection, entity
+        self._partitions = partitions
         path = known / entity_ids_file_name(entity)
         load_table(connection, "known", ID_COLUMNS, path, younger=YOUNGER_COLUMNS)
         again = connection.execute("SELECT name FROM known GROUP BY name HAVING count(*) > 1 LIMIT 1").fetchone()

@@ -139,7 +139,8 @@ class _Source(io.RawIOBase):
 
     def __init__(self, raw: Any, uri: str, progress: Progress) -> None:  # noqa: ANN401 - files of several libraries
         super().__init__()
-        self._raw, self._uri, self._progress = raw, uri, progress
+        self._raw, self._uri = raw, uri
+        self._progress = progress
 
     def readable(self) -> bool:
         """Return True."""
@@ -167,7 +168,8 @@ class _Lines:
     """
 
     def __init__(self, uri: str) -> None:
-        self._uri, self._line, self._length = uri, 1, 0
+        self._uri, self._line = uri, 1
+        self._length = 0
 
     def check(self, data: bytes) -> None:
         """Check the next bytes, at most ``_CHUNK``.

@@ -45,13 +45,15 @@ def silence(now: float, dates: Iterable[float], grace: float) -> float:
         dates: times of the objects' writes, each by the clock of its writer; those of collections left out.
         grace: seconds for which whatever was written stays.
     """
-    left, later, surplus = grace, now, 0.0
+    left, later = grace, now
+    surplus = 0.0
     for date in sorted((date for date in dates if date < now), reverse=True):
         gap = later - date
         counts = min(gap, LONGEST_SILENCE * grace)
         if left <= counts:
             break
-        left, later, surplus = left - counts, date, surplus + gap - counts
+        left, later = left - counts, date
+        surplus = surplus + gap - counts
     return surplus
 
 

@@ -40,7 +40,8 @@ def run_document(run: RunFacts) -> RunDocument:
     be released) or ``released``.
     """
     results, spec = run.results, run.spec
-    partitioned, evaluated, published = results.partition, results.eval, results.publish
+    partitioned, evaluated = results.partition, results.eval
+    published = results.publish
     return {
         "kind": "run",
         "graph": spec.graph.graph,
@@ -172,7 +173,8 @@ def _relations(run: RunFacts) -> list[RelationRow]:
 
     They are edges, changes of edges, metrics and drift.
     """
-    validated, evaluated, drift = run.results.validate, run.results.eval, run.results.drift
+    validated, evaluated = run.results.validate, run.results.eval
+    drift = run.results.drift
     rows = validated.relations if validated is not None else {}
     difference = validated.difference if validated is not None else None
     changes = difference.edges.relations if difference is not None and difference.edges is not None else {}

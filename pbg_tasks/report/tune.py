@@ -46,7 +46,8 @@ def tune_document(facts: TuneFacts) -> TuneDocument:
     rows.sort(key=lambda row: (row["metric"] is None, -(row["metric"] or 0.0), row["state"] == "failed"))
     for rank, row in enumerate(rows, start=1):
         row["rank"] = rank if row["metric"] is not None or row["state"] == "failed" else None
-    best, alike, patch = rows[0] if finished else None, 0, None
+    best, alike = rows[0] if finished else None, 0
+    patch = None
     if best is not None:
         best["state"] = "best"
         alike = sum((row["high"] or 0.0) >= (best["low"] or 0.0) for row in rows[1:] if row["metric"] is not None)

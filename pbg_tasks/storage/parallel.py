@@ -50,7 +50,8 @@ def work_off(items: Iterator[Item], workers: int, work: Callable[[int, Item], No
 
 class _Pool:
     def __init__(self, items: Iterator[Item], work: Callable[[int, Item], None], delay: float) -> None:
-        self._items, self._work, self._delay = items, work, delay
+        self._items, self._work = items, work
+        self._delay = delay
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._errors: list[BaseException] = []

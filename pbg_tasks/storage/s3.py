@@ -83,7 +83,8 @@ class S3Store:
     """
 
     def __init__(self, bucket: str, prefix: str, client: S3Client, sizes: Sizes | None = None) -> None:
-        self._bucket, self._client, self._sizes = bucket, client, sizes or Sizes()
+        self._bucket, self._client = bucket, client
+        self._sizes = sizes or Sizes()
         self._prefix = f"{check_key(prefix.strip('/'))}/" if prefix.strip("/") else ""
         self._bucket_seen = False
 

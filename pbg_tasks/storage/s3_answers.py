@@ -59,7 +59,8 @@ def found_object(key: str, answer: Mapping[str, Any]) -> Found:
     """
     tag = tag_of(answer)
     try:
-        metadata, size, modified = dict(answer["Metadata"]), answer["ContentLength"], answer["LastModified"].timestamp()
+        metadata, size = dict(answer["Metadata"]), answer["ContentLength"]
+        modified = answer["LastModified"].timestamp()
     except KeyError as error:
         raise LostAnswerError(what=f"it has no {error}") from error
     write_id = metadata.pop(STAMP, None)

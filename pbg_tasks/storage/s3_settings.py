@@ -63,5 +63,6 @@ def s3_settings(environment: Mapping[str, str] = os.environ) -> S3Settings:
         if found is None:
             raise AccessError("no credentials for S3: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE")
         frozen = found.get_frozen_credentials()
-        key, secret, token = frozen.access_key or "", frozen.secret_key or "", frozen.token
+        key, secret = frozen.access_key or "", frozen.secret_key or ""
+        token = frozen.token
     return S3Settings(endpoint if own else None, region or "us-east-1", key, secret, token)

@@ -57,7 +57,8 @@ class Commits:
     ) -> None:
         self.figures: list[EpochFigures] = []
         self.stats = StatsMirror(writer.store, writer.prefix, iteration_plan.done(writer))
-        self._writer, self._plan, self._drop = writer, iteration_plan, drop
+        self._writer, self._plan = writer, iteration_plan
+        self._drop = drop
 
     def commit_untrained(self, objects: Mapping[str, ObjectRecord]) -> None:
         """Commit the vectors as they start, where the config has no epoch."""

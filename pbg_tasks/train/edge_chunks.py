@@ -107,7 +107,8 @@ class EdgeChunkTrainer:
             return self.engine.evaluate(asked, lhs, rhs, generator=generator, check=check) if len(asked) else None
 
         begin, end = reach
-        stats, before, reached = BucketStats(0, 0.0, 0.0, 0.0, 0.0), None, begun
+        stats, before = BucketStats(0, 0.0, 0.0, 0.0, 0.0), None
+        reached = begun
         try:
             before = evaluated() if begun == NOTHING else None
             stats, reached = self.engine.train_part(

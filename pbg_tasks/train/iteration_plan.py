@@ -42,7 +42,8 @@ class IterationPlan:
     def __init__(
         self, config: ConfigSchema, edges: EdgeFiles, *, seed: int, early_stopping: EarlyStopping | None = None
     ) -> None:
-        self._config, self._edges, self._seed = config, edges, seed
+        self._config, self._edges = config, edges
+        self._seed = seed
         self.early_stopping = early_stopping
         buckets = grid(config.partitions("lhs"), config.partitions("rhs"))
         paths = range(len(config.edge_paths))
@@ -104,7 +105,8 @@ class IterationPlan:
             scattered: in random order instead of the config's, which is best for several ranks: with the other orders
                 they compete for the same partitions.
         """
-        path, chunk, chunks = iteration.edge_path_idx, iteration.edge_chunk_idx, iteration.num_edge_chunks
+        path, chunk = iteration.edge_path_idx, iteration.edge_chunk_idx
+        chunks = iteration.num_edge_chunks
         config = self._config.model_copy(update={"bucket_order": "random"}) if scattered else self._config
         return [
             EdgeChunk(path, bucket, *chunk_bounds(self._edges.count(path, bucket), chunk, chunks))

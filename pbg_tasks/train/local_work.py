@@ -82,8 +82,10 @@ class LocalWork:
         anchor: Anchor | None = None,
         stopping: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._config, self._engine, self._writer = config, engine, writer
-        self._plan, self._scratch, self._stopping = iteration_plan, scratch, stopping
+        self._config, self._engine = config, engine
+        self._writer = writer
+        self._plan, self._scratch = iteration_plan, scratch
+        self._stopping = stopping
         self._uploads = Uploads(writer)
         self._remnant = Remnant(config, writer, start, scratch)
         self._buffer = PartitionBuffer(
@@ -251,7 +253,8 @@ class LocalWork:
         Args:
             last: of the edge chunk that was stopped before its end; None where its tables were not there yet.
         """
-        iteration, remnant, count = self._iteration, self._remnant, len(self._done)
+        iteration, remnant = self._iteration, self._remnant
+        count = len(self._done)
         ended = f"told to end (SIGTERM) in epoch {iteration.epoch_idx + 1}/{iteration.num_epochs}"
         self._uploads.abandon()
         for thread in self._threads:

@@ -77,7 +77,8 @@ class Remnant:
         self.final: dict[str, ObjectRecord] = {}
         self.keys: set[PartitionKey] = set()
         self.retrained = 0
-        self._config, self._writer, self._start, self._scratch = config, writer, start, scratch
+        self._config, self._writer = config, writer
+        self._start, self._scratch = start, scratch
         self._layout = Layout(config)
         self._stored: dict[PartitionKey, StoredObject] = {}
 
@@ -193,7 +194,9 @@ class Remnant:
 
     def committed(self) -> None:
         """Forget the iteration: its version has its files."""
-        self.done, self.begun, self.final, self.keys, self.retrained = (), None, {}, set(), 0
+        self.done, self.begun = (), None
+        self.final, self.keys = {}, set()
+        self.retrained = 0
 
     def _fetch_model(self, stored: StoredObject) -> ModelState:
         path = self._writer.partial.fetch(stored, self._scratch / "taken")

@@ -82,7 +82,8 @@ def _affinity(lhs_count: int, rhs_count: int, rng: random.Random) -> list[Bucket
     chosen = shuffled[-1]
     while True:
         order.append(chosen)
-        row, column, place = rows[chosen.lhs], columns[chosen.rhs], left.pop(chosen)
+        row, column = rows[chosen.lhs], columns[chosen.rhs]
+        place = left.pop(chosen)
         row.remove(place)
         column.remove(place)
         if not left:

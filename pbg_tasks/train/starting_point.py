@@ -71,7 +71,8 @@ class StartingPoint:
         newcomers: CheckpointFiles | None = None,
         shrink: Shrink | None = None,
     ) -> None:
-        self._config, self._counts, self._seed = config, counts, seed
+        self._config, self._counts = config, counts
+        self._seed = seed
         self._stored = StoredVectors(files, scratch, grows=grows) if files is not None and files.names else None
         self._initial, self._shrink = initial, shrink
         self._newcomers = None if newcomers is None else StoredVectors(newcomers, scratch, grows=False)

@@ -89,7 +89,8 @@ class RankLogs:
         lost = 0.0
         # Logs that failed last time come last, so that they take no time from those that can be read.
         for pod in sorted(pods, key=lambda pod: (pod["metadata"]["name"] in self._failed, name_of(pod))):
-            name, rank, began = pod["metadata"]["name"], name_of(pod), time.monotonic()
+            name, rank = pod["metadata"]["name"], name_of(pod)
+            began = time.monotonic()
             if lost >= LOST_SECONDS or (not last and began < self._failed.get(name, began)):
                 continue
             try:

@@ -37,7 +37,8 @@ class TrainJobTrigger(BaseTrigger):
         self, *, conn_id: str, namespace: str, handle: dict[str, Any], startup_seconds: int, interval: float
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # Airflow's
-        self.conn_id, self.namespace, self.handle = conn_id, namespace, handle
+        self.conn_id, self.namespace = conn_id, namespace
+        self.handle = handle
         self.startup_seconds, self.interval = startup_seconds, interval
         self._watch: Watch | None = None
 

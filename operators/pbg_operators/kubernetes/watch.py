@@ -58,7 +58,8 @@ class Watch:
         self, cluster: Cluster, handle: Handle, *, startup_seconds: int, interval: float, say: Callable[[str], None]
     ) -> None:
         self.pause = interval
-        self._cluster, self._handle, self._say = cluster, handle, say
+        self._cluster, self._handle = cluster, handle
+        self._say = say
         self._startup_seconds, self._interval = startup_seconds, interval
         self._seen: dict[str, Manifest] = {}  # kept, because an evicted pod soon disappears, and with it the reason
         self._logs: RankLogs | None = None

@@ -43,7 +43,11 @@ LOOKUP_BYTES = 1 << 29
 """Default of ``[pbg] lookup_bytes``: bytes of a release's files that a look-up may copy."""
 SUGGESTED = 12
 """Most names that a look-up suggests."""
-MOVING_SECONDS, HISTORY_SECONDS, SETTLED_SECONDS, STORE_SECONDS, RELEASE_SECONDS = 2.0, 10.0, 60.0, 300.0, 3600.0
+MOVING_SECONDS = 2.0
+HISTORY_SECONDS = 10.0
+SETTLED_SECONDS = 60.0
+STORE_SECONDS = 300.0
+RELEASE_SECONDS = 3600.0
 
 ABSENT = (ConfigError, InputError, NotFoundError)
 """Errors that mean that there is nothing to show."""

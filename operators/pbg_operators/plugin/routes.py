@@ -178,7 +178,8 @@ async def begin(request: Request, dag_id: DagId, user: GetUserDep, reader: Reade
     airflow = _airflow(base_of(request))
 
     def read() -> Mapping[str, object]:
-        found, url, asked = _known(request, user, reader, dag_id)[1], None, database.snapshots_of(dag_id)
+        found, url = _known(request, user, reader, dag_id)[1], None
+        asked = database.snapshots_of(dag_id)
         pages = reader.pages.by(asked.connection)
         try:
             pages, url = last(reader, dag_id)

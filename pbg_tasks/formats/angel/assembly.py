@@ -205,7 +205,8 @@ class _Table:
     """
 
     def __init__(self, rows: int, columns: int, kind: np.dtype[np.generic]) -> None:
-        self._rows, self._columns, self._kind = rows, columns, kind
+        self._rows, self._columns = rows, columns
+        self._kind = kind
         self._scratch = Scratch()
 
     def write(self, row: int, column: int, values: np.ndarray) -> None:
@@ -227,7 +228,8 @@ class _Table:
         return (row * self._columns + column) * self._kind.itemsize
 
     def _read(self, row: int, column: int, count: int) -> np.ndarray:
-        data, size, offset = b"", count * self._kind.itemsize, self._offset(row, column)
+        data, size = b"", count * self._kind.itemsize
+        offset = self._offset(row, column)
         while len(data) < size:  # one system call may read less than requested
             data += os.pread(self._file, size - len(data), offset + len(data))
         return np.frombuffer(data, self._kind)

@@ -22,7 +22,8 @@ class BinaryFormat(Format):
     """Format of records as a big-endian machine holds them in memory."""
 
     def __init__(self, *, by_column: bool = False, has_rows: bool = False, has_columns: bool = True) -> None:
-        self.by_column, self.has_rows, self.has_columns = by_column, has_rows, has_columns
+        self.by_column, self.has_rows = by_column, has_rows
+        self.has_columns = has_columns
 
     def decode(self, span: Span, types: Types, style: Style) -> Iterator[Records]:  # noqa: ARG002 (of text)
         """Yield all records of a partition."""

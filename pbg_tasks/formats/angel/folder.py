@@ -80,7 +80,8 @@ class StoredFolder:
     """
 
     def __init__(self, store: Store, prefix: str, scratch: Path) -> None:
-        self._store, self._prefix, self._scratch = store, f"{prefix}/" if prefix else "", scratch
+        self._store, self._prefix = store, f"{prefix}/" if prefix else ""
+        self._scratch = scratch
         self._fetched: Path | None = None
 
     @property

@@ -139,14 +139,17 @@ def _fraction_digits(mantissa: int, used: int, exponent: int, significant: int, 
     m2 = b2 - significant
     b2 -= used - 1
     common = min(b2, s2)
-    b2, s2, m2 = b2 - common, s2 - common, m2 - common
+    b2, s2 = b2 - common, s2 - common
+    m2 = m2 - common
     if used == 1:
         m2 -= 1  # below a power of two, the next number is half as far away
     if m2 < 0:
-        b2, s2, m2 = b2 - m2, s2 - m2, 0
+        b2, s2 = b2 - m2, s2 - m2
+        m2 = 0
     bits = max(used + b2 + _bits(b5), s2 + 1 + _bits(s5 + 1))
     width = next((width for width in _WIDTHS if bits < width), 0)
-    rest, unit, half = mantissa * 5**b5 << b2, 5**s5 << s2, 5**b5 << m2
+    rest, unit = mantissa * 5**b5 << b2, 5**s5 << s2
+    half = 5**b5 << m2
     return _generate(rest, unit, half, power, width)
 
 

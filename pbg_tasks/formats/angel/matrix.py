@@ -67,7 +67,8 @@ class Matrix:
     """
 
     def __init__(self, meta: MatrixFilesMeta, reading: Reading) -> None:
-        self.meta, self.row_type, self._reading = meta, reading.row_type, reading
+        self.meta, self.row_type = meta, reading.row_type
+        self._reading = reading
         parts = sorted(meta.part_metas.values(), key=lambda part: (len(part.file_name), part.file_name, part.offset))
         self._partitions = [Partition(part, reading) for part in parts]
         if first := next((item for item in self._partitions if item.records), None):

@@ -93,7 +93,8 @@ def _by_kind(values: np.ndarray, counts: np.ndarray) -> pa.BinaryArray:
 
     ``counts`` has the number of each kind.
     """
-    texts, pieces, stop = _arrows(values), [], 0
+    texts, pieces = _arrows(values), []
+    stop = 0
     for kind, count in enumerate(counts.tolist()):
         start, stop = stop, stop + count
         if kind == _ODD:

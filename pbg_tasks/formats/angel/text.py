@@ -42,7 +42,8 @@ class TextFormat(Format):
     """Format of lines of fields."""
 
     def __init__(self, *, by_column: bool = False, has_rows: bool = False, has_columns: bool = True) -> None:
-        self.by_column, self.has_rows, self.has_columns = by_column, has_rows, has_columns
+        self.by_column, self.has_rows = by_column, has_rows
+        self.has_columns = has_columns
 
     def decode(self, span: Span, types: Types, style: Style) -> Iterator[Records]:
         """Yield all records of a partition."""

@@ -133,9 +133,11 @@ def write_cells(
         ConflictError: the folder is there.
         ResourceError: the disk is full.
     """
-    rows, columns, values = rows.astype(np.int64), columns.astype(np.int64), _cast(values, layout)
+    rows, columns = rows.astype(np.int64), columns.astype(np.int64)
+    values = _cast(values, layout)
     order = np.lexsort((columns, rows))
-    rows, columns, values = rows[order], columns[order], values[order]
+    rows, columns = rows[order], columns[order]
+    values = values[order]
     if ((np.diff(rows) == 0) & (np.diff(columns) == 0)).any():
         raise FormatError(f"matrix {layout.name!r}: an element comes twice")
     if len(rows) and not 0 <= rows[0] <= rows[-1] < layout.rows:

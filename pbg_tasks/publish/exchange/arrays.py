@@ -39,7 +39,8 @@ class NamedArray:
     """
 
     def __init__(self, array: BinaryIO, names: NamesFile, dimension: int) -> None:
-        self._array, self._names, self._dimension, self.rows = array, names, dimension, 0
+        self._array, self._names = array, names
+        self._dimension, self.rows = dimension, 0
         self._write_header()
 
     def append(self, block: Block) -> None:

@@ -92,8 +92,10 @@ class EntityRows:
         on_rows: Callable[[int], None] | None = None,
         around: Callable[[], Around] | None = None,
     ) -> None:
-        self.entity, self.dimension, self.around = entity, dimension, around
-        self._partitions, self._added, self._on_rows = tuple(partitions), added, on_rows
+        self.entity, self.dimension = entity, dimension
+        self.around = around
+        self._partitions, self._added = tuple(partitions), added
+        self._on_rows = on_rows
         shapes = [embeddings_shape(partition.embeddings) for partition in partitions]
         for partition, (_, columns) in zip(partitions, shapes, strict=True):
             if columns != dimension:
@@ -158,7 +160,8 @@ class EntityRows:
             yield from self._partition_vectors(number)
 
     def _partition_vectors(self, number: int) -> Iterator[np.ndarray]:
-        path, count, shown = self._partitions[number].embeddings, self._sizes[number], self._shown[number]
+        path, count = self._partitions[number].embeddings, self._sizes[number]
+        shown = self._shown[number]
         rows = max(1, _BLOCK_VALUES // self.dimension)
         for start, read in iter_blocks(path, rows, count=count, dimension=self.dimension):
             block = read if self.counts[number] == count else read[shown[start : start + len(read)]]

@@ -136,7 +136,8 @@ def json_names(path: Path) -> Iterator[str]:
     Raises:
         FormatError: it is something else, or damaged.
     """
-    text, place, item = "", 0, _FIRST
+    text, place = "", 0
+    item = _FIRST
     try:
         with _opened(path) as file:
             while len(text) - place <= _LONGEST and (chunk := file.read(_CHUNK)):

@@ -41,7 +41,8 @@ class Recall:
     def __init__(
         self, numbers_S: np.ndarray, queries_SD: np.ndarray, found_SK: np.ndarray, neighbors: int, *, distance: bool
     ) -> None:
-        self._numbers_S, self._queries_SD, self._distance = numbers_S, queries_SD, distance
+        self._numbers_S, self._queries_SD = numbers_S, queries_SD
+        self._distance = distance
         others = found_SK != numbers_S[:, None]
         first = np.argsort(~others, axis=1, kind="stable")[:, :neighbors]  # the first k of the others
         self._found_SK = np.take_along_axis(np.where(others, found_SK, -1), first, axis=1)

@@ -46,7 +46,8 @@ def write(contents: Contents, outbox: Outbox, options: ProjectorOptions) -> dict
 
 
 def _write_points(rows: EntityRows, outbox: Outbox, tensors: str, metadata: str, options: ProjectorOptions) -> int:
-    step, count, start = max(1, math.ceil(len(rows) / options.limit)), 0, 0
+    step, count = max(1, math.ceil(len(rows) / options.limit)), 0
+    start = 0
     with (
         outbox.path(tensors).open("w", encoding="utf-8", newline="") as points,
         outbox.path(metadata).open("w", encoding="utf-8", newline="") as labels,

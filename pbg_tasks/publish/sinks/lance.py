@@ -126,7 +126,8 @@ class LanceTables(FiledTables):
 
     def __init__(self, lancedb: ModuleType, database: Any, store: Store, options: LanceDBOptions) -> None:  # noqa: ANN401 - untyped
         super().__init__(store)
-        self._lancedb, self._database, self._options = lancedb, database, options
+        self._lancedb, self._database = lancedb, database
+        self._options = options
 
     def make(self, table: str, record: TableRecord) -> None:
         """Make a table of the columns ``row``, ``id`` and ``vector``."""

@@ -98,7 +98,8 @@ class MilvusTables:
     """
 
     def __init__(self, pymilvus: ModuleType, client: Any, destination: str, options: MilvusOptions) -> None:  # noqa: ANN401 - untyped
-        self._pymilvus, self._client, self._destination, self._options = pymilvus, client, destination, options
+        self._pymilvus, self._client = pymilvus, client
+        self._destination, self._options = destination, options
 
     def records(self, collection: str) -> dict[str, TableRecord]:
         """Read the properties of a collection's tables."""

@@ -94,7 +94,8 @@ class PostgresTables:
     """
 
     def __init__(self, psycopg2: ModuleType, connection: Any, destination: str, options: PgvectorOptions) -> None:  # noqa: ANN401 - untyped
-        self._psycopg2, self._connection, self._destination = psycopg2, connection, destination
+        self._psycopg2, self._connection = psycopg2, connection
+        self._destination = destination
         self._options = options
         self._sql: Any = library("psycopg2.sql", sink="sink pgvector", extra="pgvector")
 

@@ -90,7 +90,8 @@ class QdrantTables:
     """
 
     def __init__(self, models: ModuleType, client: Any, destination: str, options: QdrantOptions) -> None:  # noqa: ANN401 - untyped
-        self._models, self._client, self._destination, self._options = models, client, destination, options
+        self._models, self._client = models, client
+        self._destination, self._options = destination, options
 
     def records(self, collection: str) -> dict[str, TableRecord]:
         """Read the metadata of a collection's tables."""

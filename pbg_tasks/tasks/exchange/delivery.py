@@ -154,7 +154,8 @@ class Delivery(ABC):
 
     def __init__(self, store: Store, files: Collection[str], before: Iterable[str]) -> None:
         self._store = store
-        self._token, self._put, self._mixed = secrets.token_hex(8), list[str](), False
+        self._token, self._put = secrets.token_hex(8), list[str]()
+        self._mixed = False
         mark = blob(store, MARK)
         self._left = _objects(UnfinishedMark, mark)
         self._old = self._left.union(before) - set(files)

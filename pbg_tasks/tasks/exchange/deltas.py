@@ -213,7 +213,8 @@ def _batches(rows: EntityRows, delta: Delta, skipped: int, most: int) -> Iterato
             numbers.append(delta.numbers_N[start + part])
             if len(names) >= most:
                 yield np.concatenate(numbers), Rows(names, np.concatenate(vectors))
-                names, vectors, numbers = [], [], []
+                names, vectors = [], []
+                numbers = []
         start += len(block.names)
     if names:
         yield np.concatenate(numbers), Rows(names, np.concatenate(vectors))

@@ -317,6 +317,7 @@ def _batches(rows: EntityRows, start: int, megabytes: float, skipped: int) -> It
             vectors.append(block.vectors[begin : begin + most, skipped:])
             if len(names) >= most:
                 yield first, Rows(names, np.concatenate(vectors))
-                first, names, vectors = first + len(names), [], []
+                first, names = first + len(names), []
+                vectors = []
     if names:
         yield first, Rows(names, np.concatenate(vectors))

@@ -100,7 +100,8 @@ class _Gathering(Delivery):
         before: Iterable[str],
     ) -> None:
         super().__init__(store, keys, before)
-        self._keys, self._objects, self._again = keys, objects, again
+        self._keys, self._objects = keys, objects
+        self._again = again
         self._waiting = list[str]()
 
     def put(self, *, any_key: bool) -> None:

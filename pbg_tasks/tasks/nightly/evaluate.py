@@ -193,7 +193,8 @@ class _Brought:
         bucketed = run.need(BucketResult)
         # An earlier version's ``bucket`` did not ask.
         require_held_out(run, bucketed.edges, bucketed.returned_pairs)
-        counts, current, best = run.need(PartitionResult).counts, releases.current, releases.best
+        counts, current = run.need(PartitionResult).counts, releases.current
+        best = releases.best
         directory, before, third = (scratch / name for name in ("now", "before", "best"))
         for path in (directory, before, third):
             path.mkdir()
@@ -232,7 +233,8 @@ def _evaluate(
     with Scratch() as scratch:
         compared = parts is not None and parts_have_drift(run, parts)
         brought = _Brought.of(run, scratch.path, releases, counted=counting is not None, compared=compared)
-        night, tonight, baseline = brought.night, brought.tonight, brought.baseline
+        night, tonight = brought.night, brought.tonight
+        baseline = brought.baseline
         start = scratch.path / "start"
         start.mkdir()
         coverage = (

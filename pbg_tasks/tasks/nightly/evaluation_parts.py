@@ -198,7 +198,8 @@ def merged_counts(run: RunContext, parts: int) -> MergedCounting:
         ConfigError: a part is missing.
         FormatError: a part is damaged, was asked other edges than the first one, or ranked beside other releases.
     """
-    asked, total, releases = "", dict[str, np.ndarray](), run.find(EvalReleasesResult)
+    asked, total = "", dict[str, np.ndarray]()
+    releases = run.find(EvalReleasesResult)
     for share, found in _parts(run, parts):
         key = _counts_key(run, found.sha256)
         source, data = f"{run.store.url}/{key}", run.store.get(key).data

@@ -120,7 +120,8 @@ class _Night:
         return {end: [*dict.fromkeys(self._named(edge, names) for edge in listed)] for end, listed in edges.items()}
 
     def _named(self, edge: Edge, names: Mapping[End, str]) -> _Named:
-        lhs, rel, rhs = names[edge.lhs], self.relations[edge.rel], names[edge.rhs]
+        lhs, rhs = names[edge.lhs], names[edge.rhs]
+        rel = self.relations[edge.rel]
         types = {"lhs_type": edge.lhs.entity, "rhs_type": edge.rhs.entity}
         return _Named(lhs, rel, rhs, edge_hash(self.columns, lhs=lhs, rel=rel, rhs=rhs, **types))
 

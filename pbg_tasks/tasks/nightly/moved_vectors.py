@@ -90,7 +90,8 @@ class Comparison:
         night: NightRun,
         candidates: Candidates | None,
     ) -> None:
-        self._run, self._baseline, self._night, self._sample = run, baseline, night, candidates
+        self._run, self._baseline = run, baseline
+        self._night, self._sample = night, candidates
         self._relations, self._families = relations, Families(run.config, len(relations))
         self._numbering = Numbering(run.config, run.need(PartitionResult).counts, self._families)
 
@@ -273,7 +274,8 @@ def _views(
     run: RunContext, baseline: Baseline, tonight: LocalModel, entity: str, bases: np.ndarray
 ) -> tuple[View, View]:
     """Return embeddings of a type, without candidates: tonight's, and the other model's."""
-    partitions, nothing, config = range(len(bases) - 1), np.empty(0, np.int64), run.config
+    partitions, nothing = range(len(bases) - 1), np.empty(0, np.int64)
+    config = run.config
     now = EntityTable(
         [tonight.paths[entity, part] for part in partitions], bases, config.entity_dimension(entity), nothing
     )

@@ -172,7 +172,8 @@ def _due(graph: GraphSpec, source: Channel, newest: Release | None, target: Poin
 
     A share of None means all readers.
     """
-    rules, there, stopped = graph.promote, target.release, target.stopped
+    rules, there = graph.promote, target.release
+    stopped = target.stopped
     if rules is None or newest is None:
         return f"channel {source.name} has no release yet", None
     if there is not None and there.run == newest.run:

@@ -43,7 +43,8 @@ class RunBuckets:
     """
 
     def __init__(self, files: VerifiedFiles, directory: Path, split: str = "train", *, reserve: int = 0) -> None:
-        self._files, self._directory, self._copies = files, directory, Copies(reserve)
+        self._files, self._directory = files, directory
+        self._copies = Copies(reserve)
         self._split = split
 
     def where(self, edge_path_idx: int, bucket: Bucket) -> str:  # noqa: ARG002 - a run has one edge path
@@ -116,8 +117,10 @@ class NightRun:
     def __init__(
         self, run: RunContext, scratch: Path, *, config: ConfigSchema, files: VerifiedFiles, names: VerifiedFiles
     ) -> None:
-        self.config, self.files, self.counts = config, files, run.need(PartitionResult).counts
-        self._names, self._scratch, self._edges = names, scratch, NightEdges(run, scratch, keep=True)
+        self.config, self.files = config, files
+        self.counts = run.need(PartitionResult).counts
+        self._names, self._scratch = names, scratch
+        self._edges = NightEdges(run, scratch, keep=True)
 
     @classmethod
     def preserved(cls, run: RunContext, scratch: Path) -> NightRun:

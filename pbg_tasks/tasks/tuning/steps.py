@@ -88,7 +88,8 @@ def decide(context: SearchContext, rung: int, lost: Mapping[str, str]) -> None:
     if context.decision(rung) is not None:
         return
     decision = context.decide(rung, lost)
-    first, metric, rungs = decision.ranking[0], context.search.metric, len(context.search.epochs)
+    first, metric = decision.ranking[0], context.search.metric
+    rungs = len(context.search.epochs)
     goes_on = f"; {len(decision.kept)} of {len(decision.ranking)} candidates go on" if rung + 1 < rungs else ""
     say(
         f"tune: rung {rung + 1} of {rungs}: best {metric} {first.figures.get(metric, 0.0):.4f} "

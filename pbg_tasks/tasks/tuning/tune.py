@@ -148,7 +148,8 @@ class _Pace:
 
     def enter(self, rung: int, count: int) -> None:
         """Begin a rung of so many candidates."""
-        self._rung, self._number, self._of, self._best = rung, 0, count, None
+        self._rung, self._number = rung, 0
+        self._of, self._best = count, None
 
     def found(self, name: str, outcome: Outcome) -> None:
         """Count a candidate whose result an earlier call stored."""

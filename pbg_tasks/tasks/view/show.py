@@ -56,7 +56,8 @@ def show(url: str) -> Summary:
     """Collect what the finished tasks of a run found."""
     run = RunContext.open(url)
     results = NightResults.of(run.find(shape) for shape in SHAPES.values())
-    bucketed, partitioned, trained = results.bucket, results.partition, results.train
+    bucketed, partitioned = results.bucket, results.partition
+    trained = results.train
     return {
         "graph": run.spec.graph.graph,
         "snapshot": run.spec.snapshot,

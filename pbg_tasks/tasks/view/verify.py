@@ -220,7 +220,8 @@ def _check_counts(place: _Directory) -> int:
     Returns:
         How many counts were compared.
     """
-    compared, folder, seen = 0, "", defaultdict[str, set[str]](set)
+    compared, folder = 0, ""
+    seen = defaultdict[str, set[str]](set)
     for key in sorted(place.files):
         name = PurePosixPath(key).name
         entity, _, partition = name.removeprefix(_COUNT).removesuffix(".txt").rpartition("_")

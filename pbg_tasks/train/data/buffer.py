@@ -66,7 +66,8 @@ class PartitionBuffer:
         on_final: Callable[[Path], None] = lambda _: None,
     ) -> None:
         self.io = Background("partitions")
-        self._source, self._files, self._keep = source, files, keep
+        self._source, self._files = source, files
+        self._keep = keep
         self._settle, self._on_final = settle, on_final
         self._keys, self._layout = partition_keys(config), Layout(config)
         self._slots: dict[PartitionKey, Future[Table]] = {}

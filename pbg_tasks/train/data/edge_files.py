@@ -65,7 +65,8 @@ class FiledEdges:
         counts: Mapping[tuple[int, Bucket], int] | None = None,
         where: Callable[[int, Bucket], str] | None = None,
     ) -> None:
-        self._files, self._counts, self._where = files, dict(counts or {}), where
+        self._files, self._counts = files, dict(counts or {})
+        self._where = where
 
     def count(self, edge_path_idx: int, bucket: Bucket) -> int:
         """Return the number of edges of a bucket."""

@@ -54,7 +54,8 @@ class NamedArray:
             )
         if len(names) != len(vectors):
             raise FormatError(f"{source}: has {len(vectors)} rows and {len(names)} names")
-        self.source, self.names, self._vectors = source, names, vectors
+        self.source, self.names = source, names
+        self._vectors = vectors
         self._check_names()
 
     def _check_names(self) -> None:

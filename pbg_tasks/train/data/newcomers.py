@@ -135,7 +135,8 @@ class Newcomers:
         edges: EdgeFiles,
         scratch: Path,
     ) -> None:
-        self._config, self._params, self._known, self._edges = config, params, known, edges
+        self._config, self._params = config, params
+        self._known, self._edges = known, edges
         self._families = Families(config, relation_count)
         self._weights = np.array([relation.weight for relation in config.relations], np.float32)
         self._source, self._scratch = source, scratch

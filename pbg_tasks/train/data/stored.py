@@ -38,7 +38,8 @@ class StoredVectors:
 
     def __init__(self, files: CheckpointFiles, scratch: Path, *, grows: bool, advice: str = "") -> None:
         self.files = files
-        self._scratch, self._grows, self._advice = scratch, grows, advice
+        self._scratch, self._grows = scratch, grows
+        self._advice = advice
         self.iteration: IterationInfo | None = None
 
     def holds(self, key: PartitionKey) -> bool:

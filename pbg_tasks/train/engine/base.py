@@ -381,7 +381,8 @@ class Engine(ABC):
         return {"lhs": lhs[relation.lhs], "rhs": rhs[relation.rhs]}
 
     def _refuse(self, loss: float, batches: Stretch) -> NoReturn:
-        first, last, relations = batches.first, batches.last, sorted(batches.relations)
+        first, last = batches.first, batches.last
+        relations = sorted(batches.relations)
         where = f"batch {last}" if first == last else f"one of the batches {first} to {last}"
         if not self.config.dynamic_relations and len(relations) == 1:
             where = f"relation {self.config.relations[relations[0]].name!r}, {where}"

@@ -128,11 +128,13 @@ class GatheredEdges:
     """
 
     def __init__(self, edges: EdgeList, order: np.ndarray, config: ModelConfig, families: Families) -> None:
-        self._edges, self._order, self._config, self._families = edges, order, config, families
+        self._edges, self._order = edges, order
+        self._config, self._families = config, families
 
     def batch(self, kind: int, edge_chunk: slice) -> Batch:
         """Return the batch of a slice of edges, all of one kind."""
-        edges, chosen, config, families = self._edges, self._order[edge_chunk], self._config, self._families
+        edges, chosen = self._edges, self._order[edge_chunk]
+        config, families = self._config, self._families
         relation = config.relations[kind]
         return Batch(
             _ends(edges.lhs, edges.lhs_features, chosen, featurized=config.entities[relation.lhs].featurized),

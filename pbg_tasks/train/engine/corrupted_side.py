@@ -59,7 +59,8 @@ class CorruptedSide:
         selves: Rows | None = None,
         self_B: Tensor | None = None,
     ) -> None:
-        self._plan, self._query, self._own = plan, query, own
+        self._plan, self._query = plan, query
+        self._own = own
         self._comparator = query.comparator
         self.positive_B = self._comparator.pairs(query.ready_ND, own.ready_ND)
         self._query_CSD = plan.chunked(query.ready_ND)

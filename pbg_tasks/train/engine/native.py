@@ -90,7 +90,8 @@ class _Call:
     """
 
     def __init__(self, engine: NativeEngine, given: StepInput) -> None:
-        config, batch, tables, steps = engine.config, given.batch, given.tables, len(given.rates)
+        config, batch = engine.config, given.batch
+        tables, steps = given.tables, len(given.rates)
         self._batch, self._relation = batch, config.relations[batch.relation]
         self._plan = plan = chunk_plan(config, self._relation, len(batch) // steps)
         self._config, self._shared = config, engine.shared

@@ -101,7 +101,8 @@ class DeviceEngine(TorchEngine):
 
     def _step(self, given: StepInput) -> Figures:
         """Train one batch."""
-        batch, tables, observe = given.batch, given.tables, given.observe
+        batch, tables = given.batch, given.tables
+        observe = given.observe
         drawn = self._draw(self.config, batch, tables, given.sampler)
         for index, lr in enumerate(self._learning_rates(*given.rates)):
             self._rates[index].fill_(lr)
@@ -189,7 +190,9 @@ class MovedEdges:
     def __init__(
         self, edges: EdgeList, order: np.ndarray, config: ModelConfig, families: Families, place: Host
     ) -> None:
-        self._edges, self._order, self._config, self._families, self._place = edges, order, config, families, place
+        self._edges, self._order = edges, order
+        self._config, self._families = config, families
+        self._place = place
         there = place.put(torch.from_numpy(order))
         self._lhs, self._rhs = (place.put(_tensor(column)).index_select(0, there) for column in (edges.lhs, edges.rhs))
         self._weight = None if edges.weight is None else place.put(_tensor(edges.weight)).index_select(0, there)

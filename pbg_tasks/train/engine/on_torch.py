@@ -48,7 +48,8 @@ class TorchEngine(Engine):
 
     def _step(self, given: StepInput) -> Figures:
         """Train one batch."""
-        batch, tables, workspace = given.batch, given.tables, self._workspaces[given.worker]
+        batch, tables = given.batch, given.tables
+        workspace = self._workspaces[given.worker]
         drawn = self._draw(self.config, batch, tables, given.sampler)
         selves = self.selves.of(batch, tables)
         key = given.sampler.key() if self.config.gradient == "sampled" else None

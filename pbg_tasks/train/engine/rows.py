@@ -31,7 +31,8 @@ class Rows:
     """
 
     def __init__(self, side: Side, raw_ND: Tensor, bound: BoundOperator | None, comparator: Comparator) -> None:
-        self.side, self.bound, self.comparator, self._raw_ND = side, bound, comparator, raw_ND
+        self.side, self.bound = side, bound
+        self.comparator, self._raw_ND = comparator, raw_ND
         self._applied_ND = raw_ND if bound is None else bound.forward(raw_ND)
         self.ready_ND = comparator.prepare(self._applied_ND)
         self.grad_ND: Tensor | None = None

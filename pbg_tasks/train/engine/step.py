@@ -154,8 +154,10 @@ class Step:
         key: int | None = None,
         train: bool = True,
     ) -> None:
-        self._model, self._config, self._batch, self._tables = model, model.config, batch, tables
-        self._workspace, self._observe, self._known, self._train = workspace, observe, known, train
+        self._model, self._config = model, model.config
+        self._batch, self._tables = batch, tables
+        self._workspace, self._observe = workspace, observe
+        self._known, self._train = known, train
         self._selves_B, self._key = selves, key
         self._relation = self._config.relations[batch.relation]
         self._two_operators = self._config.has_two_operators(self._relation)

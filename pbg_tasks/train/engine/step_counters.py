@@ -65,7 +65,8 @@ class StepCounters:
         self, edges: int, on_batch: Callable[[int, float], None] | None, place: Host, *, begun: int = 0
     ) -> None:
         self.count = self._begun = begun
-        self._edges, self._on_batch, self._place = edges, on_batch, place
+        self._edges, self._on_batch = edges, on_batch
+        self._place = place
         self._totals = torch.zeros(4, dtype=torch.float64, device=place.device)
         self._looks: deque[tuple[int, Reading, Stretch]] = deque()
         self._stretch: Stretch | None = None

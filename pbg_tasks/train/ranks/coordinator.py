@@ -64,7 +64,8 @@ class Coordinator:
         share_every: float,
         cold: bool,
     ) -> None:
-        self._config, self._counts, self._writer = config, counts, writer
+        self._config, self._counts = config, counts
+        self._writer = writer
         self._cold, self.over = cold, False
         self._places: dict[PartitionKey, Source] = {}
         self._state: IterationState | None = None

@@ -54,7 +54,8 @@ class Leader:
         world: int,
     ) -> None:
         self.commits = Commits(writer, iteration_plan, drop=writer.drop)
-        self._config, self._coordinator, self._writer = config, coordinator, writer
+        self._config, self._coordinator = config, coordinator
+        self._writer = writer
         self._order, self._partition_store = iteration_plan.order, partition_store
         self._start, self._world = start, world
         self._began = 0.0

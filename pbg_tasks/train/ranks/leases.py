@@ -83,7 +83,8 @@ class LeaseBook:
         self.active: dict[int, Lease] = {}
         self.reserved: dict[int, Bucket] = {}
         self.left = len(buckets) - len(done)
-        self._buckets, self._tree, self._next_number = buckets, tree, first_number
+        self._buckets, self._tree = buckets, tree
+        self._next_number = first_number
         self._places = {bucket: place for place, bucket in enumerate(buckets)}
         self._keys = _partitioned(config)
         self._open = np.ones(len(buckets), bool)

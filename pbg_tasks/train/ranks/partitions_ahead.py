@@ -51,7 +51,8 @@ class PartitionsAhead:
         put_away: Callable[[Mapping[PartitionKey, Table], int], None],
         on_error: Callable[[BaseException], None],
     ) -> None:
-        self._fetch, self._put_away, self._on_error = fetch, put_away, on_error
+        self._fetch, self._put_away = fetch, put_away
+        self._on_error = on_error
         # One for each partition of a bucket; the threads of a pool would hold up the end of the process.
         self._readers: list[Background] = []
         self._writer = Background("partitions behind", patience=_PATIENCE_SECONDS)

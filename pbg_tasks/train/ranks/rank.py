@@ -132,8 +132,10 @@ class RankWork:
         anchor: Anchor | None = None,
     ) -> None:
         self.edges, self.figures = EdgesAhead(edges), RankFigures()
-        self._plan, self._start, self._shared, self._links = iteration_plan, start, shared, links
-        self._leader, self._rank, self._anchor = leader, rank, anchor
+        self._plan, self._start = iteration_plan, start
+        self._shared, self._links = shared, links
+        self._leader, self._rank = leader, rank
+        self._anchor = anchor
         self._layout = Layout(config)
         self._held: dict[PartitionKey, tuple[int, Table]] = {}  # of the bucket before, by generation
         self._tables: dict[PartitionKey, Table] = {}  # of the bucket under way

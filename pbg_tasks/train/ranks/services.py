@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from pbg_tasks.formats.embeddings import embeddings_file_name
@@ -49,7 +50,8 @@ class Services:
         self.env = env
         self.agreed: Mapping[str, Any] = {}
         self.server: PartitionServer | None = None
-        self._gang, self._member, self._credentials = gang, member, gang.credentials
+        self._gang, self._member = gang, member
+        self._credentials = gang.credentials
         self._listener = Listener(gang.credentials, services, host=gang.host)
         self._parameters = ParameterServer()
         self._addresses: list[Address] = []
@@ -67,7 +69,7 @@ class Services:
         with self._listener as listener:
             shared = self._gang.share({"address": list(listener.address), **found})
             self.agreed = shared[0]
-            self._addresses = [(host, port) for host, port in (each["address"] for each in shared)]
+            self._addresses = [(str(host), int(port)) for host, port in map(itemgetter("address"), shared)]
             membership = Membership(self._addresses[0], self._credentials)
             membership.on_break(lambda: self._hang_up(membership))
             self._member.join(membership)

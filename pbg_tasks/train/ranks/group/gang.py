@@ -66,7 +66,8 @@ class Gang:
 
     def __init__(self, env: RankEnv, store: Store, host: str, secret: str = "") -> None:
         self.env, self.host = env, host
-        self._store, self._secret, self._rounds = store, secret.encode(), 0
+        self._store, self._secret = store, secret.encode()
+        self._rounds = 0
 
     @classmethod
     def join(

@@ -37,7 +37,8 @@ class RemoteParameters:
     """
 
     def __init__(self, connection: Requester, traffic: Traffic, *, timeout: float) -> None:
-        self._connection, self._traffic, self._timeout = connection, traffic, timeout
+        self._connection, self._traffic = connection, traffic
+        self._timeout = timeout
 
     def seed(self, key: str, lengths: np.ndarray, values: np.ndarray) -> None:
         """Set a shard; see ``ParameterStore``.
@@ -103,7 +104,8 @@ class ParameterExchange:
         ]
         shards = plan_shards({name: tensor.numel() for name, tensor in tensors.items()}, len(servers))
         self._replicas = [Replica(shard, tensors, stores[shard.server], step_lock) for shard in shards]
-        self._step_lock, self._interval, self._bandwidth, self._on_error = step_lock, interval, bandwidth, on_error
+        self._step_lock, self._interval = step_lock, interval
+        self._bandwidth, self._on_error = bandwidth, on_error
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
@@ -190,7 +192,8 @@ class ParameterExchange:
         It is no faster than the network, this machine and the workers allow.
         """
         for replica in self._replicas:
-            started, stall, worked = time.monotonic(), self._step_lock.stall, time.thread_time()
+            started, stall = time.monotonic(), self._step_lock.stall
+            worked = time.thread_time()
             moved = self._swap(replica)
             seconds = (
                 max(moved, replica.nbytes) / self._bandwidth,

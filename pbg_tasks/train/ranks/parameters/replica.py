@@ -36,7 +36,8 @@ class Replica:
     """
 
     def __init__(self, shard: Shard, tensors: Mapping[str, Tensor], store: ParameterStore, step_lock: StepLock) -> None:
-        self._key, self._store, self._step_lock = shard.key, store, step_lock
+        self._key, self._store = shard.key, store
+        self._step_lock = step_lock
         self._views = [tensors[name].view(-1)[start:stop] for name, start, stop in shard.extents]
         ends = np.cumsum([len(view) for view in self._views])
         self._places = [slice(end - len(view), end) for end, view in zip(ends.tolist(), self._views, strict=True)]

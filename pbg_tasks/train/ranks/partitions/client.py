@@ -123,7 +123,8 @@ class _RemotePartitions:
     """Client of a remote ``PartitionServer``."""
 
     def __init__(self, connection: Requester, traffic: Traffic, timeout: float) -> None:
-        self._connection, self._traffic, self._timeout = connection, traffic, timeout
+        self._connection, self._traffic = connection, traffic
+        self._timeout = timeout
 
     def get(self, key: PartitionKey) -> Held | None:
         answer = self._ask("get", key)

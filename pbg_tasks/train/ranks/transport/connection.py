@@ -48,7 +48,8 @@ class Connection:
         self._limit = limit
         self._incoming, self._outgoing = stream, stream.dup()  # a socket object has one timeout, and two are needed
         self._outgoing.settimeout(_PATIENCE)
-        self._sending, self._receiving, self._asking = threading.Lock(), threading.Lock(), threading.Lock()
+        self._sending, self._receiving = threading.Lock(), threading.Lock()
+        self._asking = threading.Lock()
 
     @property
     def records(self) -> int:

@@ -63,7 +63,8 @@ class Door:
         admit: Callable[[socket.socket, str, bytes], None],
         refuse: Callable[[str, str], None],
     ) -> None:
-        self._listener, self._token, self._patience = listener, token, patience
+        self._listener, self._token = listener, token
+        self._patience = patience
         self._admit, self._refuse = admit, refuse
         self._strangers: dict[_Stranger, None] = {}  # the oldest first
         self._most = most_strangers()

@@ -31,7 +31,8 @@ class RenewedConnection:
     """
 
     def __init__(self, connect: Callable[[], Connection]) -> None:
-        self._connect, self._connection, self._asking = connect, connect(), threading.Lock()
+        self._connect, self._connection = connect, connect()
+        self._asking = threading.Lock()
 
     def request(
         self,

@@ -39,7 +39,8 @@ class SecureStream:
     """
 
     def __init__(self, stream: socket.socket, certificates: Certificates, *, server: bool) -> None:
-        self._stream, self._certificates, self._server = stream, certificates, server
+        self._stream, self._certificates = stream, certificates
+        self._server = server
         self._session: _Session | None = None
         self._block: memoryview | None = None  # what came and is not decrypted yet
 

@@ -21,7 +21,8 @@ class Traffic:
     """
 
     def __init__(self) -> None:
-        self.requests, self.bytes, self.seconds = 0, 0, 0.0
+        self.requests, self.bytes = 0, 0
+        self.seconds = 0.0
         self._lock = threading.Lock()
 
     @contextmanager

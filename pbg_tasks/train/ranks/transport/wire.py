@@ -119,7 +119,8 @@ class Listener:
     def __init__(
         self, credentials: Credentials, services: Mapping[str, Service], *, host: str, limit: int = LIMIT
     ) -> None:
-        self._credentials, self._services, self._limit = credentials, dict(services), limit
+        self._credentials, self._services = credentials, dict(services)
+        self._limit = limit
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
             self._socket = socket.create_server((host, 0), family=family, backlog=_BACKLOG)
