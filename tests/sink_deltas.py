@@ -1,9 +1,9 @@
 """A whole table and deltas of it in LanceDB: time, memory, rows.
 
-``python -m tests.sink_deltas --rows 1000000`` exports random vectors of one space: the first release as a whole, then
-ones in which a share of the vectors is another and as many entities are new. Each export is a process of its own.
-Prints the rows written, CPU seconds, the peak of memory and the bytes of the directory; exits with 1 where another
-number of rows was written than differ.
+``python -m tests.sink_deltas --rows 1000000`` exports random vectors around a thousand centres, of one space: the first
+release as a whole, then ones in which a share of the vectors is another and as many entities are new. Each export is a
+process of its own. Prints the rows written, CPU seconds, the peak of memory and the bytes of the directory; exits with
+1 where another number of rows was written than differ.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import numpy as np
 from tests.sinks.spaces import night
 
 SHARES = (0.001, 0.01, 0.1)
+CENTRES, NOISE = 1000, 0.4
 OPTIONS = {"moved_above": 0.02}
 
 
@@ -52,7 +53,13 @@ def main(arguments=None):
     parser.add_argument("--dimension", type=int, default=64)
     asked = parser.parse_args(arguments)
     rng, wrong, before = np.random.default_rng(0), 0, 0
-    vectors = rng.normal(size=(asked.rows, asked.dimension)).astype(np.float32)
+    centres = rng.normal(size=(CENTRES, asked.dimension)).astype(np.float32)
+
+    def drawn(count):
+        noise = rng.normal(scale=NOISE, size=(count, asked.dimension)).astype(np.float32)
+        return centres[rng.integers(CENTRES, size=count)] + noise
+
+    vectors = drawn(asked.rows)
     with tempfile.TemporaryDirectory(prefix="pbg-deltas-") as name:
         folder = Path(name)
         for number, share in enumerate((None, *SHARES)):
@@ -60,8 +67,8 @@ def main(arguments=None):
             if share is not None:
                 count = int(share * asked.rows)
                 moved = rng.choice(asked.rows, size=count, replace=False)
-                vectors[moved] = rng.normal(size=(count, asked.dimension))
-                vectors = np.concatenate((vectors, rng.normal(size=(count, asked.dimension)).astype(np.float32)))
+                vectors[moved] = drawn(count)
+                vectors = np.concatenate((vectors, drawn(count)))
                 expected = 2 * count
             rows = {f"e{row}": vector for row, vector in enumerate(vectors)}
             data = night(folder / str(number), rows, dimension=asked.dimension)
