@@ -85,7 +85,8 @@ class Gates(Growing):
         min_over_start: filtered MRR as a multiple of that of the vectors before tonight's training.
         max_mrr_drop: largest allowed relative fall of the filtered MRR against the current release (0.1 = 10 %), both
             on the edges and among the entities that both know.
-        min_common_edges: with fewer held-out edges that both know, the fall decides nothing.
+        min_common_edges: with fewer held-out edges that both know, the fall decides nothing. ``split.test`` leaves
+            about its share of the edges.
         on_few_common_edges: consequence of too few: ``warn``, or ``block``, after which ``on_failure`` decides.
         max_trend_drop: relative fall of the filtered MRR against the best release of the last nights.
         trend_nights: number of these nights, counted in released snapshots; 0 or null: no such comparison.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from pbg_tasks.config import GraphSpec, Resources
+from pbg_tasks.config import Gates, GraphSpec, Resources
 from pbg_tasks.config.base import parse
 from pbg_tasks.config.names import unsafe_name
 from pbg_tasks.config.presets import OPERATOR, PRESET, of_size, takes_self_negatives
@@ -101,7 +101,7 @@ def _sections(name: str, store: str, source: DraftSource, kinds: Kinds) -> list[
     )
     return [
         (
-            f"Made by pbg init from snapshot {source.key}: a start, not tuned. All keys: docs/graph-spec.md",
+            f"Made by pbg init from snapshot {source.key}: a start, not tuned. All keys: pbg keys",
             {"graph": name, "store": store},
         ),
         (
@@ -113,7 +113,7 @@ def _sections(name: str, store: str, source: DraftSource, kinds: Kinds) -> list[
             {"columns": source.columns.model_dump(exclude_none=source.columns.rel is not None)},
         ),
         (comment, {"model": model}),
-        ("edges that are held out for ever, to measure with", {"split": _split(kinds.edges)}),
+        (_held_out(kinds.edges), {"split": _split(kinds.edges)}),
         (_GATES, {"gates": {"min_mrr": 0.0, "max_mrr_drop": 0.2, "data": {"min_edges": {"block": least}}}}),
         (
             "memory of preparation, and what the forecast of training is compared with, in GB",
@@ -125,6 +125,16 @@ def _sections(name: str, store: str, source: DraftSource, kinds: Kinds) -> list[
 def _split(edges: int) -> dict[str, float]:
     """Return shares that hold out enough edges to measure with."""
     return {"valid": 0.01, "test": 0.01} if edges >= _MANY_EDGES else {"valid": 0.05, "test": 0.05}
+
+
+def _held_out(edges: int) -> str:
+    """Return a comment on the edges that two nights are compared by."""
+    least, held = Gates().min_common_edges, round(edges * _split(edges)["test"])
+    few = "too few: raise test, or nights are not compared" if held < least else "enough"
+    return (
+        "edges that are held out for ever, to measure with; two nights are compared by those of test that both know,\n"
+        f"if they are gates.min_common_edges ({least}) or more: here at most {held:,}, {few}"
+    )
 
 
 def _model(source: DraftSource, kinds: Kinds) -> tuple[dict[str, object], str]:
