@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 from gensim.models import Word2Vec
 
-WALKS, LENGTH, WINDOW = 10, 40, 5
+WALKS, LENGTH, WINDOW = 5, 20, 5
 """Walks from each entity, entities of a walk, and entities on either side that are its context."""
 _SEED = 0
 
