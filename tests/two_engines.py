@@ -17,14 +17,16 @@ import secrets
 import sys
 import tempfile
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
+import numpy as np
 import typer
 
 from pbg_tasks.formats.entities import read_relation_names
 from pbg_tasks.prepare import spark
 from pbg_tasks.prepare.buckets import write_buckets
 from pbg_tasks.prepare.connection import connect
+from pbg_tasks.prepare.counting import SnapshotCounts, count_snapshot
 from pbg_tasks.prepare.delta import Delta
 from pbg_tasks.prepare.difference import EDGE_HASHES
 from pbg_tasks.prepare.ids import assign_ids
@@ -58,6 +60,17 @@ _SMALL = {
 }
 
 
+class Counts(NamedTuple):
+    """Counts of a snapshot, of which a sample has all edges."""
+
+    counts: SnapshotCounts
+
+    def to_json(self):
+        found, sample = self.counts, self.counts.sample
+        ends = [] if sample is None else sorted(np.hstack([sample.types, sample.hashes.view(np.int64)]).tolist())
+        return [found.entities, found.relations, found.edges, found.degrees, ends]
+
+
 def by_duckdb(graph, key, root, before):
     """Prepare a night; return its directory and report."""
     spec, night = graph.spec(), root / key
@@ -66,6 +79,7 @@ def by_duckdb(graph, key, root, before):
         directory.mkdir(parents=True)
     files = graph.files(key)
     with connect(spec.resources, scratch) as connection:
+        counts = count_snapshot(connection, spec, files)
         checked = validate_snapshot(
             connection, spec, files, before=before and before / "snapshot" / EDGE_HASHES, out=snapshot
         )
@@ -81,7 +95,7 @@ def by_duckdb(graph, key, root, before):
             out=edges,
             delta=before and _delta(spec, before / "snapshot" / EDGE_HASHES, key),
         )
-    return night, (checked, ids, buckets)
+    return night, (Counts(counts), checked, ids, buckets)
 
 
 def by_spark(graph, key, store, before):
@@ -93,6 +107,7 @@ def by_spark(graph, key, store, before):
     places = {part: spark.Destination(store, f"{key}/{part}") for part in PARTS}
     was = before or dict.fromkeys(PARTS)
     with spark.open_tables("two engines") as tables:
+        counts = spark.count_snapshot(tables, spec, graph.files(key))
         checked, stored = spark.validate_snapshot(
             tables, spec, graph.files(key), before=was["snapshot"], destination=places["snapshot"]
         )
@@ -122,7 +137,7 @@ def by_spark(graph, key, store, before):
             check=lambda _: None,
         )
     found = {"snapshot": staged, "entities": entities, "edges": places["edges"].files(stored), "relations": relations}
-    return found, (checked, ids, buckets)
+    return found, (Counts(counts), checked, ids, buckets)
 
 
 def _delta(spec, before, key):

@@ -262,8 +262,8 @@ class Resources(Growing):
     """Resources that one task may use.
 
     Attributes:
-        engine: of ``validate``, ``partition`` and ``bucket``. ``duckdb`` runs in the task's process, ``spark`` on a
-            cluster, whose executors write the same files.
+        engine: of ``validate``, ``partition``, ``bucket``, and counts of ``plan``. ``duckdb`` runs in the task's
+            process, ``spark`` on a cluster, whose executors write the same files.
         memory_gb: 10^9 bytes for preparation, which spills beyond them; for queries and scores of the evaluation; and
             for training with ``auto`` partitions. With written numbers ``plan`` only warns of a larger training.
         threads: CPU threads of preparation and evaluation; null means all this process may use. Training has

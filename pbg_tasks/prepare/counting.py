@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from pbg_tasks.prepare.bucket_sample import BucketSample, sample_buckets
 from pbg_tasks.prepare.connection import phase
@@ -12,7 +12,7 @@ from pbg_tasks.prepare.snapshot import open_snapshot, reading
 from pbg_tasks.prepare.sql import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     import duckdb
 
@@ -36,6 +36,10 @@ class SnapshotCounts:
     edges: int
     degrees: dict[str, list[int]]
     sample: BucketSample | None = None
+
+    def sampled(self, sample: BucketSample) -> SnapshotCounts:
+        """Return the same counts with a sample."""
+        return replace(self, sample=sample)
 
 
 def count_snapshot(
@@ -74,18 +78,29 @@ def count_snapshot(
             GROUP BY type, doublings
             """
         ).fetchall()
+    counts = counts_of(spec, rows)
+    if all(entity.num_partitions == 1 for entity in spec.model.entities.values()):
+        return counts
+    return counts.sampled(sample_buckets(connection, spec, files, matches, counts.edges))
+
+
+def counts_of(spec: GraphSpec, rows: Iterable[tuple[Any, ...]]) -> SnapshotCounts:
+    """Return the counts of rows ``(type, doublings, names, edges)``.
+
+    Types are numbers; null is that of relations. The names have 2**doublings to 2**(doublings + 1) - 1 edges each.
+    """
     found: dict[int | None, dict[int, int]] = {}
-    for kind, doublings, count, _ in rows:
+    edges = 0
+    for kind, doublings, count, times in rows:
         found.setdefault(kind, {})[doublings] = count
-    degrees = {entity: _listed(found.get(place, {})) for place, entity in enumerate(names)}
-    edges = sum(times for kind, _, _, times in rows if kind is None)
-    parted = any(entity.num_partitions != 1 for entity in spec.model.entities.values())
+        edges += times if kind is None else 0
+    degrees = {entity: _listed(found.get(place, {})) for place, entity in enumerate(spec.model.entities)}
+    from_data = spec.model.relations_from_data
     return SnapshotCounts(
         entities={entity: sum(counts) for entity, counts in degrees.items()},
         relations=sum(found.get(None, {}).values()) if from_data else len(spec.model.relations),
         edges=edges,
         degrees=degrees,
-        sample=sample_buckets(connection, spec, files, matches, edges) if parted else None,
     )
 
 

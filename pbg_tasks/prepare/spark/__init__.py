@@ -10,6 +10,7 @@ neighbour on DuckDB, and the files have the same bytes.
 from __future__ import annotations
 
 from pbg_tasks.prepare.spark.buckets import write_buckets
+from pbg_tasks.prepare.spark.counting import count_snapshot
 from pbg_tasks.prepare.spark.files import Destination, StoredFile, StoredFiles
 from pbg_tasks.prepare.spark.ids import assign_ids, count_kept
 from pbg_tasks.prepare.spark.session import lacking, open_tables
@@ -21,6 +22,7 @@ __all__ = [
     "StoredFiles",
     "assign_ids",
     "count_kept",
+    "count_snapshot",
     "lacking",
     "open_tables",
     "staged_name",

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pbg_tasks.config.run import SnapshotFile
-from pbg_tasks.errors import FormatError
+from pbg_tasks.errors import FormatError, PbgError
 from pbg_tasks.prepare.connection import batches, connect
-from pbg_tasks.prepare.snapshot import STAGED, open_snapshot, open_staged, write_staged
+from pbg_tasks.prepare.snapshot import STAGED, open_snapshot, open_staged, reading, write_staged
 from pbg_tasks.prepare.sources import Share
 from pbg_tasks.prepare.spark.files import Outcome, reported, watched
 from pbg_tasks.prepare.validate import NoEdgesError, check_rows
@@ -42,6 +42,47 @@ _RAW = pa.schema(
 )
 
 
+NAMES = "lhs string, rel string, rhs string, lhs_type string, rhs_type string, problem string"
+_NAMES = pa.schema([(column.split()[0], pa.string()) for column in NAMES.split(", ")])
+
+
+@dataclass(frozen=True, slots=True)
+class ReadNames:
+    """Read the snapshot's files as columns ``NAMES``.
+
+    Input are rows ``LISTED``. The row of an error of this package has only the column ``problem``, the JSON of its
+    class and message.
+
+    Attributes:
+        spec: of the graph.
+    """
+
+    spec: GraphSpec
+
+    def __call__(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the files."""
+        for batch in rows:
+            for row in batch.to_pylist():
+                try:
+                    yield from self._read(_file(row))
+                except PbgError as error:
+                    problem = {"problem": json.dumps([type(error).__name__, str(error)])}
+                    yield pa.RecordBatch.from_pylist([problem], schema=_NAMES)
+
+    def _read(self, file: SnapshotFile) -> Iterator[pa.RecordBatch]:
+        with Scratch() as scratch, connect(self.spec.resources, scratch.path) as connection, reading([file]):
+            open_snapshot(connection, self.spec, [file])
+            found = connection.sql("SELECT lhs, rel, rhs, lhs_type, rhs_type, NULL::VARCHAR AS problem FROM raw")
+            for names in batches(found, BATCH_ROWS):
+                yield names.cast(_NAMES)
+
+
+def _file(row: dict[str, Any]) -> SnapshotFile:
+    """Return the file, or share of a part, of a row."""
+    facts = {key: row[key] for key in ("uri", "size", "version")}
+    return SnapshotFile(**facts) if row["count"] == 1 else Share(**facts, number=row["number"], count=row["count"])
+
+
 @dataclass(frozen=True, slots=True)
 class StageFiles:
     """Read and check files of the snapshot, and store their rows.
@@ -60,9 +101,7 @@ class StageFiles:
         """Yield a report on each file, with figures of its rows."""
         for batch in rows:
             for row in batch.to_pylist():
-                name, number, count = (row.pop(key) for key in ("name", "number", "count"))
-                file = SnapshotFile(**row) if count == 1 else Share(**row, number=number, count=count)
-                yield from reported(watched(name, self._stage(name, file)))
+                yield from reported(watched(row["name"], self._stage(row["name"], _file(row))))
 
     def _stage(self, name: str, file: SnapshotFile) -> Iterator[Outcome]:
         with Scratch() as scratch, connect(self.spec.resources, scratch.path) as connection:

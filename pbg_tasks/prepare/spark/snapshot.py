@@ -55,7 +55,7 @@ def validate_snapshot(
         InputError: a file cannot be read, or a row is bad; the message names file, line and column.
         NoEdgesError: there are no rows.
     """
-    outcomes = tables.outcomes(tables.spread(_listed(spec, files), LISTED, StageFiles(spec, destination), OUTCOME))
+    outcomes = tables.outcomes(tables.spread(listed(spec, files), LISTED, StageFiles(spec, destination), OUTCOME))
     found = [json.loads(each.figures) for each in outcomes]
     edges = sum(each["edges"] for each in found)
     if not edges:
@@ -84,7 +84,7 @@ def validate_snapshot(
     )
 
 
-def _listed(spec: GraphSpec, files: Sequence[SnapshotFile]) -> list[tuple[str, str, int, str, int, int]]:
+def listed(spec: GraphSpec, files: Sequence[SnapshotFile]) -> list[tuple[str, str, int, str, int, int]]:
     """Return rows ``LISTED``, one for each task.
 
     It reads a file, or a data file of a table. Each task plans a table's version again, so that there are never more

@@ -13,19 +13,34 @@ from pbg_tasks.formats.entities import read_relation_names, write_relation_names
 from pbg_tasks.formats.names import EDGE_HASHES
 from pbg_tasks.prepare import spark
 from pbg_tasks.prepare.delta import Delta
+from pbg_tasks.progress import say
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.files import left_before, open_directory, upload_directory, write_manifest
 from pbg_tasks.tasks.nightly.comparison_target import release_before
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from pbg_tasks.checkpoint import VerifiedFiles
+    from pbg_tasks.config import GraphSpec, SnapshotFile
     from pbg_tasks.prepare.buckets import BucketReport
+    from pbg_tasks.prepare.counting import SnapshotCounts
     from pbg_tasks.prepare.ids import EntityReport
     from pbg_tasks.prepare.validate import SnapshotReport
     from pbg_tasks.publish import Release
     from pbg_tasks.tasks.context import RunContext
+
+
+def count(graph: GraphSpec, files: Sequence[SnapshotFile]) -> SnapshotCounts | None:
+    """Count a snapshot; see ``prepare.counting``.
+
+    None where this machine lacks Spark: ``plan`` may run elsewhere than the tasks that take it.
+    """
+    if lacks := spark.lacking():
+        say(f"plan: counts on this machine, by DuckDB, because Spark lacks {'; '.join(lacks)}")
+        return None
+    with spark.open_tables(f"pbg plan {graph.graph}") as tables:
+        return spark.count_snapshot(tables, graph, files)
 
 
 def validate(run: RunContext, release: Release | None) -> SnapshotReport:
