@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from pbg_tasks.redaction import redacted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from types import TracebackType
 
     import rich.progress
@@ -31,6 +31,12 @@ def human_count(value: float) -> str:
 def counted(count: int, noun: str) -> str:
     """Write a count with its noun: ``1 file``, ``2 files``."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return rows of cells as lines, with columns aligned to the left."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
 def human_seconds(seconds: float) -> str:

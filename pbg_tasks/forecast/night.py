@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from pbg_tasks.forecast.calibration import RATES, Figure, calibrated, of_kind
 from pbg_tasks.forecast.usage import Usage
-from pbg_tasks.progress import human_count, human_seconds
+from pbg_tasks.progress import aligned, human_count, human_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -144,8 +144,7 @@ class NightForecast:
         total = {field: self._total(field) for field in Usage._fields}
         total["memory_bytes"] = max(each["memory_bytes"] for each in self.tasks.values())
         rows.append(("the night", *_cells(total)))
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        lines = aligned(rows)
         if (cost := self.cost) is not None and self.costs is not None:
             ends = f"{cost.low:.4g} to {cost.high:.4g}"
             lines.append(f"cost of the night: {cost.likely:.4g} {self.costs.currency} ({ends})")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from pbg_tasks.forecast.night import short_seconds, written
 from pbg_tasks.forecast.usage import Usage, is_of_last_try
+from pbg_tasks.progress import aligned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -92,8 +93,7 @@ def outcome_table(found: Outcome) -> list[str]:
         rows.append((task, *(_beside(fields[field], partial(written, field)) for field in Usage._fields)))
     totals = (found["total_seconds"], found["total_cpu_seconds"])
     rows.append(("all", *(_beside(total, short_seconds) for total in totals), "", "", ""))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines = aligned(rows)
     if found["cost"] is not None:
         lines.append(f"cost, {found['cost']['currency']}: {_beside(found['cost'], '{:.4g}'.format)}")
     resumed = "figures of its last try only; it went on where an earlier one ended"

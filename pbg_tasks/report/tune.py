@@ -6,6 +6,8 @@ import json
 import re
 from typing import TYPE_CHECKING, TypedDict
 
+from pbg_tasks.progress import aligned
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -161,8 +163,7 @@ def table(document: TuneDocument) -> str:
         ]
         for row in document["rows"]
     ]
-    widths = [max(len(line[column]) for line in (head, *rows)) for column in range(len(head))]
-    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in (head, *rows))
+    return "\n".join(aligned([head, *rows]))
 
 
 def _cell(value: float | None, form: str) -> str:
