@@ -128,12 +128,13 @@ class Task:
         Args:
             peer: name of its directory.
             entities: (n, d).
-            relations: (r, d), complex numbers of ComplEx with real parts first; None: the score is the cosine.
+            relations: (r, d), complex numbers of ComplEx with real parts first; None: the score is the product of two
+                entities, which ranks better than their cosine after DeepWalk.
         """
         document = self.document | {"checkpoint_path": str(self.root / peer)}
         params: dict[str, np.ndarray] = {}
         if relations is None:
-            document |= {"comparator": "cos", "relations": [document["relations"][0] | {"operator": "none"}]}
+            document |= {"relations": [document["relations"][0] | {"operator": "none"}]}
         else:
             real, imag = np.split(relations, 2, axis=1)
             # Re(l r conj(t)) is the product of l r and t, and that of l and t conj(r).
