@@ -239,7 +239,7 @@ def rows(task: Task, ours: Sequence[Finish], peers: Mapping[str, Finish]) -> Ite
         f"{key} {task.document[key]}" for key in keys
     )
     candidates = f"{human_count(_RANKED)} held-out edges ranked on both sides among all entities"
-    note += f"; {candidates}{'' if task.loops else ' but themselves'}"
+    note += f"; {candidates}{'' if task.loops else ' but themselves'}; one training of each"
     for name, theirs in peers.items():
         equal = [at for at, each in enumerate(ours, 1) if each.quality.equals(theirs.quality)]
         epoch = equal[0] if equal else len(ours)
