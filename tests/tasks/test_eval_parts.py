@@ -205,6 +205,16 @@ def test_parts_of_independent_nights_merge_to_digits(place, monkeypatch):
 
 
 @pytest.mark.rotated(3)
+def test_part_without_partitions_of_independent_night_counts(place):
+    place.write_spec({"entities": {"n": {"num_partitions": 2}}, "num_epochs": 1, "dimension": 4}, nights=INDEPENDENT)
+    place.snapshot("d1", ring(60))
+    run_chain(place.spec, "d1")
+    place.snapshot("d2", ring(55))
+    url = preserved(place, "d2")
+    assert count_part(url, "3/3")["counts"] == count_part(url, "4/4")["counts"] != {}
+
+
+@pytest.mark.rotated(3)
 def test_damaged_drift_of_part_is_refused(night):
     parts = [count_part(night, part) for part in ("1/2", "2/2")]
     expected = whole(night)

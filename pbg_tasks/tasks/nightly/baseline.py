@@ -24,7 +24,7 @@ from pbg_tasks.prepare.reassignment import Matching
 from pbg_tasks.prepare.split import RETURNED
 from pbg_tasks.tasks.model_source import CONFIG
 from pbg_tasks.tasks.nightly.moved_vectors import with_compared_rows
-from pbg_tasks.tasks.runs.part_files import row_counts
+from pbg_tasks.tasks.runs.part_files import NOTHING, row_counts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -108,7 +108,7 @@ def bring_baseline(
         counts: tonight's entities of each partition, by type.
         directory: an empty local one.
         part: of an evaluation, which reads rows of most files alone where the ids are the release's, those for the
-            drift included, and no vectors at all without partitions of its own; None: all.
+            drift included; ``NOTHING``: no vectors at all; None: all.
 
     Raises:
         FormatError: a file of the release is damaged.
@@ -179,7 +179,7 @@ def _move_rows(
     baseline: Baseline, run: RunContext, counts: Mapping[str, list[int]], directory: Path, part: PartFiles | None
 ) -> None:
     """Match entities by name, and write the release's rows in tonight's places."""
-    reads_vectors = part is None or any(part.whole.values())
+    reads_vectors = part is not NOTHING  # also in a part without partitions of its own: it asks the whole's questions
     ours = open_preserved(run.store, run.need(PreserveResult).directory)
     before, after = directory / "ids-before", directory / "ids-after"
     for path in (before, after):
