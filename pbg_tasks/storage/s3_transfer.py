@@ -9,7 +9,7 @@ import math
 import os
 import time
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, TypedDict
 
@@ -330,19 +330,19 @@ def _begin_download(place: Place, key: str, part: int) -> tuple[ObjectInfo, Stre
         answer = place.client.get_object(Bucket=place.bucket, Key=place.key)  # an empty object has no first part
     with ExitStack() as failed:
         failed.callback(answer["Body"].close)
-        size = _size_of(answer)
-        if size > part and answer["ContentLength"] != part:
+        info = found_object(key, answer).info
+        size = _size_of(answer, info.size)
+        if info.size != min(size, part):
             raise _ignored_range(place)
-        info = found_object(key, {**answer, "ContentLength": size}).info
         failed.pop_all()
-    return info, answer["Body"]
+    return replace(info, size=size), answer["Body"]
 
 
-def _size_of(answer: GetObjectOutputTypeDef) -> int:
+def _size_of(answer: GetObjectOutputTypeDef, sent: int) -> int:
     """Return the size of the object that an answer is of."""
     part_of: str | None = answer.get("ContentRange")
     if part_of is None:
-        return answer["ContentLength"]
+        return sent
     size = part_of.rpartition("/")[2]
     if not size.isdecimal():
         raise LostAnswerError(what=f"its Content-Range is {part_of!r}")

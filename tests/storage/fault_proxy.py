@@ -39,6 +39,7 @@ class Fault:
         reset: end the connection by a reset, not by closing it.
         before: called before the request is forwarded.
         seconds: to wait before the request is forwarded.
+        edit: makes another answer of the server's.
         again: whether the server gets the request twice, as from a network that repeats; its second answer is lost.
     """
 
@@ -52,6 +53,7 @@ class Fault:
     reset: bool = False
     before: Callable[[], object] = field(default=lambda: None)
     seconds: float = 0.0
+    edit: Callable[[bytes], bytes] | None = None
     again: bool = False
 
 
@@ -123,6 +125,9 @@ class FaultProxy:
         whole = self._forward(request, body) if fault.forward else b""
         if fault.again:
             self._forward(request, body)
+        if fault.edit is not None:
+            _send(request, fault.edit(whole))
+            return
         if fault.status is not None:
             _send(request, f"HTTP/1.1 {fault.status} Fault\r\nContent-Length: 0\r\n\r\n".encode())
             return

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -222,6 +223,23 @@ def test_small_object_is_fetched_without_look(proxy, behind, store, tmp_path, da
     assert behind.fetch("k", tmp_path / "k") == written
     assert (tmp_path / "k").read_bytes() == data
     assert [request.split()[0] for request in proxy.requests] == requests
+
+
+def test_answer_with_less_than_was_asked_is_refused(proxy, behind, store, tmp_path):
+    """A file would have zeros in the place of what is missing."""
+    store.put_new("k", b"0123456789")
+
+    def cut(answer):
+        answer = re.sub(rb"(?im)^x-amz-checksum-.*\r\n", b"", answer)
+        for whole, half in ((b"bytes 0-9/10", b"bytes 0-4/10"), (b"ength: 10", b"ength: 5"), (b"0123456789", b"01234")):
+            assert whole in answer
+            answer = answer.replace(whole, half)
+        return answer
+
+    proxy.faults = [Fault("GET", "/k", edit=cut)]
+    with pytest.raises(StorageError, match="ignored a range of"):
+        behind.fetch("k", tmp_path / "k")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_failed_upload_is_aborted(proxy, behind, s3_bucket, large_file):
