@@ -77,7 +77,7 @@ def test_newest_snapshot_needs_no_name(place):
     assert f"channel production of {place.store}" in pbg("show", place.store).stdout
 
 
-@pytest.mark.parametrize("change", [["--epochs", "1"], ["-p", "model.lr=0.5"]])
+@pytest.mark.parametrize("change", [["--epochs", "1"], ["-p", "model.lr=0.5"], ["-p", "train={seed: 3}"]])
 def test_changed_training_publishes_on_request_only(place, change):
     done = pbg("plan", place.spec, "d1", *change, "--json")
     assert done.returncode == 0, done.stderr

@@ -6,6 +6,7 @@ There is one command for each task, which takes the run's URL.
 from __future__ import annotations
 
 import json
+import re
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -53,7 +54,7 @@ Due = Annotated[
 ]
 
 
-_OF_TRAINING = ("model.", "train.")  # sections of a spec; a patch is meant to stay
+_OF_TRAINING = re.compile(r"""["']?(model|train)["']?[.=]""")  # sections of a spec; a patch is meant to stay
 
 
 def _planning(name: str, act: Callable[..., None]) -> None:
@@ -82,7 +83,7 @@ def _planning(name: str, act: Callable[..., None]) -> None:
     ) -> None:
         overrides = given(patch, param)
         changed = any(each is not None for each in (epochs, dimension, partitions, engine)) or any(
-            each.startswith(_OF_TRAINING) for each in param or ()
+            _OF_TRAINING.match(each) for each in param or ()
         )
         if publish is None and changed:
             from pbg_tasks.progress import say
