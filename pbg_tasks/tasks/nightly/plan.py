@@ -25,7 +25,6 @@ from pbg_tasks.storage.columnar import last_change
 from pbg_tasks.storage.probe import probe
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.context import RunContext, graph_store
-from pbg_tasks.tasks.nightly import on_spark
 from pbg_tasks.tasks.nightly.chain_order import release_to_continue
 from pbg_tasks.tasks.nightly.forecasting import enforce_limits, outlook
 from pbg_tasks.tasks.nightly.newest import keys_there
@@ -208,9 +207,11 @@ def _check_quiet(graph: GraphSpec, snapshot: str, due: datetime) -> None:
 
 def _counted(graph: GraphSpec, files: tuple[SnapshotFile, ...]) -> SnapshotCounts:
     """Count the snapshot's entities, relations and edges."""
-    found = on_spark.count(graph, files) if graph.resources.engine == "spark" else None
-    if found is not None:
-        return found
+    if graph.resources.engine == "spark":
+        from pbg_tasks.tasks.nightly.on_spark import count
+
+        if (found := count(graph, files)) is not None:
+            return found
     with Scratch() as scratch, connect(graph.resources, scratch.path) as connection:
         return count_snapshot(connection, graph, files)
 
