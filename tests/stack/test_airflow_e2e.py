@@ -124,6 +124,7 @@ def test_list_of_runs_shows_snapshot_of_each(page, api, stack):
     for run in api.runs(DAG):
         row = page.get_by_role("row").filter(has_text=run["dag_run_id"])
         row.get_by_role("cell", name=run["partition_key"], exact=True).wait_for()
+        assert run["note"] == f"Snapshot {run['partition_key']}"
 
 
 @pytest.mark.browser

@@ -1,4 +1,4 @@
-"""Listener of the scheduler: the form's snapshot becomes the partition key."""
+"""Listener of the scheduler that names the snapshot of each run."""
 
 from __future__ import annotations
 
@@ -17,21 +17,25 @@ log = logging.getLogger(__name__)
 
 @hookimpl
 def on_dag_run_running(dag_run: DagRun, msg: str) -> None:  # noqa: ARG001 - Airflow's signature
-    """Set the partition key of a run whose form named its snapshot.
+    """Set the partition key from the form, and a note.
 
-    Lists of runs show and filter by partition keys, but not what a form was filled in with. The scheduler stores the
-    key with the state of the run, before its first task.
+    Lists of runs show and filter by partition keys, but hide their column at first, and not what a form was filled in
+    with. A run's page shows the note. The scheduler stores both with the state of the run, before its first task.
     """
+    if not dag_run.dag_id.startswith(_OF_NIGHTS):
+        return
     try:
-        if key := key_of(dag_run.dag_id, dag_run.partition_key, dag_run.conf):
+        if key := key_of(dag_run.partition_key, dag_run.conf):
             dag_run.partition_key = key
-    except Exception as error:  # noqa: BLE001 - a scheduler goes on without the key
-        log.warning("no partition key for run %s of %s: %s", dag_run.run_id, dag_run.dag_id, error)
+        if dag_run.partition_key and not dag_run.note:
+            dag_run.note = f"Snapshot {dag_run.partition_key}"
+    except Exception as error:  # noqa: BLE001 - a scheduler goes on without them
+        log.warning("run %s of %s does not name its snapshot: %s", dag_run.run_id, dag_run.dag_id, error)
 
 
-def key_of(dag_id: str, partition_key: str | None, conf: object) -> str | None:
+def key_of(partition_key: str | None, conf: object) -> str | None:
     """Return the missing key of a run; None where nothing is missing."""
     snapshot = conf.get("snapshot") if isinstance(conf, dict) else None
-    if partition_key or not isinstance(snapshot, str) or not dag_id.startswith(_OF_NIGHTS):
+    if partition_key or not isinstance(snapshot, str):
         return None
     return snapshot if len(snapshot) <= _LONGEST else None
