@@ -43,6 +43,18 @@ def test_everything_is_installed_by_hash():
     assert [line for line in torch if line.startswith('RUN if [ -n "${TORCH}" ]; then pip install ${TORCH} ;')]
 
 
+def test_every_build_of_this_package_takes_its_version():
+    """The version is of git's tags, which no image is built from."""
+    builds = {
+        name: lines
+        for name, lines in stages().items()
+        if name.endswith("-build") and "COPY pbg_tasks pbg_tasks" in lines
+    }
+    assert len(builds) == len(IMAGES) - 1  # all but the object store's
+    for lines in builds.values():
+        assert "ARG SETUPTOOLS_SCM_PRETEND_VERSION" in lines
+
+
 def test_each_image_has_exactly_what_it_needs():
     train, airflow = pins(DOCKER / "train.lock"), pins(DOCKER / "airflow.lock")
     assert {"boto3", "h5py", "duckdb", "setuptools"} <= set(train)
