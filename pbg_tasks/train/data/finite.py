@@ -56,15 +56,10 @@ def check_trained(config: ModelConfig, shared: SharedParameters, *sides: Mapping
     A row's sum of squared gradients shows whether the row has diverged.
 
     A gradient that is not finite, or whose square overflows, makes the sum not finite, and it stays so. Any other
-        gradient moves a number by no more than lr * sqrt(dimension), because |g| <= sqrt(dimension * mean(g^2)). Added
-        to a finite float32, such a step overflows only from 2^103 on, and ``max_norm`` shrinks numbers. So rows that
-        began finite still are. Starting values are checked when they are read, and all values when they are written
-        (``check_partition``). The latter also finds a sum that one of several workers hid by overwriting it with its
-        own.
-    more than lr * sqrt(dimension), as |g| <= sqrt(dimension * mean(g^2)); added to a finite float32, that overflows
-    only from 2^103 on. ``max_norm`` shrinks. So rows that began finite still are. What tables begin with is looked at
-    when it is read, and all of them when they are written (``check_partition``): that finds, too, what one of several
-    workers hides by putting its sum over another's.
+    gradient moves a number by no more than lr * sqrt(dimension), because |g| <= sqrt(dimension * mean(g^2)). Added to
+    a finite float32, such a step overflows only from 2^103 on, and ``max_norm`` shrinks numbers. So rows that began
+    finite still are. Starting values are checked when they are read, and all values when they are written
+    (``check_partition``). The latter also finds a sum that one of several workers hid by overwriting it with its own.
 
     Args:
         config: the model.
