@@ -101,11 +101,8 @@ class LocalStore:
     def get_range(self, info: ObjectInfo, start: int, stop: int) -> bytes:
         """Read bytes ``start`` to ``stop`` of a version, where they exist."""
         path = self._path(info.key)
-        with disk_errors(path):
-            if _status(path) is None:
-                raise NotFoundError(f"{path} does not exist")
-        with _opened(path) as descriptor, disk_errors(path):
-            if _tag(os.fstat(descriptor)) != info.tag:
+        with self._reading(info.key) as (descriptor, there), disk_errors(path):
+            if there.tag != info.tag:
                 raise StorageError(f"{path} was changed while it was read; read it again")
             found, stop = bytearray(), min(stop, info.size)
             while piece := os.pread(descriptor, max(stop - start - len(found), 0), start + len(found)):
