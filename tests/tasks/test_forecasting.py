@@ -199,3 +199,15 @@ def test_run_planned_without_forecast_is_shown(place):
     shown = CliRunner().invoke(app, ["show", run.url])
     assert shown.exit_code == 0
     assert "snapshot" in shown.stdout
+
+
+def test_plan_without_spark_counts_by_duckdb(place, monkeypatch, capsys):
+    place.snapshot("d1", ring(40))
+    monkeypatch.delenv("SPARK_REMOTE", raising=False)
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    counts = []
+    for engine in ("spark", "duckdb"):
+        place.write_spec(resources={"memory_gb": 1, "threads": 1, "engine": engine})
+        counts.append(RunContext.open(plan(place.spec, "d1")["run"]).require("plan")["degrees"])
+    assert counts[0] == counts[1] != {}
+    assert "plan: counts on this machine, by DuckDB, because Spark lacks" in capsys.readouterr().err
