@@ -240,6 +240,7 @@ def rows(task: Task, ours: Sequence[Finish], peers: Mapping[str, Finish]) -> Ite
     )
     candidates = f"{human_count(_RANKED)} held-out edges ranked on both sides among all entities"
     note += f"; {candidates}{'' if task.loops else ' but themselves'}; one training of each"
+    note += f"; ours is the first epoch of which both figures are at least {_EQUAL} of theirs"
     for name, theirs in peers.items():
         equal = [at for at, each in enumerate(ours, 1) if each.quality.equals(theirs.quality)]
         epoch = equal[0] if equal else len(ours)
