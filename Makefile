@@ -16,7 +16,7 @@
 # make site   the docs as a folder of HTML, build/site; any link that leads nowhere is an error
 # make pictures  runs eight nights and takes the pictures of their pages, light and dark, with Chromium
 # make e2e-nights  five days through a real Airflow and a browser: backfills, nights that overlap, keys held twice; Celery
-# make e2e-images  builds the four images with buildah and runs the demo's chain in their containers, and compose.yaml
+# make e2e-images  builds the images with buildah and runs the demo's chain in their containers, and compose.yaml
 # make setup   the environment only, in .venv; the others do it by themselves
 # make lock    resolve requirements.in anew
 # make image    an image to release, TARGET=train, airflow, worker or spark: its base by digest, all of Python by hash

@@ -1,4 +1,4 @@
-"""The demo's chain in containers of the four images, on one network.
+"""The demo's chain in containers of four images, on one network.
 
 ``store`` serves the bucket, ``airflow`` runs API server, DAG processor and triggerer, ``worker`` the scheduler with the
 tasks of the first night, and two containers of ``train`` train the second one as a gang.
