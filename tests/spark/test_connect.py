@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = [pytest.mark.timeout(1800), pytest.mark.rotated(3)]  # two nights take four minutes of two CPUs
 SEED = 39
 """Of a graph with weights, relations from the data, entities that expire, and a sample of edges for delta epochs."""
 
