@@ -70,14 +70,12 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep=deep)
 
 
-# A day is a snapshot's key, not a date object. And 1e-3, which every config has, is a number as in YAML 1.2.
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != _TIMESTAMP]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
+# 1e-3, which every config has, is a number as in YAML 1.2. This also gives the loader resolvers of its own.
 _Loader.add_implicit_resolver(
     _FLOAT, re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)[eE][-+]?[0-9]+$"), list("-+.0123456789")
 )
+for _resolvers in _Loader.yaml_implicit_resolvers.values():  # a day is a snapshot's key, not a date object
+    _resolvers[:] = [each for each in _resolvers if each[0] != _TIMESTAMP]
 
 
 def parse_document(data: bytes, *, source: str) -> dict[str, Any]:

@@ -444,10 +444,11 @@ def contradictions(config: ModelConfig) -> Iterator[str]:
     yield from _relation_contradictions(config)
     yield from _negative_contradictions(config)
     for side in ("lhs", "rhs"):
+        types = {getattr(relation, side) for relation in config.relations}
         counts = {
-            name: config.entities[name].num_partitions
-            for name in (getattr(relation, side) for relation in config.relations)
-            if name in config.entities and config.entities[name].num_partitions > 1
+            name: entity.num_partitions
+            for name, entity in config.entities.items()
+            if name in types and entity.num_partitions > 1
         }
         if len(set(counts.values())) > 1:
             listed = ", ".join(f"{name}={count}" for name, count in sorted(counts.items()))

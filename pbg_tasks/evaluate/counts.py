@@ -61,14 +61,16 @@ class Share:
         """Return a slice of neighbours, in a list of ``total`` things."""
         return slice((self.number - 1) * total // self.parts, self.number * total // self.parts)
 
-    def partitions(self, counts: Mapping[str, Sequence[int]]) -> dict[str, Collection[int]]:
+    def partitions(self, counts: Mapping[str, Sequence[int]]) -> dict[str, set[int]]:
         """Return the partitions of this share, by type.
 
         ``counts`` has the entities of each partition. The partitions of all types are dealt in turn.
         """
         places = [(entity, partition) for entity, listed in counts.items() for partition in range(len(listed))]
-        own = places[self.number - 1 :: self.parts]
-        return {entity: {partition for kind, partition in own if kind == entity} for entity in counts}
+        own: dict[str, set[int]] = {entity: set() for entity in counts}
+        for entity, partition in places[self.number - 1 :: self.parts]:
+            own[entity].add(partition)
+        return own
 
 
 class Counting:

@@ -315,17 +315,14 @@ def _tables(
     ranked: LocalModel, numbering: Numbering, sample: Candidates | None, share: Mapping[str, Collection[int]]
 ) -> dict[str, EntityTable]:
     """Return the table of every entity type."""
-    return {
-        entity: EntityTable(
-            [ranked.paths[entity, partition] for partition in range(len(bases) - 1)],
-            bases,
-            ranked.config.entity_dimension(entity),
-            eligible(
-                int(bases[-1]),
-                sample.numbers(entity, bases) if sample else None,
-                ranked.hidden.numbers(entity, bases) if ranked.hidden else None,
-            ),
-            share=share.get(entity),
+    tables = {}
+    for entity, bases in numbering.bases.items():
+        paths = [ranked.paths[entity, partition] for partition in range(len(bases) - 1)]
+        candidates = eligible(
+            int(bases[-1]),
+            sample.numbers(entity, bases) if sample else None,
+            ranked.hidden.numbers(entity, bases) if ranked.hidden else None,
         )
-        for entity, bases in numbering.bases.items()
-    }
+        dimension = ranked.config.entity_dimension(entity)
+        tables[entity] = EntityTable(paths, bases, dimension, candidates, share=share.get(entity))
+    return tables

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pbg_tasks.formats.edges import joined_columns
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
@@ -65,7 +67,7 @@ class Numbering:
         if not parts:
             empty = np.empty(0, np.int64)
             return Triples(empty, empty, empty)
-        return Triples(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("lhs", "rel", "rhs")))
+        return Triples(*joined_columns(parts, ("lhs", "rel", "rhs")))
 
     def _number(self, bucket: Bucket, edges: EdgeList) -> Triples:
         lhs, rhs = (

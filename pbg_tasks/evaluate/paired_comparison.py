@@ -165,7 +165,7 @@ class PairedRanks:
             for entity, numbers in self._candidates.items()
             if entity in compared.config.entities
         }
-        self._ranks = {name: [Ranks.empty(len(asked)) for _ in sides] for name in _MODELS}
+        self._ranks = {(name, predict): Ranks.empty(len(asked)) for name in _MODELS for predict in sides}
         self._done = np.zeros(len(asked), bool)
 
     def rank(self, model: Model, rows: np.ndarray, ranked: Mapping[Side, Ranks]) -> None:
@@ -189,8 +189,8 @@ class PairedRanks:
         theirs = ranks_of(self._compared.model(model), self._theirs, "current")
         found = {"candidate": self._ours(model, rows, ranked, ranks_of), "current": theirs}
         for name, sides in found.items():
-            for ranks, part in zip(self._ranks[name], sides, strict=True):
-                ranks.take(rows, part)
+            for predict, part in zip(self._sides, sides, strict=True):
+                self._ranks[name, predict].take(rows, part)
         self._done[rows] = True
 
     def _ours(
@@ -225,8 +225,11 @@ class PairedRanks:
             float64 (M,) each.
         """
         rows = rows[self._done[rows]]
-        candidate, current = (mean_reciprocal([ranks.select(rows) for ranks in self._ranks[name]]) for name in _MODELS)
-        return candidate, current
+        return mean_reciprocal(self._select("candidate", rows)), mean_reciprocal(self._select("current", rows))
+
+    def _select(self, name: str, rows: np.ndarray) -> list[Ranks]:
+        """Return a model's ranks of some edges, of each side."""
+        return [self._ranks[name, predict].select(rows) for predict in self._sides]
 
     def comparison_(self, counted: np.ndarray, labels: Sequence[str]) -> PairedComparison:
         """Summarise the ranked edges.
@@ -237,10 +240,9 @@ class PairedRanks:
             labels: names of the relations.
         """
         rows = np.concatenate([np.empty(0, np.int64), *(own[self._done[own]] for _, own in self._chosen)])
-        ours, theirs = ([ranks.select(rows) for ranks in self._ranks[name]] for name in _MODELS)
         return PairedComparison.of(
-            ours,
-            theirs,
+            self._select("candidate", rows),
+            self._select("current", rows),
             self._asked.rel[rows],
             labels,
             {entity: len(numbers) for entity, numbers in self._candidates.items()},

@@ -17,6 +17,7 @@ import torch
 
 from pbg_tasks.evaluate.parts import Part
 from pbg_tasks.evaluate.ties import tie_range
+from pbg_tasks.formats.edges import joined_columns
 from pbg_tasks.model.scoring import RelationScorer
 from pbg_tasks.storage.parallel import work_off
 
@@ -60,7 +61,7 @@ class Ranks:
     @classmethod
     def joined(cls, parts: Sequence[Ranks]) -> Self:
         """Return the ranks of several lists of edges as one."""
-        return cls(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)))
+        return cls(*joined_columns(parts, (field.name for field in fields(cls))))
 
     def select(self, rows: np.ndarray) -> Ranks:
         """Return the ranks of some edges."""

@@ -78,14 +78,12 @@ class RelationDrift:
 
         Means are over ends that have a figure.
         """
-        return {
-            names[rel]: {"edges": int(self._edges[rel])}
-            | {
-                name: round(total[rel] / ends[rel], 6) if ends[rel] else None
-                for name, (ends, total) in self._sums.items()
-            }
-            for rel in np.flatnonzero(self._edges).tolist()
-        }
+        present = np.flatnonzero(self._edges).tolist()
+        return {names[rel]: {"edges": int(self._edges[rel]), **self._means(rel)} for rel in present}
+
+    def _means(self, rel: int) -> dict[str, float | None]:
+        sums = self._sums.items()
+        return {name: round(total[rel] / ends[rel], 6) if ends[rel] else None for name, (ends, total) in sums}
 
 
 class Surroundings:

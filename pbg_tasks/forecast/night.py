@@ -98,7 +98,8 @@ class NightForecast:
     def _total(self, field: str) -> Figure:
         # A cause that makes one task slow (the machine, its other users) mostly makes all of them slow, so deviations
         # are added up.
-        return Figure(*(sum(limits) for limits in zip(*(each[field] for each in self.tasks.values()), strict=True)))
+        figures = [each[field] for each in self.tasks.values()]
+        return Figure(*map(sum, zip(*figures, strict=True)))
 
     def to_json(self) -> NightForecastDocument:
         """Return plain JSON values.
@@ -106,22 +107,20 @@ class NightForecast:
         They are the likely figures, and beside them the ``intervals`` of nine nights of ten.
         """
         cost, total = self.cost, self.seconds
+        seconds = {task: each["seconds"] for task, each in self.tasks.items()}
         return {
             "memory_bytes": round(max(each["memory_bytes"].likely for each in self.tasks.values())),
             "store_bytes_read": round(self._total("store_bytes_read").likely),
             "store_bytes_written": round(self._total("store_bytes_written").likely),
-            "seconds": {task: round(each["seconds"].likely, 3) for task, each in self.tasks.items()},
+            "seconds": _likely(seconds),
             "total_seconds": round(total.likely, 3),
             "cost": None
             if cost is None or self.costs is None
             else {"amount": round(cost.likely, 6), "currency": self.costs.currency},
             "calibrated_on": list(self.nights),
-            "tasks": {
-                task: {field: round(figure.likely, 3) for field, figure in each.items()}
-                for task, each in self.tasks.items()
-            },
+            "tasks": {task: _likely(each) for task, each in self.tasks.items()},
             "intervals": {
-                "seconds": {task: _ends(each["seconds"], 3) for task, each in self.tasks.items()},
+                "seconds": {task: _ends(figure, 3) for task, figure in seconds.items()},
                 "total_seconds": _ends(total, 3),
                 "cost": None if cost is None else _ends(cost, 6),
             },
@@ -186,6 +185,10 @@ def forecast_night(
         }
     runs = tuple(night.run for night in of_kind(nights, kind))
     return NightForecast(engine, modelled, tasks, runs, machines, costs, kind)
+
+
+def _likely(figures: Mapping[str, Figure]) -> dict[str, float]:
+    return {name: round(figure.likely, 3) for name, figure in figures.items()}
 
 
 def _ends(figure: Figure, digits: int) -> list[float]:

@@ -59,16 +59,9 @@ def compare(forecast: ForecastDocument, results: Mapping[str, TaskResult]) -> Ou
     """Compare a forecast with the figures of a run's finished tasks."""
     measured = {task: Usage.of_result(result) for task, result in results.items() if task in forecast.tasks}
     finished = {task: usage for task, usage in measured.items() if usage is not None}
-    tasks = {
-        task: {
-            field: _pair(getattr(forecast.tasks[task], field), actual)
-            for field, actual in zip(usage._fields, usage, strict=True)
-        }
-        for task, usage in finished.items()
-    }
-    planned = {task: Usage(*(getattr(forecast.tasks[task], field) for field in Usage._fields)) for task in finished}
+    planned = {task: Usage(**forecast.tasks[task].model_dump()) for task in finished}
     found: Outcome = {
-        "tasks": tasks,
+        "tasks": {task: _pairs(planned[task], usage) for task, usage in finished.items()},
         "total_seconds": _total("seconds", planned, finished),
         "total_cpu_seconds": _total("cpu_seconds", planned, finished),
         "cost": None,
@@ -113,7 +106,8 @@ def _warnings(forecast: ForecastDocument, finished: Mapping[str, Usage]) -> Iter
     intervals = {task: forecast.intervals.seconds[task] for task in finished}
     note = ""
     if not forecast.calibrated_on:
-        low, high = (sum(interval[end] for interval in intervals.values()) for end in (0, 1))
+        low = sum(low for low, _ in intervals.values())
+        high = sum(high for _, high in intervals.values())
         seconds, intervals = {"the night": sum(seconds.values())}, {"the night": (low, high)}
         note = " with the times of another machine; it corrects those of the nights that follow"
     for task, taken in seconds.items():
@@ -121,6 +115,10 @@ def _warnings(forecast: ForecastDocument, finished: Mapping[str, Usage]) -> Iter
         if taken > high + _WORTH_WARNING:
             expected = f"{short_seconds(low)} to {short_seconds(high)}"
             yield f"{task} took {short_seconds(taken)}, longer than the {expected} that were forecast{note}"
+
+
+def _pairs(planned: Usage, actual: Usage) -> dict[str, Pair]:
+    return dict(zip(Usage._fields, map(_pair, planned, actual), strict=True))
 
 
 def _pair(forecast: float, actual: float) -> Pair:

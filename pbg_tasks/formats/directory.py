@@ -117,15 +117,17 @@ class EvalStats:
     def mean(cls, parts: Sequence[EvalStats]) -> Self:
         """Return the mean of several results, weighted by their edges."""
         count = sum(part.count for part in parts)
-        means = (
-            sum(getattr(part, item.name) * part.count for part in parts) / max(count, 1) for item in fields(cls)[1:]
-        )
-        return cls(count, *means)
+        return cls(count, *(_over_edges(parts, item.name) / max(count, 1) for item in fields(cls)[1:]))
 
     def to_json(self) -> EvalStatsDocument:
         """Return PBG's form."""
         metrics = asdict(self)
         return {"count": metrics.pop("count"), "metrics": metrics}
+
+
+def _over_edges(parts: Sequence[EvalStats], name: str) -> float:
+    """Return the sum of a figure over the edges of all parts."""
+    return float(sum(getattr(part, name) * part.count for part in parts))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
@@ -22,7 +23,7 @@ from pbg_tasks.formats.guard import FORMAT_VERSION, dataset, open_foreign
 from pbg_tasks.formats.slices import checked_layout, read_part, write_dataset
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
     from types import TracebackType
 
@@ -117,6 +118,16 @@ class EdgeList:
         )
         weight = None if self.weight is None else self.weight[numbers]
         return EdgeList(self.lhs[numbers], self.rhs[numbers], self.rel[numbers], weight, lhs_features, rhs_features)
+
+
+def joined_columns(parts: Sequence[object], names: Iterable[str]) -> list[np.ndarray]:
+    """Concatenate each column over lists of edges.
+
+    Args:
+        parts: at least one; its columns are attributes.
+        names: of the columns.
+    """
+    return [np.concatenate([*map(attrgetter(name), parts)]) for name in names]
 
 
 def edge_file_name(lhs: int, rhs: int) -> str:

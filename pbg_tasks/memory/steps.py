@@ -67,12 +67,17 @@ def worker_memory(size: TrainingSize) -> WorkerMemory:
     }.values()
     steps = [step(size, relation) for relation in alike]
     rankings = [_torch_ranking(size, relation) for relation in alike if config.eval_fraction]
-    kept, ranked = (max((each.kept for each in kind), default=0) for kind in (steps, rankings))
+    trained, ranked = _largest(steps), _largest(rankings)
     # The native library has buffers of its own, in addition to those of torch, which evaluates the held-out edges.
-    kept = kept + max(ranked - _WORKER, 0) if size.engine == "native" else max(kept, ranked)
-    kept = kept * size.workers + (0 if size.engine == "native" else _kernels(config))
-    passing, ranking = (max((each.passing for each in kind), default=0) for kind in (steps, rankings))
-    return WorkerMemory(kept, passing * size.workers, ranking * size.workers)
+    native = size.engine == "native"
+    kept = trained.kept + max(ranked.kept - _WORKER, 0) if native else max(trained.kept, ranked.kept)
+    kept = kept * size.workers + (0 if native else _kernels(config))
+    return WorkerMemory(kept, trained.passing * size.workers, ranked.passing * size.workers)
+
+
+def _largest(steps: list[WorkerMemory]) -> WorkerMemory:
+    """Return the largest of each figure; zeros where there is no step."""
+    return WorkerMemory(*map(max, zip(WorkerMemory(0, 0), *steps, strict=True)))
 
 
 def _kernels(config: ModelConfig) -> int:

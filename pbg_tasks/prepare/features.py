@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from pbg_tasks.formats.edges import EdgeList, Features, write_edges
+from pbg_tasks.formats.edges import EdgeList, Features, joined_columns, write_edges
 from pbg_tasks.prepare.connection import batches, loading, phase
 from pbg_tasks.prepare.ids import entity_ids_file_name
 from pbg_tasks.prepare.sql import features_sql, one_file, quoted
@@ -129,7 +129,8 @@ class FeaturizedBucketWriter:
     def __init__(self, path: Path, bags: Bags, *, weighted: bool, checksums: bool = False) -> None:
         self._path, self._bags = path, bags
         self._weighted, self._checksums = weighted, checksums
-        self._pieces: list[EdgeList] = []
+        nothing = np.empty(0, np.int64)
+        self._pieces = [EdgeList(nothing, nothing, nothing)]
 
     def append(self, edges: EdgeList) -> None:
         """Add edges after those before."""
@@ -143,10 +144,7 @@ class FeaturizedBucketWriter:
     ) -> None:
         if kind is not None:
             return
-        lhs, rhs, rel = (
-            np.concatenate([np.empty(0, np.int64), *(getattr(piece, name) for piece in self._pieces)])
-            for name in ("lhs", "rhs", "rel")
-        )
+        lhs, rhs, rel = joined_columns(self._pieces, ("lhs", "rhs", "rel"))
         weights = [piece.weight for piece in self._pieces if piece.weight is not None]
         weight = np.concatenate([np.empty(0, np.float32), *weights]) if self._weighted else None
         write_edges(self._path, self._bags.unpack(EdgeList(lhs, rhs, rel, weight)), checksums=self._checksums)

@@ -29,7 +29,7 @@ from pbg_tasks.prepare.snapshot import open_snapshot, reading
 from pbg_tasks.prepare.sql import DUCKDB, ids, one_file, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     import duckdb
@@ -160,8 +160,7 @@ def assign_ids(
     expired = {entity: len(found) for entity, found in offsets.items()}
     if any(expired.values()):
         (out / EXPIRED).write_bytes(EntitySet(partitions, offsets).to_bytes())
-    total = {key: sum(figures[key] for figures in types.values()) for key in FATES}
-    return EntityReport(total, types, counts, len(names), expired)
+    return EntityReport(total_fates(types.values()), types, counts, len(names), expired)
 
 
 def write_known(directory: Path, entity: str, partitions: Iterable[Sequence[str]], *, seen: str) -> None:
@@ -231,6 +230,15 @@ def fates(counts: Sequence[int]) -> dict[str, int]:
     total, gone, absent, were, seen = map(int, counts)
     found = {"kept": seen - gone, "gone": gone, "returned": were - seen - absent, "absent": absent}
     return {"total": total, "new": total - were, **found}
+
+
+def total_fates(types: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Add up the numbers of ``FATES`` over the types."""
+    total = dict.fromkeys(FATES, 0)
+    for figures in types:
+        for fate in FATES:
+            total[fate] += figures[fate]
+    return total
 
 
 def _unseen(connection: duckdb.DuckDBPyConnection, nights: int) -> tuple[np.ndarray, np.ndarray]:

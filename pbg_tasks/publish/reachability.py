@@ -123,18 +123,14 @@ def staying_releases(
             by_channel.setdefault(owner.name, {})[release.seq] = (run.run, release)
     pointers = {name: Channel(store, name).current() for name in {*all_channel_names(store), *by_channel}}
     shared = {(each.canary.channel, each.canary.seq) for each in pointers.values() if each.canary is not None}
-    return [
-        releases[seq]
-        for name, releases in by_channel.items()
-        for seq in _kept(
-            Channel(store, name),
-            [releases[seq][1] for seq in sorted(releases)],
-            pointers[name].release,
-            {seq for other, seq in shared if other == name},
-            retention if only is None or {name, name.removesuffix(CANARY)} & {*only} else _EVERYTHING,
-            now,
-        )
-    ]
+    staying = []
+    for name, releases in by_channel.items():
+        in_order = [releases[seq][1] for seq in sorted(releases)]
+        canaries = {seq for other, seq in shared if other == name}
+        rules = retention if only is None or {name, name.removesuffix(CANARY)} & {*only} else _EVERYTHING
+        seqs = _kept(Channel(store, name), in_order, pointers[name].release, canaries, rules, now)
+        staying += [releases[seq] for seq in seqs]
+    return staying
 
 
 def _kept(

@@ -41,7 +41,8 @@ class DeltaSource(ArrowSource):
         with _errors(template):
             history = _table(template.rpartition("@")[0], environment).history()
             kept = (each for each in history if each.get("operation") not in {"OPTIMIZE", "VACUUM START", "VACUUM END"})
-            return [str(number) for number in sorted(int(each["version"]) for each in kept)]
+            versions = sorted(int(each["version"]) for each in kept)
+            return [str(version) for version in versions]
 
     def schema(self, file: SnapshotFile) -> pa.Schema:
         """Return the columns of the version."""

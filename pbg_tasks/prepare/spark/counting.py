@@ -50,8 +50,9 @@ def count_snapshot(tables: Tables, spec: GraphSpec, files: Sequence[SnapshotFile
     tables.view("raw", tables.spread(listed(spec, files), LISTED, ReadNames(spec), NAMES))
     matches = make_relations(tables, spec, None)
     tables.table("fitting", _fitting(spec, matches))
-    problems = tables.rows("SELECT problem FROM fitting WHERE problem IS NOT NULL LIMIT 1")
-    raise_first([Outcome("", kind=kind, message=message) for kind, message in (json.loads(row[0]) for row in problems)])
+    for (problem,) in tables.rows("SELECT problem FROM fitting WHERE problem IS NOT NULL LIMIT 1"):
+        kind, message = json.loads(problem)
+        raise_first([Outcome("", kind=kind, message=message)])
     counts = counts_of(spec, tables.rows(_COUNTS))
     if all(entity.num_partitions == 1 for entity in spec.model.entities.values()):
         return counts
@@ -63,12 +64,8 @@ def _fitting(spec: GraphSpec, matches: str) -> str:
 
     Problems of files are rows of it, too.
     """
-    names = list(spec.model.entities)
-    types = ", ".join(
-        f"CASE relations.{side}_type {' '.join(f'WHEN {SPARK.text(name)} THEN {at}' for at, name in enumerate(names))} "
-        f"END AS {side}_type"
-        for side in ("lhs", "rhs")
-    )
+    numbers = " ".join(f"WHEN {SPARK.text(name)} THEN {at}" for at, name in enumerate(spec.model.entities))
+    types = ", ".join(f"CASE relations.{side}_type {numbers} END AS {side}_type" for side in ("lhs", "rhs"))
     rel = SPARK.md5_head("raw.rel") if spec.model.relations_from_data else "CAST(NULL AS BIGINT)"
     return f"""
         SELECT {types}, {SPARK.md5_tail("raw.lhs")} AS lhs, {SPARK.md5_tail("raw.rhs")} AS rhs, {rel} AS rel,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pbg_tasks.errors import ConfigError
-from pbg_tasks.prepare.ids import FATES, EntityReport, entity_ids_file_name, fates
+from pbg_tasks.prepare.ids import EntityReport, entity_ids_file_name, fates, total_fates
 from pbg_tasks.prepare.relations import matching, relation_rows
 from pbg_tasks.prepare.spark.files import OUTCOME
 from pbg_tasks.prepare.spark.reading import ReadTable
@@ -87,8 +87,8 @@ def assign_ids(
         counts[entity] = _counted(tables, partitions)
         stored |= _write(tables, spec, entity, counts[entity], destination)
     expired, files = _expire(tables, spec, destination)
-    total = {key: sum(figures[key] for figures in types.values()) for key in FATES}
-    return EntityReport(total, types, counts, len(names), expired), names, stored | files
+    report = EntityReport(total_fates(types.values()), types, counts, len(names), expired)
+    return report, names, stored | files
 
 
 def count_kept(tables: Tables, spec: GraphSpec, before: StoredFiles) -> dict[str, int]:

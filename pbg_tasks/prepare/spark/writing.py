@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pbg_tasks.formats.edges import EdgeFileWriter, EdgeList, edge_file_name
@@ -83,11 +84,10 @@ class WriteExpired:
 
     def _write(self, rows: Iterator[pa.RecordBatch]) -> Iterator[Outcome]:
         table = pa.Table.from_batches(list(rows))
-        numbers = table["type"].to_numpy()
-        partitions, offsets = (
-            {name: table[column].to_numpy()[numbers == number] for number, name in enumerate(self.types)}
-            for column in ("partition", "offset")
-        )
+        partitions, offsets = {}, {}
+        for number, name in enumerate(self.types):
+            own = table.filter(pc.equal(table["type"], number))
+            partitions[name], offsets[name] = own["partition"].to_numpy(), own["offset"].to_numpy()
         with Scratch() as scratch:
             (scratch.path / EXPIRED).write_bytes(EntitySet(partitions, offsets).to_bytes())
             yield self.destination.put(scratch.path, EXPIRED)

@@ -73,7 +73,8 @@ def read(inbox: Inbox, options: ReadOptions) -> Iterator[Vectors]:
 
 def _outputs(inbox: Inbox) -> dict[str, str]:
     """Return the folder of each output's last epoch, by type."""
-    folders = {folder for folder, _, file in (name.rpartition("/") for name in inbox.names) if _DATA.fullmatch(file)}
+    parted = [name.rpartition("/") for name in inbox.names]
+    folders = {folder for folder, _, file in parted if _DATA.fullmatch(file)}
     epochs: dict[str, tuple[int, str]] = {}
     for match in filter(None, map(_EMBEDDING.fullmatch, sorted(folders))):
         output, found = match["output"], (int(match["epoch"]), match[0])

@@ -132,9 +132,9 @@ class Inbox:
         """
         if self.manifest is None:
             return {}
-        by_type = {
-            name: [file for file in record.files if file in files] for name, record in self.manifest.types.items()
-        }
+        by_type = {}
+        for name, record in self.manifest.types.items():
+            by_type[name] = [file for file in record.files if file in files]
         listed = [file for found in by_type.values() for file in found]
         return by_type if len(set(listed)) == len(listed) else {}
 

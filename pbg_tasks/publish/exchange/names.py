@@ -29,6 +29,7 @@ TABS_AND_BREAKS = re.compile(r"[\t\n\r\ufeff]")
 BREAKS = re.compile(r"[\n\r]")
 """Characters that a name at the end of a line cannot have."""
 
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
 _SHOWN = 60
 _CHUNK = 1 << 20
 _LONGEST = 1 << 26
@@ -91,7 +92,7 @@ def check_unicode(names: Sequence[str], *, source: str) -> None:
     try:
         "".join(names).encode()
     except UnicodeEncodeError:
-        name = next(name for name in names if any("\ud800" <= letter <= "\udfff" for letter in name))
+        name = next(filter(_SURROGATE.search, names))
         raise FormatError(
             f"{source}: name {name!r:.{_SHOWN}} holds half a character (a lone surrogate), which no other tool can read"
         ) from None
