@@ -75,7 +75,7 @@ def run_nights(spec: Path, days: Iterable[str], *params: str, at_once: int = 1) 
     """
     days = list(days)
     changes = [word for param in params for word in ("--param", param)]
-    commands = [["run", str(spec), "--snapshot", day, "--json", *changes] for day in days]
+    commands = [["run", str(spec), "--snapshot", day, "--publish", "--json", *changes] for day in days]
     for day, ended in zip(days, run_commands(commands, at_once=at_once), strict=True):
         yield _night(day, ended)
 
