@@ -3,6 +3,7 @@
 Without one the package installs all the same, on torch alone.
 """
 
+import hashlib
 import sys
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from setuptools.command.bdist_wheel import bdist_wheel
 
 # The names in the archives are ours alone; macOS' linker exports none of them.
 HIDDEN = ["-Wl,--exclude-libs,ALL"] if sys.platform == "linux" else []
+SOURCES = sorted(path for kind in ("cpp", "hpp", "inc") for path in Path("pbg_tasks/native").glob(f"*.{kind}"))
+DIGEST = hashlib.sha256(b"".join(path.read_bytes() for path in SOURCES)).hexdigest()
 
 
 class PlainWheel(bdist_wheel):
@@ -28,9 +31,8 @@ setup(
         Extension(
             "pbg_tasks.native._native",
             ["pbg_tasks/native/native.cpp"],
-            depends=sorted(
-                str(path) for pattern in ("*.hpp", "*.inc") for path in Path("pbg_tasks/native").glob(pattern)
-            ),
+            depends=[str(path) for path in SOURCES],
+            define_macros=[("PBG_SOURCES", f'"{DIGEST}"')],
             extra_compile_args=[
                 "-std=c++17",
                 "-O3",

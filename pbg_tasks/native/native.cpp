@@ -143,6 +143,12 @@ pbg_step step_of(const pbg_step& steps, int64_t number) {
 // Changes with every change of a structure or of a function's arguments.
 PUBLIC int32_t pbg_abi() { return 8; }
 
+// Of what sources it was built, by setup.py: a test compares them with those beside it.
+#ifndef PBG_SOURCES
+#define PBG_SOURCES ""
+#endif
+PUBLIC const char* pbg_sources() { return PBG_SOURCES; }
+
 PUBLIC const char* pbg_instruction_set() { return chosen->name; }
 
 // For tests: 0, or -1 where there is no such set or this CPU lacks it. Not while another thread computes.

@@ -6,6 +6,7 @@ It lets other threads go on.
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import os
 import platform
 import shutil
@@ -19,6 +20,7 @@ import numpy as np
 import pytest
 import torch
 
+from pbg_tasks import native
 from pbg_tasks.config import ModelConfig
 from pbg_tasks.evaluate.comparison import Tile, compare
 from pbg_tasks.formats.edges import EdgeList
@@ -49,6 +51,17 @@ def test_library_exists_where_a_compiler_does():
     Every other test of it is skipped then.
     """
     assert library() is not None, "the build failed (or set PBG_NO_NATIVE): see `pip install --verbose --editable .`"
+
+
+@built
+def test_library_is_built_of_present_sources():
+    """The interface's version stays the same where only the computation changes."""
+    folder = Path(native.__file__).parent
+    sources = sorted(path for path in folder.iterdir() if path.suffix in {".cpp", ".hpp", ".inc"})
+    of_sources = getattr(library(), "pbg_sources", lambda: b"")
+    of_sources.restype = ctypes.c_char_p
+    present = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
+    assert of_sources().decode() == present, "older sources: `make setup`, or `pip install --no-deps --editable .`"
 
 
 @built
