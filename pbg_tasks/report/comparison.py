@@ -94,14 +94,17 @@ def _settings(left: Mapping[str, JsonValue], right: Mapping[str, JsonValue]) -> 
 
     Keys that differ from night to night are left out.
     """
-    before, after = (
-        dict(_leaves({key: value for key, value in spec.items() if key not in NIGHTLY})) for spec in (left, right)
-    )
+    before, after = _lasting(left), _lasting(right)
     return [
         {"key": key, "left": before.get(key), "right": after.get(key)}
         for key in sorted({*before, *after})
         if before.get(key) != after.get(key)
     ]
+
+
+def _lasting(spec: Mapping[str, JsonValue]) -> dict[str, Any]:
+    """Return the values that stay from night to night, by path."""
+    return dict(_leaves({key: value for key, value in spec.items() if key not in NIGHTLY}))
 
 
 def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - any JSON value

@@ -6,6 +6,7 @@ Colours are names that the style sheet defines.
 from __future__ import annotations
 
 import math
+from itertools import cycle
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from pbg_tasks.report.documents import IterationRow, Night, RunDocument, Training
     from pbg_tasks.report.embedding_map import MapDocument
 
-BLUE, ORANGE, GREEN, RED, GREY = "--c1", "--c2", "--c3", "--c4", "--c5"
+BLUE, ORANGE, GREEN, RED, GREY = COLOURS = "--c1", "--c2", "--c3", "--c4", "--c5"
 Figure = dict[str, Any]  # in the form that plotly.js defines
 NightFigure = Literal["mrr", "cosine", "edges", "seconds"]
 STOPPED = ("refused", "failed", "damaged")
@@ -86,13 +87,10 @@ def degrees(found: Mapping[str, Sequence[int]]) -> Figure | None:
     """
     if not found:
         return None
-    colours = (BLUE, ORANGE, GREEN, RED, GREY)
-    traces = [
-        _bars(
-            kind, [_degree_class(place) for place in range(len(counts))], list(counts), colours[number % len(colours)]
-        )
-        for number, (kind, counts) in enumerate(found.items())
-    ]
+    traces = []
+    for (kind, counts), colour in zip(found.items(), cycle(COLOURS), strict=False):
+        classes = [_degree_class(place) for place in range(len(counts))]
+        traces.append(_bars(kind, classes, counts, colour))
     return _figure(traces, x="edges of an entity", y="entities", layout={"xaxis": {"type": "category"}})
 
 
@@ -103,15 +101,12 @@ def deciles(found: Mapping[str, Sequence[Mapping[str, float | None]]]) -> Figure
     """
     if not any(found.values()):
         return None
-    colours = (BLUE, ORANGE, GREEN, RED, GREY)
-    traces = [
-        _line(
-            kind, [each["decile"] for each in rows], [each["cosine"] for each in rows], colours[number % len(colours)]
-        )
-        for number, (kind, rows) in enumerate(found.items())
-    ]
-    cosines = [cosine for rows in found.values() for each in rows if (cosine := each["cosine"]) is not None]
-    axis = _cosine_axis([cosine for cosine in cosines if math.isfinite(cosine)])
+    traces, cosines = [], []
+    for (kind, rows), colour in zip(found.items(), cycle(COLOURS), strict=False):
+        x, y = [each["decile"] for each in rows], [each["cosine"] for each in rows]
+        traces.append(_line(kind, x, y, colour))
+        cosines += y
+    axis = _cosine_axis([cosine for cosine in cosines if cosine is not None and math.isfinite(cosine)])
     return _figure(traces, x="decile of degree", y="cosine to the release before", layout={"yaxis": axis})
 
 

@@ -118,8 +118,8 @@ class Neighbourhood:
         wanted, names = prefix.strip().casefold(), self._by_name
         first = bisect_left(names, (wanted, ""))
         found = takewhile(lambda pair: pair[0].startswith(wanted), islice(names, first, None))
-        listed = [name for _, name in islice(found, count)]
-        return listed or [name for _, name in islice((pair for pair in names if wanted in pair[0]), count)]
+        containing = (name for folded, name in names if wanted in folded)
+        return [name for _, name in islice(found, count)] or list(islice(containing, count))
 
     @cached_property
     def _by_name(self) -> list[tuple[str, str]]:

@@ -11,7 +11,7 @@ from pbg_tasks.forecast.outcome import compare
 from pbg_tasks.report.training import training_document
 
 if TYPE_CHECKING:
-    from pbg_tasks.config.results import DriftResult, EvalResult
+    from pbg_tasks.config.results import DriftResult, EvalResult, VerdictDocument
     from pbg_tasks.forecast.outcome import Pair
     from pbg_tasks.report.documents import (
         Data,
@@ -261,10 +261,15 @@ def _verdicts(run: RunFacts) -> list[VerdictPart]:
             "passed": verdict.passed,
             "accepted": verdict.accepted,
             "decision": run.decisions.get(task),
-            "checks": [{"warned": False, **check.document()} for check in verdict.checks],
+            "checks": _checks(verdict),
         }
         for task, verdict in run.results.verdicts.items()
     ]
+
+
+def _checks(verdict: VerdictDocument) -> list[Stored]:
+    """Return a verdict's checks, with ``warned`` where a check lacks it."""
+    return [{"warned": False, **check.document()} for check in verdict.checks]
 
 
 def _forecast(run: RunFacts) -> ForecastPart | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pbg_tasks.formats.directory import IterationLine, parse_iteration_line, parse_stats_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from pbg_tasks.checkpoint import PartialRecord
     from pbg_tasks.formats.directory import BucketStats
@@ -45,7 +45,7 @@ def training_document(run: RunFacts) -> Training:
         "epoch": epoch,
         "done": sum(cell.rank is None for cell in cells.values()),
         "buckets": sum(map(len, sizes)),
-        "matrix": _matrix(sizes, cells),
+        "matrix": list(_rows(sizes, cells)),
         "iterations": iterations,
         "heard": run.heard,
     }
@@ -99,8 +99,8 @@ def _under_way(progress: PartialRecord) -> dict[Bucket, _Worked]:
     return {**active, **done}
 
 
-def _matrix(sizes: list[list[int]], cells: dict[Bucket, _Worked]) -> list[list[Cell]]:
-    """Return the matrix of cells; a darker shade is a higher loss."""
+def _rows(sizes: list[list[int]], cells: dict[Bucket, _Worked]) -> Iterator[list[Cell]]:
+    """Yield the rows of cells; a darker shade is a higher loss."""
     losses = sorted(cell.loss for cell in cells.values() if cell.loss is not None)
     low, high = (losses[0], losses[-1]) if losses else (0.0, 0.0)
     step = (high - low) / SHADES or 1.0
@@ -118,4 +118,5 @@ def _matrix(sizes: list[list[int]], cells: dict[Bucket, _Worked]) -> list[list[C
             "shade": None if worked.loss is None else min(int((worked.loss - low) / step), SHADES - 1),
         }
 
-    return [[cell(lhs, rhs, edges) for rhs, edges in enumerate(row)] for lhs, row in enumerate(sizes)]
+    for lhs, row in enumerate(sizes):
+        yield [cell(lhs, rhs, edges) for rhs, edges in enumerate(row)]

@@ -149,21 +149,21 @@ def table(document: TuneDocument) -> str:
         "seconds",
         "state",
     ]
-    rows = [
-        [
-            _cell(row["rank"], "{}"),
-            *(row["changes"].get(key, "-") for key in keys),
-            _cell(row["mrr"], "{:.4f}"),
-            "-" if row["low"] is None or row["high"] is None else f"{row['low']:.4f} to {row['high']:.4f}",
-            *([_cell(row["metric"], "{:.4f}")] if metric != "mrr" else []),
-            _cell(row["epochs"], "{}"),
-            _cell(row["trained"], "{}"),
-            _cell(row["seconds"], "{:.1f}"),
-            row["state"] + (f": {row['reason']}" if row["reason"] else ""),
-        ]
-        for row in document["rows"]
+    return "\n".join(aligned([head, *(_cells(row, keys, metric) for row in document["rows"])]))
+
+
+def _cells(row: TuneRow, keys: Sequence[str], metric: str) -> list[str]:
+    return [
+        _cell(row["rank"], "{}"),
+        *(row["changes"].get(key, "-") for key in keys),
+        _cell(row["mrr"], "{:.4f}"),
+        "-" if row["low"] is None or row["high"] is None else f"{row['low']:.4f} to {row['high']:.4f}",
+        *([_cell(row["metric"], "{:.4f}")] if metric != "mrr" else []),
+        _cell(row["epochs"], "{}"),
+        _cell(row["trained"], "{}"),
+        _cell(row["seconds"], "{:.1f}"),
+        row["state"] + (f": {row['reason']}" if row["reason"] else ""),
     ]
-    return "\n".join(aligned([head, *rows]))
 
 
 def _cell(value: float | None, form: str) -> str:

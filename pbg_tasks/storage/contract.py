@@ -129,7 +129,7 @@ class StoreContract:
             return name
 
         with ThreadPoolExecutor(THREADS) as pool:
-            winners = [name for name in pool.map(create, [f"w{i}" for i in range(THREADS)]) if name]
+            winners = list(filter(None, pool.map(create, [f"w{i}" for i in range(THREADS)])))
         assert len(winners) == 1
         blob = store.get("race")
         assert blob.data == winners[0].encode() * 1000

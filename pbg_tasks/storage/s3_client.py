@@ -146,10 +146,12 @@ def _given(environment: Mapping[str, str]) -> dict[str, Any]:
         "aws_secret_access_key": ("AWS_SECRET_ACCESS_KEY",),
         "aws_session_token": ("AWS_SESSION_TOKEN",),
     }
-    found = {
-        key: next((environment[name] for name in listed if environment.get(name)), "") for key, listed in names.items()
-    }
-    return {key: value for key, value in found.items() if value}
+    found = {}
+    for argument, variables in names.items():
+        values = [environment[name] for name in variables if environment.get(name)]
+        if values:
+            found[argument] = values[0]
+    return found
 
 
 class _ServiceData(Loader):

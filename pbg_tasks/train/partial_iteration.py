@@ -101,9 +101,8 @@ class Remnant:
         self.done, self.begun = progress.done, next(iter(progress.begun), None)
         self.retrained = progress.retrained
         needed = self.changed_by(edge_chunk.bucket for edge_chunk in edge_chunks[len(self.done) :])
-        names = {
-            embeddings_file_name(*key, iteration.number): key for key in self.changed_by(p.bucket for p in edge_chunks)
-        }
+        changed = self.changed_by(edge_chunk.bucket for edge_chunk in edge_chunks)
+        names = {embeddings_file_name(*key, iteration.number): key for key in changed}
         self._stored = {key: progress.objects[name] for name, key in names.items() if name in progress.objects}
         self.keys = self._stored.keys() - needed
         ready = {name: progress.objects[name] for name, key in names.items() if key in self.keys}

@@ -58,7 +58,7 @@ def serially(config, orders):
     after = []
     for order in orders:
         for step, bucket in enumerate(order):
-            lhs, rhs = ({name: tables[key] for name, key in side.items()} for side in layout.sides(bucket))
+            lhs, rhs = layout.by_side(bucket, tables)
             train(bucket, step, lhs, rhs)
         after.append({key: [array.copy() for array in table.to_arrays()] for key, table in tables.items()})
     return after

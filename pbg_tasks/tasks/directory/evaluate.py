@@ -161,7 +161,7 @@ def _raw_only(figures: Result) -> Result:
 
 
 def _joined(first: EdgeList, second: EdgeList) -> EdgeList:
-    lhs, rhs, rel = (np.concatenate([getattr(e, name) for e in (first, second)]) for name in ("lhs", "rhs", "rel"))
+    lhs, rhs, rel = (np.concatenate([getattr(first, name), getattr(second, name)]) for name in ("lhs", "rhs", "rel"))
     return EdgeList(lhs, rhs, rel)
 
 

@@ -98,7 +98,10 @@ def _partitions(config: ConfigSchema, types: Sequence[str], share: Share | None)
     """Return the partitions of a share, by type."""
     places = [(name, part) for name in types for part in range(config.entities[name].num_partitions)]
     own = places if share is None else places[share.of(len(places))]
-    return {name: [part for kind, part in own if kind == name] for name in types}
+    listed: dict[str, list[int]] = {name: [] for name in types}
+    for name, part in own:
+        listed[name].append(part)
+    return listed
 
 
 def _rows(

@@ -49,15 +49,10 @@ def open_coverage(
         with suppress(ConfigError):  # no entity is new, or new ones start at random
             start = open_start(run)
     counts = run.need(PartitionResult).counts
-    moved = {
-        entity: np.concatenate(
-            [
-                _moved(paths[entity, part], embeddings_file_name(entity, part, 0), start, directory)
-                for part in range(len(listed))
-            ]
-        )
-        for entity, listed in counts.items()
-    }
+    moved = {}
+    for entity, listed in counts.items():
+        stored = [(paths[entity, part], embeddings_file_name(entity, part, 0)) for part in range(len(listed))]
+        moved[entity] = np.concatenate([_moved(path, name, start, directory) for path, name in stored])
     families = Families(run.config, relation_count)
     # Entities of a type that is not trained are not supposed to move.
     new = {entity: ~known & run.config.entities[entity].trainable for entity, known in baseline.known.items()}

@@ -117,7 +117,11 @@ class _Night:
     def named(self, edges: Mapping[End, list[Edge]]) -> dict[End, list[_Named]]:
         """Return the edges around entities by names."""
         names = self.names({end for listed in edges.values() for edge in listed for end in (edge.lhs, edge.rhs)})
-        return {end: [*dict.fromkeys(self._named(edge, names) for edge in listed)] for end, listed in edges.items()}
+        found = {}
+        for end, listed in edges.items():
+            named = [self._named(edge, names) for edge in listed]
+            found[end] = [*dict.fromkeys(named)]
+        return found
 
     def _named(self, edge: Edge, names: Mapping[End, str]) -> _Named:
         lhs, rhs = names[edge.lhs], names[edge.rhs]

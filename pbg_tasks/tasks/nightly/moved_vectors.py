@@ -101,10 +101,7 @@ class Comparison:
         Args:
             drifts: of every partition with entities that both models know, those of a type in order.
         """
-        cosine, overlap = (
-            {entity: np.full(self._numbering.total(entity), np.nan, np.float32) for entity in self._run.config.entities}
-            for _ in range(2)
-        )
+        cosine, overlap = self._unmeasured(), self._unmeasured()
         nearest: dict[str, tuple[Nearest, Nearest]] = {}
         comparable = set()
         for (entity, partition), found in drifts:
@@ -139,6 +136,12 @@ class Comparison:
                 "most_moved": explain(self._run, self._baseline, self._relations, moved, around),
             }
         )
+
+    def _unmeasured(self) -> dict[str, np.ndarray]:
+        """Return NaN for every entity, by type."""
+        return {
+            entity: np.full(self._numbering.total(entity), np.nan, np.float32) for entity in self._run.config.entities
+        }
 
     def _of_type(
         self,
@@ -226,10 +229,12 @@ def compared_partitions(
 
     A type is left out where no entity is known to both models.
     """
-    every = {entity: range(len(listed)) for entity, listed in counts.items() if baseline.known[entity].any()}
-    chosen = every if share is None else share
-    found = {entity: [part for part in listed if part in chosen[entity]] for entity, listed in every.items()}
-    return {entity: partitions for entity, partitions in found.items() if partitions}
+    found = {}
+    for entity, listed in counts.items():
+        partitions = [part for part in range(len(listed)) if share is None or part in share[entity]]
+        if partitions and baseline.known[entity].any():
+            found[entity] = partitions
+    return found
 
 
 def with_compared_rows(run: RunContext, part: PartFiles, baseline: Baseline) -> PartFiles:

@@ -33,7 +33,7 @@ from pbg_tasks.storage.copies import Copies
 from pbg_tasks.storage.parallel import in_parallel
 from pbg_tasks.storage.staging import named
 from pbg_tasks.tasks.files import Directory, check_imported, import_records, refuse_unfinished
-from pbg_tasks.train.data.partitions import Layout, PartitionKey, partition_keys
+from pbg_tasks.train.data.partitions import Layout, counts_by_type, partition_keys
 from pbg_tasks.train.engine.batching import check_edges
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from pbg_tasks.config import ConfigSchema
     from pbg_tasks.formats.edges import EdgeFacts, EdgeList
     from pbg_tasks.storage import ObjectInfo, Store
+    from pbg_tasks.train.data.partitions import PartitionKey
     from pbg_tasks.train.schedule import Bucket
 
 _LOOKS_AT_ONCE = 16
@@ -85,10 +86,7 @@ class EntityPath:
     @property
     def listed(self) -> dict[str, list[int]]:
         """Entities of each partition, by type."""
-        return {
-            entity: [self.counts[PartitionKey(entity, partition)] for partition in range(schema.num_partitions)]
-            for entity, schema in self._config.entities.items()
-        }
+        return counts_by_type(self.counts, self._config)
 
     @property
     def relation_count(self) -> int:
@@ -145,10 +143,8 @@ class EntityPath:
         Raises:
             FormatError: naming ``source`` and the column.
         """
-        lhs, rhs = (
-            {entity: range(self.counts[key]) for entity, key in side.items()}
-            for side in Layout(self._config).sides(bucket)
-        )
+        rows = {key: range(count) for key, count in self.counts.items()}
+        lhs, rhs = Layout(self._config).by_side(bucket, rows)
         try:
             check_edges(edges, self._config, Families(self._config, self.relation_count), lhs, rhs)
         except FormatError as error:

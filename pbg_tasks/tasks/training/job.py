@@ -14,7 +14,7 @@ from pbg_tasks.progress import say
 from pbg_tasks.storage import is_remote
 from pbg_tasks.storage.names import join
 from pbg_tasks.train.data.initial import open_initial
-from pbg_tasks.train.data.partitions import Layout, PartitionKey
+from pbg_tasks.train.data.partitions import Layout, counts_by_type
 from pbg_tasks.train.edge_chunks import EdgeChunkTrainer
 from pbg_tasks.train.engine.choice import engine_name, make_engine, on_gpu
 from pbg_tasks.train.engine.self_negatives import relations_with_loops
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from pbg_tasks.tasks.training.eviction import Notice
     from pbg_tasks.train.commits import Commits
     from pbg_tasks.train.data.edge_files import EdgeFiles
+    from pbg_tasks.train.data.partitions import PartitionKey
     from pbg_tasks.train.early_stopping import EarlyStopping
     from pbg_tasks.train.engine.anchor import Anchor
     from pbg_tasks.train.engine.base import Engine
@@ -245,10 +246,7 @@ class Job:
     @property
     def _counts(self) -> dict[str, list[int]]:
         """Entities (or features) of each partition, by type."""
-        return {
-            entity: [self.counts[PartitionKey(entity, part)] for part in range(schema.num_partitions)]
-            for entity, schema in self.config.entities.items()
-        }
+        return counts_by_type(self.counts, self.config)
 
     @property
     def _workers(self) -> int:

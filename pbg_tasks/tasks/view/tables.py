@@ -68,14 +68,18 @@ def verdict(summary: Summary) -> str:
 
 def _groups(summaries: Sequence[Summary]) -> Iterator[tuple[str, list[Row]]]:
     for heading, figures in _FIGURES.items():
-        rows = [(label, [_cell(_dig(each, *path), form) for each in summaries]) for label, path, form in figures]
+        rows = [_row(summaries, *figure) for figure in figures]
         if heading == "Decisions":
             rows.append(("data gate", [_data_cell(summary["data"]) for summary in summaries]))
             rows.append(("decided by hand", [_decisions_cell(summary["decisions"]) for summary in summaries]))
             rows.append(("since the release before", [_changes_cell(summary["changes"]) for summary in summaries]))
         yield heading, rows
-    seconds = [(task, [_dig(summary, "tasks", task, "seconds") for summary in summaries]) for task in CHAIN]
-    yield "Seconds", [(task, [_cell(value, "{:.1f}") for value in values]) for task, values in seconds]
+    yield "Seconds", [_row(summaries, task, ("tasks", task, "seconds"), "{:.1f}") for task in CHAIN]
+
+
+def _row(summaries: Sequence[Summary], label: str, path: Sequence[str], form: str) -> Row:
+    """Return the row of the figure at ``path`` of each summary."""
+    return label, [_cell(_dig(summary, *path), form) for summary in summaries]
 
 
 _FIGURES: dict[str, tuple[tuple[str, tuple[str, ...], str], ...]] = {
@@ -154,13 +158,9 @@ def draw(rows: list[Row]) -> str:
 
     Line breaks and control characters are escaped, so that no name looks like a row.
     """
-    rows = [(printable(label), [printable(cell) for cell in cells]) for label, cells in rows]
-    first = max(len(label) for label, _ in rows)
-    widths = [max(len(cells[column]) for _, cells in rows) for column in range(len(rows[0][1]))]
-    lines = [
-        "  ".join([label.ljust(first), *(cell.rjust(width) for cell, width in zip(cells, widths, strict=True))])
-        for label, cells in rows
-    ]
+    shown = [[printable(label), *map(printable, cells)] for label, cells in rows]
+    first, *widths = (max(map(len, column)) for column in zip(*shown, strict=True))
+    lines = ["  ".join([label.ljust(first), *map(str.rjust, cells, widths)]) for label, *cells in shown]
     rule = "-" * len(lines[0])
     return "\n".join([lines[0], rule, *lines[1:]])
 

@@ -119,16 +119,13 @@ class PartitionBuffer:
             self._coming.add(load)
         for key in sorted(key for key in self._changed if not self._uses[key]):
             self._finish(key)
-        lhs, rhs = (
-            {name: self.io.wait(self._slots[key], check) for name, key in side.items()}
-            for side in self._layout.sides(bucket)
-        )
         needed = self._layout.needs(bucket)
+        tables = {key: self.io.wait(self._slots[key], check) for key in sorted(needed)}
         self._coming -= needed
         self._uses.subtract(needed)
         if self._keep:
             self._changed |= needed
-        return lhs, rhs
+        return self._layout.by_side(bucket, tables)
 
     def park(self, trained: Collection[PartitionKey], unfinished: Bucket | None) -> dict[PartitionKey, Path]:
         """Write the partitions changed so far by an iteration that stops here.

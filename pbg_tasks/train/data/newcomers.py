@@ -292,7 +292,8 @@ class Newcomers:
             Number of placed rows by entity type.
         """
         placed: dict[str, int] = {}
-        usual = {entity: self._usual(entity) for entity in {key.entity for key in self._arrivals}}
+        entities = {key.entity for key in self._arrivals}
+        usual = {entity: self._usual(entity) for entity in entities}
         for key, arrivals in self._arrivals.items():
             rows = np.flatnonzero((arrivals.weight_N > 0) & ~arrivals.placed_N)
             step = max(1, _BLOCK_VALUES // max(1, arrivals.rows_ND.shape[1]))

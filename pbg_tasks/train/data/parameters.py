@@ -107,7 +107,5 @@ class SharedParameters:
 
         The arrays share memory with them unless they are on another device.
         """
-        params, sums = (
-            {path: value.cpu().numpy() for path, value in kept.items()} for kept in (self.values, self.sums)
-        )
-        return params, sums
+        params = {path: value.cpu().numpy() for path, value in self.values.items()}
+        return params, {path: value.cpu().numpy() for path, value in self.sums.items()}

@@ -119,8 +119,10 @@ class Accelerator(Host):
         own = {id(table): table for side in (lhs, rhs) for table in side.values()}
         try:
             there = {key: Table(self.put(table.embeddings), self.put(table.row_sums)) for key, table in own.items()}
-            moved_lhs, moved_rhs = ({name: there[id(table)] for name, table in side.items()} for side in (lhs, rhs))
-            yield moved_lhs, moved_rhs
+            yield (
+                {name: there[id(table)] for name, table in lhs.items()},
+                {name: there[id(table)] for name, table in rhs.items()},
+            )
         except torch.OutOfMemoryError as error:
             raise ResourceError(
                 "the GPU has not enough memory for a bucket's embeddings, edges and steps; raise num_partitions, or "

@@ -97,15 +97,14 @@ class _Call:
         self._config, self._shared = config, engine.shared
         self._two_operators = config.has_two_operators(self._relation)
         entities = {side: len(table) for side, table in tables.items()}
-        draws: list[dict[Side, Tensor]] = []
+        drawn: dict[Side, list[Tensor]] = {}
         samples: list[int] = []
         for _ in range(steps):
-            draws.append(draw_negatives(config, self._relation, plan, entities, given.sampler))
+            for side, offsets in draw_negatives(config, self._relation, plan, entities, given.sampler).items():
+                drawn.setdefault(side, []).append(offsets)
             if config.gradient == "sampled":
                 samples.append(given.sampler.key())
-        self._drawn = (
-            draws[0] if steps == 1 else {side: torch.cat([drawn[side] for drawn in draws]) for side in draws[0]}
-        )
+        self._drawn = {side: parts[0] if steps == 1 else torch.cat(parts) for side, parts in drawn.items()}
         self._kept: list[Tensor] = []
         self.figures_K4 = torch.empty(steps, 4, dtype=torch.float64)
         self.step = abi.Step(

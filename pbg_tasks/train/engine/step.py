@@ -175,8 +175,9 @@ class Step:
         self.param_grads: list[ParamGrad] = []
         self.figures = self._run()
 
-    def _lookups(self, side: Side) -> list[Lookup]:
-        return [self._ends[side], *([self._drawn[side]] if side in self._drawn else [])]
+    def _looked_up(self, side: Side) -> list[Tensor]:
+        lookups = [self._ends[side], *([self._drawn[side]] if side in self._drawn else [])]
+        return [lookup.rows_M for lookup in lookups]
 
     def _trainable(self, side: Side) -> bool:
         return self._config.entities[self._types[side]].trainable
@@ -187,12 +188,12 @@ class Step:
         PBG's lookup does so, too. Rows of frozen types stay.
         """
         for side in SIDES:
-            for lookup in self._lookups(side) if self._trainable(side) else []:
-                shrink_rows(self._tables[side].embeddings, lookup.rows_M, max_norm)
+            for rows_M in self._looked_up(side) if self._trainable(side) else []:
+                shrink_rows(self._tables[side].embeddings, rows_M, max_norm)
 
     def _reserve(self) -> None:
         """Reserve memory for the gradient of every looked-up row."""
-        own = {side: [lookup.rows_M for lookup in self._lookups(side)] for side in SIDES}
+        own = {side: self._looked_up(side) for side in SIDES}
         if self._tables["lhs"] is self._tables["rhs"]:
             edge_chunks = own["lhs"] + own["rhs"]
             grads: dict[Side, RowGradients] = {

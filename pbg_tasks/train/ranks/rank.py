@@ -197,11 +197,8 @@ class RankWork:
         tables = self._tables = self._bring(self._grant)
         if self._ahead is not None:
             self._look_ahead(self._ahead)
-        lhs, rhs = (
-            {name: tables[key] if key in tables else self._shared.tables[name] for name, key in side.items()}
-            for side in self._layout.sides(assigned.edge_chunk.bucket)
-        )
-        return lhs, rhs
+        shared = {PartitionKey(name, 0): table for name, table in self._shared.tables.items()}
+        return self._layout.by_side(assigned.edge_chunk.bucket, shared | tables)
 
     def _look_ahead(self, ahead: PartitionsAhead) -> None:
         """Reserve the next bucket, and begin to read what it needs."""

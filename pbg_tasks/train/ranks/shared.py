@@ -16,6 +16,7 @@ from pbg_tasks.train.data.tables import Table
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import numpy as np
     from torch import Tensor
 
     from pbg_tasks.checkpoint import StoredObject
@@ -94,11 +95,7 @@ class SharedState:
             copies = {name: tensor.to("cpu", copy=True) for name, tensor in self.tensors().items()}
         for name, tensor in copies.items():
             check_finite(name, tensor)
-        params, sums = (
-            {name.removeprefix(prefix): tensor.numpy() for name, tensor in copies.items() if name.startswith(prefix)}
-            for prefix in (_VALUES, _SUMS)
-        )
-        state = ModelState(params, sums, self._engine.loops)
+        state = ModelState(_arrays(copies, _VALUES), _arrays(copies, _SUMS), self._engine.loops)
         write_model(path, state, config=self._config, iteration=partition_store.stamp.iteration)
         stored = {path.name: partition_store.partial.put(path, folder)}
         path.unlink()
@@ -107,3 +104,8 @@ class SharedState:
             stored[embeddings_file_name(*key, partition_store.stamp.version)] = partition_store.put(key, table, folder)
         directory.rmdir()
         return stored
+
+
+def _arrays(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, np.ndarray]:
+    """Return the tensors of a kind, without the prefix of their names."""
+    return {name.removeprefix(prefix): tensor.numpy() for name, tensor in tensors.items() if name.startswith(prefix)}
