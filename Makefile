@@ -184,9 +184,11 @@ constraints.txt: docker/airflow.lock docker/train.lock
 image:
 	@test -s docker/base.digest || { echo 'docker/base.digest is missing, which pins the base of all images:' \
 	  'run `make base-digest` where a registry can be reached' >&2; exit 2; }
+	@test -n "$(PBG_VERSION)" || { echo 'no version for the image: run `make setup`, with which it is read from the' \
+	  'tags, or name it by PBG_VERSION=X.Y.Z' >&2; exit 2; }
 	@docker build --file docker/Dockerfile --target $(TARGET) --tag pbg-$(TARGET) \
 	  --build-arg PYTHON_IMAGE="$$(cat docker/base.digest)" --build-arg PIP_EXTRA_INDEX_URL \
-	  $(if $(PBG_VERSION),--build-arg SETUPTOOLS_SCM_PRETEND_VERSION="$(PBG_VERSION)") $(ARGS) .
+	  --build-arg SETUPTOOLS_SCM_PRETEND_VERSION="$(PBG_VERSION)" $(ARGS) .
 
 base-digest:
 	@digest=$$(docker buildx imagetools inspect $(BASE_IMAGE) --format '{{.Manifest.Digest}}') && case "$$digest" in \

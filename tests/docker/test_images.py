@@ -55,6 +55,19 @@ def test_every_build_of_this_package_takes_its_version():
         assert "ARG SETUPTOOLS_SCM_PRETEND_VERSION" in lines
 
 
+def test_image_without_a_version_is_refused(tmp_path):
+    (tmp_path / "docker").mkdir()
+    (tmp_path / "docker/base.digest").write_text("python@sha256:0")
+    make_image = ["make", "--file", str(REPOSITORY / "Makefile"), "image"]
+    done = subprocess.run(make_image, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode
+    assert "no version for the image: run `make setup`" in done.stderr
+    command = subprocess.check_output(
+        [*make_image, "--dry-run", "PBG_VERSION=1.2.3"], cwd=tmp_path, text=True, timeout=60
+    )
+    assert '--build-arg SETUPTOOLS_SCM_PRETEND_VERSION="1.2.3"' in command
+
+
 def test_each_image_has_exactly_what_it_needs():
     train, airflow = pins(DOCKER / "train.lock"), pins(DOCKER / "airflow.lock")
     assert {"boto3", "h5py", "duckdb", "setuptools"} <= set(train)
