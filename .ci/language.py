@@ -52,7 +52,7 @@ WORDS = {
 }
 """For each rule its words, and what to write instead."""
 PACKAGES = ("pbg_tasks", "operators", "dags")
-"""Rooms whose functions have at most two assignments on a line."""
+"""Rooms whose functions have at most two assignments on a line, and whose comprehensions hold no other."""
 FIRST_LINE_WORDS = 12
 TEST_NAME_WORDS = 8
 MOST_ASSIGNMENTS = 2
@@ -70,6 +70,7 @@ _COMMENTS = {
     **dict.fromkeys(("", ".in", ".sh", ".toml", ".yaml", ".yml"), re.compile(r"(?<!\S)#.*")),
 }
 """Comments of other files, by suffix."""
+_COMPREHENSION = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 _PEOPLE = re.compile(r"who|whom", re.IGNORECASE)
 _SUBJECT = re.compile(r"[a-z0-9][a-z0-9_./-]*(?:, [a-z0-9_./-]+)*: [a-z0-9`_]\S*(?: \S+)+")
 
@@ -121,6 +122,19 @@ def check_assignments(source: str) -> list[Finding]:
         and len(node.value.elts) > MOST_ASSIGNMENTS
     }
     return [Finding(line, "assignments", f"more than {MOST_ASSIGNMENTS} on a line") for line in sorted(lines)]
+
+
+def check_comprehensions(source: str) -> list[Finding]:
+    """Return the lines of comprehensions within a comprehension."""
+    lines = {
+        inner.lineno
+        for outer in ast.walk(ast.parse(source))
+        if isinstance(outer, _COMPREHENSION)
+        for inner in ast.walk(outer)
+        if inner is not outer and isinstance(inner, _COMPREHENSION)
+    }
+    fault = "one within another; name the inner one, or write a loop"
+    return [Finding(line, "comprehension", fault) for line in sorted(lines)]
 
 
 def check_comments(text: str, suffix: str) -> list[Finding]:
@@ -229,8 +243,10 @@ def _check_file(path: Path) -> list[Finding]:
         return check_comments(text, path.suffix)
     if path.suffix != ".py":
         return check_document(text)
-    in_package = path.resolve().relative_to(REPOSITORY).parts[0] in PACKAGES
-    return sorted([*check_source(text), *(check_assignments(text) if in_package else ())])
+    found = check_source(text)
+    if path.resolve().relative_to(REPOSITORY).parts[0] in PACKAGES:
+        found += check_assignments(text) + check_comprehensions(text)
+    return sorted(found)
 
 
 def checked(paths: list[Path]) -> list[Path]:

@@ -65,6 +65,18 @@ def test_third_assignment_on_line_is_found(language):
     assert language.check_assignments(source) == [(5, "assignments", "more than 2 on a line")]
 
 
+def test_comprehension_within_another_is_found(language):
+    fault = (2, "comprehension", "one within another; name the inner one, or write a loop")
+    for source in (
+        "[[b for b in a] for a in x]",
+        "{a for a in (b for b in x)}",
+        "{a: 1 for a in x if any(b for b in a)}",
+        "(f(lambda: {b: 1 for b in a}) for a in x)",
+    ):
+        assert language.check_comprehensions(f"\n{source}\n") == [fault]
+    assert language.check_comprehensions("a = [b for c in x for b in c]\nf(d for d in x)[[e for e in x][0]]\n") == []
+
+
 def test_first_line_is_short_and_begins_plainly(language):
     twelve = "One two three four five six seven eight nine ten eleven twelve."
     assert found(language, f'"""{twelve}"""\n') == []
