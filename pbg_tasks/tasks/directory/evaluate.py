@@ -8,14 +8,12 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-
 from pbg_tasks.config import Evaluation
 from pbg_tasks.config.support import check_supported
 from pbg_tasks.errors import ConfigError, InputError
 from pbg_tasks.evaluate.evaluation import evaluate_edges
 from pbg_tasks.formats.directory import EvalStats
-from pbg_tasks.formats.edges import EdgeList
+from pbg_tasks.formats.edges import EdgeList, joined_columns
 from pbg_tasks.formats.metadata import IterationInfo
 from pbg_tasks.formats.model import ModelState
 from pbg_tasks.memory.machine import usable_cpus
@@ -161,7 +159,7 @@ def _raw_only(figures: Result) -> Result:
 
 
 def _joined(first: EdgeList, second: EdgeList) -> EdgeList:
-    lhs, rhs, rel = (np.concatenate([getattr(first, name), getattr(second, name)]) for name in ("lhs", "rhs", "rel"))
+    lhs, rhs, rel = joined_columns((first, second), ("lhs", "rhs", "rel"))
     return EdgeList(lhs, rhs, rel)
 
 
