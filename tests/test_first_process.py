@@ -22,7 +22,7 @@ def work(arguments):
     print(os.getpid(), flush=True)
     hashlib.pbkdf2_hmac("sha256", b"", b"", 10**9)  # minutes within a library, in which Python handles no signal
 
-cli.app = work
+cli.called = lambda *_: work
 cli.main()
 """
 
