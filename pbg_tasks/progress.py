@@ -197,6 +197,9 @@ class Progress:
         """Units a second since the work began."""
         return self.done / max(self.seconds, 1e-9)
 
+    def _amount(self, value: float) -> str:
+        return f"{human_count(value)}{'' if self.unit == 'B' else ' '}{self.unit}"
+
     def advance(self, count: int, **figures: float) -> None:
         """Count units as done, and print a line if due.
 
@@ -208,7 +211,7 @@ class Progress:
         if figures:
             self._figures = "".join(f"  {name.replace('_', ' ')} {value:.4g}" for name, value in figures.items())
         if self._bar is not None:
-            rate = f"{human_count(self.rate)} {self.unit}/s"
+            rate = f"{self._amount(self.rate)}/s"
             _BARS.move(self._bar, self.done, self.total, f"{rate}{self._figures}")
         elif self._clock() - self._last >= self._interval:
             self._last = self._clock()
@@ -216,13 +219,13 @@ class Progress:
 
     def line(self) -> str:
         """Return a line about the present state."""
-        counted = f"{human_count(self.done)} {self.unit}"
-        rate = f"{human_count(self.rate)} {self.unit}/s"
+        counted = f"{self._amount(self.done)}"
+        rate = f"{self._amount(self.rate)}/s"
         if not self.total:
             return f"{self.what}: {counted}, {rate}{self._figures}"
         share = self.done / self.total
         eta = human_seconds((self.total - self.done) / self.rate) if self.done else "?"
-        counted = f"{human_count(self.done)} of {human_count(self.total)} {self.unit} ({share:.0%})"
+        counted = f"{human_count(self.done)} of {self._amount(self.total)} ({share:.0%})"
         return f"{self.what}: {counted}, {rate}, ETA {eta}{self._figures}"
 
     def __enter__(self) -> Self:
@@ -237,5 +240,5 @@ class Progress:
             _BARS.end(self._bar)
             self._bar = None
         if kind is None:
-            counted = f"{human_count(self.done)} {self.unit} in {human_seconds(self.seconds)}"
-            self._out(f"{self.what}: done, {counted}, {human_count(self.rate)} {self.unit}/s")
+            counted = f"{self._amount(self.done)} in {human_seconds(self.seconds)}"
+            self._out(f"{self.what}: done, {counted}, {self._amount(self.rate)}/s")

@@ -292,10 +292,14 @@ def _fields(spec: GraphSpec, source: SnapshotSource, layout: Layout) -> str:
 def _unreadable(uri: str, error: Exception) -> InputError:
     """Return the error for a file that DuckDB cannot read.
 
-    The first lines of DuckDB's error hold the line number and the text.
+    The first lines of DuckDB's error hold the line number, the text and the fault; those after them name options of
+    DuckDB.
     """
-    lines = [line.strip() for line in duckdb_message(error).splitlines() if line.strip()]
-    shown = (line if len(line) <= _SHOWN_CHARACTERS else f"{line[:_SHOWN_CHARACTERS]}..." for line in lines[:3])
+    text, _, _ = duckdb_message(error).partition("Possible fixes:")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    shown = [line if len(line) <= _SHOWN_CHARACTERS else f"{line[:_SHOWN_CHARACTERS]}..." for line in lines[:4]]
+    if "state machine" in text:  # DuckDB gives no line for it
+        shown.append("write it with one kind of line ends, and with all quotes closed")
     return InputError(f"{uri}: cannot be read: {'; '.join(shown)}")
 
 

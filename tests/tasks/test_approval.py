@@ -57,6 +57,7 @@ def test_release_of_approved_night_records_the_approval(place, refused):
         "by": "ada",
         "reason": "a first night",
     }
+    assert "gate: passes once the night is run again, by `pbg run SPEC --snapshot d1` or in Airflow\n" in called.stderr
     assert approve(refused, by="bob", reason="me too")["by"] == "ada"  # the first decision stays
     assert run_chain(place.spec, "d1")["release"]["published"]
     (decision,) = channel(place).current().release.data["decisions"]

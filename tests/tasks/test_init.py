@@ -190,6 +190,16 @@ def test_two_names_are_header_above_numbered_names(tmp_path, rest, header):
     assert drafted(tmp_path, tmp_path / "d1.csv").snapshots.header is header
 
 
+def test_columns_without_role_are_reported(tmp_path, capsys):
+    (tmp_path / "d1.csv").write_text("from,deed,to,at\n" + "".join(f"e{n},next,e{n + 1},9\n" for n in range(20)))
+    assert drafted(tmp_path, tmp_path / "d1.csv").columns.rel is None
+    warning = "warning: columns that are not read: deed, at; one that is the relation is named by --rel-col"
+    assert warning in capsys.readouterr().err
+    assert "# the columns of an edge\n# not read: deed, at\n" in (tmp_path / "graph.yaml").read_text()
+    assert drafted(tmp_path, tmp_path / "d1.csv", columns={"rel": "deed"}).model.dynamic_relations
+    assert "warning: columns that are not read: at\n" in capsys.readouterr().err
+
+
 def test_ends_without_common_names_are_two_types(tmp_path):
     (tmp_path / "d1.csv").write_text("user,movie\n" + "".join(f"u{n},m{n % 3}\n" for n in range(20)))
     spec = drafted(tmp_path, tmp_path / "d1.csv", columns={"lhs": "user", "rhs": "movie"})

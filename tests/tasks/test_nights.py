@@ -24,6 +24,8 @@ from pbg_tasks.tasks.nightly.export_release import export_release
 from pbg_tasks.tasks.nightly.plan import plan
 from pbg_tasks.tasks.nightly.publish import publish
 from pbg_tasks.tasks.release.releases import skip
+from pbg_tasks.tasks.view.show import show
+from pbg_tasks.tasks.view.tables import table
 from tests.tasks.conftest import ring
 
 QUICK = {"num_epochs": 1}
@@ -157,7 +159,10 @@ def test_night_published_again_reports_its_outcome(place):
     told = publish(first)
     assert (told["published"], told["release"]) == (False, 1)
     assert told["reason"] == "it was published before; channel 'production' serves release 2 now"
+    assert "release 2 of production\n" in table([show(second)])
     channel(place).rollback()
+    assert "release 2 of production, rolled back\n" in table([show(second)])
+    assert "release 1 of production\n" in table([show(first)])
     assert publish(first)["published"]
     channel(place).store.delete(RunContext.open(second).key(RunLayout.result("publish")))  # lost before it was recorded
     told = publish(second)

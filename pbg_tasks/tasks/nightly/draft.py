@@ -68,6 +68,9 @@ def draft_spec(
         kinds = count_kinds(connection, _provisional(name, root, source), source.files)
     sections = _sections(name, root, source, kinds)
     parse(GraphSpec, {key: value for _, keys in sections for key, value in keys.items()}, source="the new spec")
+    if source.unread:
+        relation = "" if source.columns.rel else "; one that is the relation is named by --rel-col"
+        say(f"warning: columns that are not read: {source.unread}{relation}")
     say(f"init: snapshot {source.key}, {kinds.edges:,} edges; keep the spec in a file, then: pbg run FILE")
     return "\n".join(f"{_commented(text)}{yaml.safe_dump(keys, sort_keys=False)}" for text, keys in sections)
 
@@ -109,7 +112,8 @@ def _sections(name: str, store: str, source: DraftSource, kinds: Kinds) -> list[
             {"snapshots": snapshots | {"format": source.snapshots.format}},
         ),
         (
-            _GUESSED if source.guessed else "the columns of an edge",
+            (_GUESSED if source.guessed else "the columns of an edge")
+            + (f"\nnot read: {source.unread}" if source.unread else ""),
             {"columns": source.columns.model_dump(exclude_none=source.columns.rel is not None)},
         ),
         (comment, {"model": model}),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from pbg_tasks.config.graph import Columns, Snapshots
 from pbg_tasks.config.nights import SNAPSHOT_KEY, snapshot_order
 from pbg_tasks.config.run import SnapshotFile
-from pbg_tasks.errors import ConfigError, InputError
+from pbg_tasks.errors import ConfigError, InputError, printable
 from pbg_tasks.prepare.delimited import first_record
 from pbg_tasks.prepare.kinds import begins_with_names, different_values
 from pbg_tasks.prepare.sources import snapshot_source
@@ -31,10 +31,23 @@ _FORMATS = {".parquet": "parquet", ".csv": "csv", ".tsv": "tsv", ".txt": "tsv", 
 _PART = re.compile(
     r"(part|data|chunk|shard)?[-_.]?\d{1,6}([-_]of[-_]\d+|[-_][0-9a-f-]{8,}.*)?|part[-_].*", re.IGNORECASE
 )
+_SHOWN_COLUMNS = 8
 _DELIMITERS = ("\t", ",", ";", "|", " ")
 ROLES: dict[str, tuple[str, ...]] = {
     "lhs": ("lhs", "head", "source", "src", "subject", "from", "from_id", "source_id", "head_id", "h", "s", "user"),
-    "rel": ("rel", "relation", "predicate", "relation_type", "edge_type", "type", "label", "property", "r", "p"),
+    "rel": (
+        "rel",
+        "relation",
+        "predicate",
+        "relation_type",
+        "edge_type",
+        "type",
+        "kind",
+        "label",
+        "property",
+        "r",
+        "p",
+    ),
     "rhs": ("rhs", "tail", "target", "dst", "destination", "object", "to", "to_id", "target_id", "tail_id", "t", "o"),
     "weight": ("weight", "edge_weight", "w"),
     "lhs_type": ("lhs_type", "head_type", "source_type", "src_type", "subject_type", "from_type"),
@@ -67,6 +80,12 @@ class DraftSource:
     names: tuple[str, ...] = ()
     columns: Columns = _USUAL
     guessed: bool = False
+
+    @property
+    def unread(self) -> str:
+        """Names of the first columns that have no role."""
+        left = [name for name in self.names if name not in self.columns.model_dump().values()]
+        return printable(", ".join([*left[:_SHOWN_COLUMNS], "..."] if len(left) > _SHOWN_COLUMNS else left))
 
 
 def find_snapshots(location: str) -> DraftSource:

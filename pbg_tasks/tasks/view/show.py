@@ -63,7 +63,7 @@ def show(url: str) -> Summary:
         "snapshot": run.spec.snapshot,
         "run": run.url,
         "finished": list(results.finished),
-        "release": _release(results.publish),
+        "release": _release(run, results.publish),
         "exports": _exports(run),
         "forecast": _forecast(results),
         "tasks": {task: {"seconds": result.seconds} for task, result in results.finished.items()},
@@ -168,14 +168,17 @@ def _data(results: NightResults) -> DataSummary:
     }
 
 
-def _release(published: PublishResult | None) -> ReleaseSummary | None:
+def _release(run: RunContext, published: PublishResult | None) -> ReleaseSummary | None:
     if published is None or not published.release:
         return None
+    pointer = Channel(run.store, published.channel or run.spec.graph.channel).current()
+    served = pointer.release.seq if pointer.release is not None else published.release
     return {
         "channel": published.channel,
         "release": published.release,
         "directory": published.directory,
         "published": published.published,
+        "rolled_back": pointer.rolled_back and published.release > served,
     }
 
 

@@ -18,12 +18,16 @@ class TaskSummary(TypedDict):
 
 
 class ReleaseSummary(TypedDict):
-    """The release of a run; ``published`` unless a later one is served."""
+    """The release of a run.
+
+    It is ``published`` unless a later one is served, and ``rolled_back`` while the channel is back at one before.
+    """
 
     channel: str | None
     release: int
     directory: str | None
     published: bool
+    rolled_back: bool
 
 
 class DriftSummary(TypedDict):

@@ -55,6 +55,8 @@ def verdict(summary: Summary) -> str:
     release = summary["release"]
     if release is not None:
         text = f"release {release['release']} of {release['channel']}"
+        if release["rolled_back"]:
+            return f"{text}, rolled back"
         return text if release["published"] else f"{text}, not current"
     if summary["data"]["passed"] is False:
         return "refused by the data gate"
