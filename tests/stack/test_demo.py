@@ -13,7 +13,13 @@ def night(snapshot, release):
     return {
         "snapshot": snapshot,
         "run": f"s3://pbg-demo/graphs/wordnet/runs/{snapshot}-1",
-        "release": {"channel": "production", "release": release, "directory": "d", "published": True},
+        "release": {
+            "channel": "production",
+            "release": release,
+            "directory": "d",
+            "published": True,
+            "rolled_back": False,
+        },
         "edges": {"train": 9, "test": 1},
         "entities": {"total": 5, "new": 5, "kept": 0},
         "metrics": {"filtered": {"mrr": 0.13, "hits10": 0.2, "n": 1}, "raw": {}},

@@ -58,6 +58,7 @@ def test_second_night_continues_the_first(place):
         "release": 1,
         "directory": f"{place.store}/runs/{Path(first['run']).name}/release",
         "published": True,
+        "rolled_back": False,
     }
     assert len(first["curve"]) == 3
     assert first["curve"][-1] < first["curve"][0]
