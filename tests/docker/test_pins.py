@@ -38,11 +38,11 @@ def checkout(tmp_path):
     return tmp_path
 
 
-def make(checkout, target, *, says=""):
+def make(checkout, *arguments, says=""):
     """Run make there; return its result and the calls of docker."""
     calls = checkout / "calls"
     environment = {"PATH": f"{checkout}/bin:{os.environ['PATH']}", "CALLS": str(calls), "SAYS": says}
-    command = ["make", "--no-print-directory", target, f"PYTHON={sys.executable}"]
+    command = ["make", "--no-print-directory", *arguments, f"PYTHON={sys.executable}"]
     done = subprocess.run(
         command, cwd=checkout, env=environment, capture_output=True, text=True, check=False, timeout=60
     )
@@ -61,8 +61,9 @@ def test_image_is_built_on_looked_up_digest(checkout):
     assert found.returncode == 0, found.stderr
     base = (checkout / "docker" / "base.digest").read_text().strip()
     assert re.fullmatch(r"\S+:3\.11-slim-bookworm@sha256:[0-9a-f]{64}", base)
-    done, calls = make(checkout, "image")
+    done, calls = make(checkout, "image", "PBG_VERSION=1.2.3")
     assert done.returncode == 0, done.stderr
+    assert "SETUPTOOLS_SCM_PRETEND_VERSION=1.2.3" in calls[-1]
     assert f"--build-arg PYTHON_IMAGE={base} " in calls[-1]
     assert "UNPINNED" not in calls[-1]
 
