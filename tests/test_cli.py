@@ -351,7 +351,7 @@ def test_errors_of_python_get_their_category(monkeypatch, capsys, raised, status
     def fail(arguments):
         raise raised
 
-    monkeypatch.setattr("pbg_tasks.cli.app", fail)
+    monkeypatch.setattr("pbg_tasks.cli.called", lambda *_: fail)
     with pytest.raises(SystemExit) as ended:
         main()
     printed = capsys.readouterr().err
@@ -364,7 +364,7 @@ def test_interrupt_is_no_bug(monkeypatch):
     def fail(arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pbg_tasks.cli.app", fail)
+    monkeypatch.setattr("pbg_tasks.cli.called", lambda *_: fail)
     with pytest.raises(KeyboardInterrupt):
         main()
 

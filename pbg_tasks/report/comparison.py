@@ -102,7 +102,7 @@ def _settings(left: Mapping[str, JsonValue], right: Mapping[str, JsonValue]) -> 
     ]
 
 
-def _lasting(spec: Mapping[str, JsonValue]) -> dict[str, Any]:
+def _lasting(spec: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     """Return the values that stay from night to night, by path."""
     return dict(_leaves({key: value for key, value in spec.items() if key not in NIGHTLY}))
 
