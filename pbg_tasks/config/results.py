@@ -595,6 +595,22 @@ class DriftResult(DriftFindings, TaskResult):
     TASK = "drift"
 
 
+class KeptCountsRecord(Stored):
+    """Counts of a run's model that later nights correct instead of counting it anew.
+
+    Attributes:
+        rule: number of the rule by which candidates were counted.
+        manifest_sha256: hash of the manifest of the evaluated vectors.
+        sha256: of the file of counts, whose name it is.
+        edges: number of edges that have counts.
+    """
+
+    rule: Count
+    manifest_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    edges: Count
+
+
 class Evaluation(Metrics):
     """Figures of a run that the gate judges.
 
@@ -602,6 +618,7 @@ class Evaluation(Metrics):
         best: comparison with the best release of the last nights; without figures where that is the release of
             ``against``.
         drift: findings of ``drift``; results of earlier versions lack them.
+        kept: stored counts of the run's model; results of earlier versions lack them.
     """
 
     raw: Figures
@@ -610,6 +627,7 @@ class Evaluation(Metrics):
     best: Against | None = None
     coverage: dict[str, Covered] = Field(default_factory=dict)
     drift: DriftFindings | None = None
+    kept: KeptCountsRecord | None = None
 
 
 class EvalResult(Evaluation, TaskResult):

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from pbg_tasks.config import ModelConfig
     from pbg_tasks.evaluate.ids import Triples
+    from pbg_tasks.evaluate.kept_counts import KeptCounts
     from pbg_tasks.evaluate.ranking import Model
 
 Types = tuple[str, str]
@@ -39,6 +40,7 @@ class ComparedModel:
         trained: int64 (M, 2) by types, numbers of the ends of edges that it may have been trained on though they are
             held out tonight.
         continued: whether tonight's vectors started from its.
+        kept: counts of its own night, where it kept any and its entities have the places that they had.
     """
 
     config: ModelConfig
@@ -50,6 +52,7 @@ class ComparedModel:
     relation_count: int
     trained: Mapping[Types, np.ndarray]
     continued: bool = False
+    kept: KeptCounts | None = None
 
     def model(self, ours: Model) -> Model:
         """Return a model that scores as this one, with tonight's relation ids."""

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pbg_tasks.config import Evaluation, Gates
     from pbg_tasks.evaluate.compared_model import ComparedModel
     from pbg_tasks.evaluate.counts import Share
+    from pbg_tasks.evaluate.kept_counts import KeptCounts
     from pbg_tasks.evaluate.local_model import LocalModel
 
     EdgeStream = Callable[[], Iterator[tuple[Bucket, EdgeList]]]
@@ -58,6 +59,7 @@ def evaluate_edges(
     interval: bool = False,
     report_each: Callable[[np.ndarray], object] | None = None,
     counting: Counting | None = None,
+    keep_counts: Callable[[KeptCounts], object] | None = None,
 ) -> tuple[EvaluationReport, Candidates | None]:
     """Rank held-out edges on both sides.
 
@@ -80,6 +82,7 @@ def evaluate_edges(
         report_each: is given the mean filtered reciprocal rank of both sides of each counted edge, float64 (N,); in the
             order of ``held_out`` where no edge is left out.
         counting: ``MergedCounting`` of parts, instead of reading candidates; None: they are read.
+        keep_counts: is given the counts of tonight's model, for the nights that are compared with it.
 
     Returns:
         The figures, and the sample of candidates when one was needed.
@@ -102,6 +105,8 @@ def evaluate_edges(
         counting=counting or Counting(),
     )
     asking.ask(threads, memory_bytes)
+    if keep_counts is not None:
+        keep_counts(asking.rounds.kept(asking.asked))
     return asking.report(evaluation.split, interval=interval, report_each=report_each), asking.candidates
 
 

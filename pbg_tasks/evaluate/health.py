@@ -59,7 +59,7 @@ class Health:
             norm = np.sqrt(np.square(block, dtype=np.float64).sum(axis=1))  # float32 would overflow
             norms.append(norm)
             usable = np.isfinite(norm) & (norm > 0)
-            reservoir.add(block[usable] / norm[usable, np.newaxis])
+            reservoir.add(block, norm, np.flatnonzero(usable))
         every = np.concatenate(norms)
         finite = every[np.isfinite(every)]
         low, median, high = np.quantile(finite, (0, 0.5, 1)).tolist() if len(finite) else (None, None, None)
@@ -94,11 +94,17 @@ class _Sample:
         self._rng = np.random.default_rng(seed)
         self._marks, self._rows = np.empty(0), np.empty((0, 0))
 
-    def add(self, rows: np.ndarray) -> None:
-        marks = np.concatenate((self._marks, self._rng.random(len(rows))))
-        both = np.concatenate((self._rows, rows)) if len(self._rows) else rows
+    def add(self, block: np.ndarray, norm: np.ndarray, usable: np.ndarray) -> None:
+        """Add the usable rows of a block, with their norms; only those that stay are made unit vectors."""
+        before = len(self._rows)
+        marks = np.concatenate((self._marks, self._rng.random(len(usable))))
         kept = np.argsort(marks)[:SAMPLE_ROWS]
-        self._marks, self._rows = marks[kept], both[kept]
+        rows, old = np.empty((len(kept), block.shape[1])), kept < before
+        new = usable[kept[~old] - before]
+        rows[~old] = block[new] / norm[new, np.newaxis]
+        if before:
+            rows[old] = self._rows[kept[old]]
+        self._marks, self._rows = marks[kept], rows
 
     def cosine(self) -> float | None:
         """Return the mean cosine over all pairs; None without a pair.

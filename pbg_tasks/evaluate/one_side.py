@@ -60,6 +60,11 @@ class OneSide:
         """Number of held-out edges."""
         return len(self._questions.true)
 
+    def answers_of(self, rows: np.ndarray) -> np.ndarray:
+        """Return the known answers of held-out edges' questions, ascending."""
+        _, answers = self._answers.between(np.unique(self._questions.of_edge[rows]), 0, self._questions.entities)
+        return np.unique(answers)
+
     def rank(self, model: Model, of_types: Iterable[OfTypes], counted: np.ndarray | None = None) -> Ranks:
         """Rank held-out edges.
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Self, TypedDict
 
 import numpy as np
 
+from pbg_tasks.evaluate.kept_counts import KeptRanker
 from pbg_tasks.evaluate.ranking import Ranks
 from pbg_tasks.evaluate.report import by_relation, rank_figures
 
@@ -167,6 +168,13 @@ class PairedRanks:
         }
         self._ranks = {(name, predict): Ranks.empty(len(asked)) for name in _MODELS for predict in sides}
         self._done = np.zeros(len(asked), bool)
+        kept = compared.kept
+        self._kept = None if kept is None else KeptRanker(kept, compared, numbering.bases, self._chosen, asked)
+
+    @property
+    def found(self) -> int | None:
+        """Number of edges and sides that kept counts ranked; None without such counts."""
+        return None if self._kept is None else self._kept.found
 
     def rank(self, model: Model, rows: np.ndarray, ranked: Mapping[Side, Ranks]) -> None:
         """Rank some more edges by both models.
@@ -186,12 +194,29 @@ class PairedRanks:
                 for predict, side in self._sides.items()
             ]
 
-        theirs = ranks_of(self._compared.model(model), self._theirs, "current")
-        found = {"candidate": self._ours(model, rows, ranked, ranks_of), "current": theirs}
+        found = {
+            "candidate": self._ours(model, rows, ranked, ranks_of),
+            "current": self._theirs_of(self._compared.model(model), chosen, rows, ranks_of),
+        }
         for name, sides in found.items():
             for predict, part in zip(self._sides, sides, strict=True):
                 self._ranks[name, predict].take(rows, part)
         self._done[rows] = True
+
+    def _theirs_of(
+        self,
+        model: Model,
+        chosen: Sequence[tuple[Types, np.ndarray]],
+        rows: np.ndarray,
+        ranks_of: Callable[[Model, Mapping[str, EntityTable], str], list[Ranks]],
+    ) -> list[Ranks]:
+        """Return the ranks by the other model, from kept counts where there are any."""
+        if self._kept is None:
+            return ranks_of(model, self._theirs, "current")
+        return [
+            self._kept.rank(predict, side, model, self._theirs, [each for each in chosen if len(each[1])]).select(rows)
+            for predict, side in self._sides.items()
+        ]
 
     def _ours(
         self,

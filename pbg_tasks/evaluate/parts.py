@@ -49,6 +49,7 @@ class Part:
         true_ND: same, prepared.
         ties: float32 (N,), lowest score with which a candidate may tie with the true entity, given the rounding.
         wins: float32 (N,), highest such score.
+        unsettled: see ``ranking.Model``.
     """
 
     config: ModelConfig
@@ -62,6 +63,7 @@ class Part:
     true_ND: Tensor
     ties: np.ndarray
     wins: np.ndarray
+    unsettled: list[np.ndarray]
 
     @property
     def is_product(self) -> bool:
@@ -134,7 +136,9 @@ class Part:
             )
             found = compare(tile, limit)
             counts[:, begin:end] = found.no_worse, found.known
-            if found.close is not None:
+            if found.close is None:
+                self.unsettled.append(self.edges[begin:end])
+            else:
                 close.append(found.close + np.array((begin, 0)))
         return counts, np.concatenate(close)
 

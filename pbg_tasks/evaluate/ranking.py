@@ -8,7 +8,7 @@ so does one whose score is not a number.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from typing import TYPE_CHECKING, Self
 
@@ -74,8 +74,8 @@ class Ranks:
             rows: int64 (M,), of the edges.
             ranks: of these M edges.
         """
-        for field in fields(self):
-            getattr(self, field.name)[rows] = getattr(ranks, field.name)
+        for each in fields(self):
+            getattr(self, each.name)[rows] = getattr(ranks, each.name)
 
     def without(self, outside: Ranks) -> Ranks:
         """Return the ranks of the same edges among fewer candidates.
@@ -98,6 +98,8 @@ class Model:
         budget: sizes.
         progress: counts scores.
         threads: CPU threads.
+        unsettled: int64 rows of held-out edges with so many close candidates in a tile that these were not settled;
+            added to while edges are ranked.
     """
 
     config: ModelConfig
@@ -106,6 +108,7 @@ class Model:
     budget: Budget
     progress: Progress
     threads: int
+    unsettled: list[np.ndarray] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +216,8 @@ class Ranker:
         query_ND = query_QD[torch.from_numpy(question)]
         ties_N, wins_N = tie_range(config, query_ND, true_ND, scorer.score_pairs(query_ND, true_ND))
         true, bounds = self.questions.true[edges], (ties_N.numpy(), wins_N.numpy())
-        return Part(config, scorer, predict, asked, query_QD, edges, question, true, true_ND, *bounds)
+        unsettled = self.model.unsettled
+        return Part(config, scorer, predict, asked, query_QD, edges, question, true, true_ND, *bounds, unsettled)
 
 
 def _cuts(family: np.ndarray) -> Iterator[tuple[int, int]]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from pbg_tasks.evaluate import sampling
 from pbg_tasks.evaluate.counts import TONIGHT
+from pbg_tasks.evaluate.kept_counts import KeptCounts
 from pbg_tasks.evaluate.paired_comparison import mean_reciprocal
 from pbg_tasks.evaluate.ranking import Model, Ranks
 from pbg_tasks.evaluate.sampling import Reciprocals, pair_decides
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from pbg_tasks.config import Gates
     from pbg_tasks.evaluate.compared_model import Types
     from pbg_tasks.evaluate.counts import Counting
+    from pbg_tasks.evaluate.ids import Triples
     from pbg_tasks.evaluate.one_side import OfTypes, OneSide
     from pbg_tasks.evaluate.paired_comparison import PairedRanks
     from pbg_tasks.evaluate.questions import Side
@@ -52,7 +54,8 @@ class RankedRounds:
         self._of_types = [(tables[lhs], tables[rhs], rows) for (lhs, rhs), rows in groups]
         self.found = {name: Ranks.empty(edges) for name in sides}
         self.popular = [ranks for side in sides.values() if (ranks := side.popular(self._of_types)) is not None]
-        self._done = np.zeros(edges, bool)
+        self._done, self._settled = np.zeros(edges, bool), np.ones(edges, bool)
+        self._tables = tables
 
     def _only(self, rows: np.ndarray) -> list[OfTypes]:
         return [(lhs, rhs, mine) for lhs, rhs, own in self._of_types if len(mine := own[np.isin(own, rows)])]
@@ -72,6 +75,21 @@ class RankedRounds:
             found = self._counting.rank(TONIGHT, name, side, model, self._only(rows))
             self.found[name].take(rows, found.select(rows))
         self._done[rows] = True
+        for unsettled in model.unsettled:
+            self._settled[unsettled] = False
+
+    def kept(self, asked: Triples) -> KeptCounts:
+        """Return the counts for later nights.
+
+        Edges with a tile of candidates that were not settled are left out: another tile might have settled them.
+
+        Args:
+            asked: all held-out edges.
+        """
+        rows, own = np.flatnonzero(self._done & self._settled), 1  # the true entity
+        no_worse = np.stack([self.found[name].raw[rows] - own for name in self._sides])
+        candidates = {entity: table.candidate_flags() for entity, table in self._tables.items()}
+        return KeptCounts(asked.select(rows), no_worse, candidates)
 
     def is_counted(self, extra: np.ndarray) -> np.ndarray:
         """Return which ranked edges count over all relations: bool (N,)."""

@@ -146,6 +146,14 @@ class EntityTable:
         """Return the numbers of the candidates, ascending."""
         return np.arange(self._bases[-1]) if self._sample is None else self._sample
 
+    def candidate_flags(self) -> np.ndarray | None:
+        """Return whether each entity is a candidate: bool (N,); None where all are."""
+        if self._sample is None:
+            return None
+        flags = np.zeros(int(self._bases[-1]), bool)
+        flags[self._sample] = True
+        return flags
+
     def among(self, sample: np.ndarray, share: Container[int] | None = None) -> EntityTable:
         """Return the same embeddings with other candidates.
 

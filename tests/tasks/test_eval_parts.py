@@ -26,7 +26,7 @@ from pbg_tasks.tasks.runs import part_files
 from tests.tasks.conftest import ring
 
 INDEPENDENT = {"walk": "independent"}
-HEADER = ("format", "task", "run", "seconds", "usage")
+HEADER = ("format", "task", "run", "seconds", "usage", "kept")
 
 
 def second_night(place, before, now, **evaluation):

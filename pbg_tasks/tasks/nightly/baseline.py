@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from pbg_tasks.checkpoint import VerifiedFiles
     from pbg_tasks.config import ConfigSchema
+    from pbg_tasks.evaluate.kept_counts import KeptCounts
     from pbg_tasks.publish import Release
     from pbg_tasks.tasks.context import RunContext
     from pbg_tasks.tasks.runs.part_files import PartFiles
@@ -69,12 +70,13 @@ class Baseline:
     gone: dict[str, int] = field(default_factory=dict)
     trained: dict[tuple[str, str], np.ndarray] = field(default_factory=dict)
 
-    def compared(self, config: ConfigSchema, relations: list[str]) -> ComparedModel:
+    def compared(self, config: ConfigSchema, relations: list[str], kept: KeptCounts | None = None) -> ComparedModel:
         """Return its model in the form that is ranked beside tonight's.
 
         Args:
             config: tonight's.
             relations: names of tonight's relations.
+            kept: counts of its own night; None: there are none.
         """
         theirs = {each: number for number, each in enumerate(_relations(self.config, self.relations))}
         return ComparedModel(
@@ -87,6 +89,7 @@ class Baseline:
             relation_count=len(theirs),
             trained=self.trained,
             continued=self.continued,
+            kept=kept,
         )
 
 

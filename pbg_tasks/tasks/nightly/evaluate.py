@@ -44,6 +44,7 @@ from pbg_tasks.tasks.nightly.evaluation_parts import (
     store_drift,
     stored_drift,
 )
+from pbg_tasks.tasks.nightly.kept_counts import kept_counts, store_kept_counts
 from pbg_tasks.tasks.nightly.moved_vectors import Comparison, partition_drifts, with_compared_rows
 from pbg_tasks.tasks.nightly.yardstick import best_release, changes_of
 from pbg_tasks.tasks.runs.base import bring_model
@@ -207,9 +208,13 @@ class _Brought:
             part = with_compared_rows(run, part, baseline)
         tonight = bring_model(night, directory, part)
         reason = incomparable(run, current) if current is not None else None
-        before_it = (
-            baseline.compared(run.config, tonight.relations) if baseline is not None and reason is None else None
-        )
+        before_it = None
+        if baseline is not None and reason is None:
+            previous, whole = run.spec.previous, share is None and not counted
+            # The places of entities, by which kept counts know them, are tonight's where the ids are.
+            may_correct = whole and previous is not None and previous.keep_ids
+            kept = kept_counts(run, baseline.release, baseline.rows) if may_correct else None
+            before_it = baseline.compared(run.config, tonight.relations, kept)
         best_compared, best_reason = (before_it, reason) if best is not None else (None, None)
         if best is not None and (current is None or best.seq != current.seq):
             best_compared, best_reason = _bring_best(
@@ -230,6 +235,7 @@ def _evaluate(
 ) -> Evaluation:
     graph, config = run.spec.graph, run.config
     current, best = releases.current, releases.best
+    found: dict[str, object] = {}
     with Scratch() as scratch:
         compared = parts is not None and parts_have_drift(run, parts)
         brought = _Brought.of(run, scratch.path, releases, counted=counting is not None, compared=compared)
@@ -254,6 +260,10 @@ def _evaluate(
             memory_bytes=int(graph.resources.memory_gb * 1e9),
             seed=graph.train.seed,
             counting=counting,
+            # Parts do not record which of their tiles were not settled.
+            keep_counts=(lambda kept: found.update(kept=store_kept_counts(run, kept).document()))
+            if counting is None
+            else None,
         )
         health = {entity: _health(config, entity, tonight.paths).to_json() for entity in config.entities}
         if candidates is not None:
@@ -268,7 +278,7 @@ def _evaluate(
             )
             comparison = Comparison(run, baseline, tonight.relations, night, candidates)
             drift = comparison.findings(drifts)
-    found: dict[str, object] = {**report.to_json(), "health": health}
+    found |= {**report.to_json(), "health": health}
     if current is not None:
         facts: dict[str, object] = {"awaited": releases.awaited} if releases.awaited is not None else {}
         facts |= {"continued": True} if baseline is not None and baseline.continued else {}
