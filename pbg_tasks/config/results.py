@@ -596,7 +596,7 @@ class DriftResult(DriftFindings, TaskResult):
 
 
 class KeptCountsRecord(Stored):
-    """Counts of a run's model that later nights correct instead of counting it anew.
+    """Counts of a run's model that later nights correct.
 
     Attributes:
         rule: number of the rule by which candidates were counted.

@@ -95,7 +95,15 @@ class _Sample:
         self._marks, self._rows = np.empty(0), np.empty((0, 0))
 
     def add(self, block: np.ndarray, norm: np.ndarray, usable: np.ndarray) -> None:
-        """Add the usable rows of a block, with their norms; only those that stay are made unit vectors."""
+        """Add the usable rows of a block.
+
+        Only those that stay are made unit vectors.
+
+        Args:
+            block: float32 (K, D).
+            norm: float64 (K,), of its rows.
+            usable: int64, its usable rows.
+        """
         before = len(self._rows)
         marks = np.concatenate((self._marks, self._rng.random(len(usable))))
         kept = np.argsort(marks)[:SAMPLE_ROWS]

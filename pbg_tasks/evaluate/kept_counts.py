@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from pbg_tasks.evaluate.compared_model import ComparedModel, Types
-    from pbg_tasks.evaluate.one_side import OneSide
+    from pbg_tasks.evaluate.one_side import OfTypes, OneSide
     from pbg_tasks.evaluate.ranking import Model
     from pbg_tasks.evaluate.tables import EntityTable
 
@@ -96,7 +96,7 @@ class KeptCounts:
 
 
 class KeptRanker:
-    """Ranker of another model by its kept counts, as far as there are any.
+    """Ranker of another model by its kept counts.
 
     Args:
         kept: counts of the model's own night.
@@ -146,7 +146,9 @@ class KeptRanker:
             groups: types of the two ends, rows of the held-out edges that have them.
         """
         counts = self._counts[_SIDES.index(predict)]
-        counted, again, anew = np.zeros((2, side.edges), np.int64), [], []
+        counted = np.zeros((2, side.edges), np.int64)
+        again: list[OfTypes] = []
+        anew: list[OfTypes] = []
         for (lhs, rhs), rows in groups:
             is_kept = counts[rows] >= 0
             ends = tables[lhs], tables[rhs]
@@ -188,7 +190,8 @@ class KeptRanker:
         now = np.zeros(len(then), bool)
         now[table.candidate_numbers()] = True
         answers = side.answers_of(rows)
-        came, went, known = np.flatnonzero(now & ~then), np.flatnonzero(then & ~now), answers[now[answers]]
+        came, went = np.flatnonzero(now & ~then), np.flatnonzero(then & ~now)
+        known = answers[now[answers]]
         if not len(rows) or len(came) + len(went) + len(known) > MOST_SCORED * table.candidates:
             return None
 
@@ -205,7 +208,9 @@ class KeptRanker:
 
 @dataclass(frozen=True, slots=True)
 class _Move:
-    """Numbers of a type's entities in two nights, whose places are the same.
+    """Numbers of a type's entities in two nights.
+
+    Their places are the same in both.
 
     Attributes:
         then: number of each partition's first entity in the earlier night, then the total.
@@ -220,13 +225,16 @@ class _Move:
         return cls(np.concatenate(([0], np.cumsum(rows))), bases)
 
     def back(self, numbers: np.ndarray) -> np.ndarray:
-        """Return the earlier numbers of tonight's; -1 of entities that came since."""
+        """Return the earlier numbers of tonight's; -1 of newcomers."""
         part = np.searchsorted(self.now, numbers, side="right") - 1
         found = numbers - self.now[part] + self.then[part]
         return np.where(found < self.then[part + 1], found, -1)
 
     def forth(self, flags: np.ndarray | None) -> np.ndarray:
-        """Return the flags of earlier entities by tonight's numbers; None: all are set."""
+        """Return the flags of earlier entities by tonight's numbers.
+
+        None stands for flags that are all set.
+        """
         found = np.zeros(int(self.now[-1]), bool)
         for part, first in enumerate(self.now[:-1].tolist()):
             own = slice(*self.then[part : part + 2].tolist())
@@ -235,7 +243,10 @@ class _Move:
 
 
 def _places(edges: Triples, asked: Triples) -> np.ndarray:
-    """Return the row of each asked edge among others, -1 where it lacks: int64 (N,)."""
+    """Return the row of each asked edge among others: int64 (N,).
+
+    It is -1 where they lack the edge.
+    """
     lhs, rel, rhs = (np.concatenate((getattr(edges, end), getattr(asked, end))) for end in ("lhs", "rel", "rhs"))
     _, pair = np.unique(lhs * (rhs.max(initial=0) + 1) + rhs, return_inverse=True)
     keys = rel * (pair.max(initial=0) + 1) + pair

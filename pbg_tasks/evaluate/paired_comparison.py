@@ -171,11 +171,6 @@ class PairedRanks:
         kept = compared.kept
         self._kept = None if kept is None else KeptRanker(kept, compared, numbering.bases, self._chosen, asked)
 
-    @property
-    def found(self) -> int | None:
-        """Number of edges and sides that kept counts ranked; None without such counts."""
-        return None if self._kept is None else self._kept.found
-
     def rank(self, model: Model, rows: np.ndarray, ranked: Mapping[Side, Ranks]) -> None:
         """Rank some more edges by both models.
 
@@ -210,11 +205,12 @@ class PairedRanks:
         rows: np.ndarray,
         ranks_of: Callable[[Model, Mapping[str, EntityTable], str], list[Ranks]],
     ) -> list[Ranks]:
-        """Return the ranks by the other model, from kept counts where there are any."""
+        """Return the ranks by the other model."""
         if self._kept is None:
             return ranks_of(model, self._theirs, "current")
+        there = [(types, own) for types, own in chosen if len(own)]
         return [
-            self._kept.rank(predict, side, model, self._theirs, [each for each in chosen if len(each[1])]).select(rows)
+            self._kept.rank(predict, side, model, self._theirs, there).select(rows)
             for predict, side in self._sides.items()
         ]
 

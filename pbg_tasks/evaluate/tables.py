@@ -147,7 +147,10 @@ class EntityTable:
         return np.arange(self._bases[-1]) if self._sample is None else self._sample
 
     def candidate_flags(self) -> np.ndarray | None:
-        """Return whether each entity is a candidate: bool (N,); None where all are."""
+        """Return whether each entity is a candidate: bool (N,).
+
+        None is returned where all are.
+        """
         if self._sample is None:
             return None
         flags = np.zeros(int(self._bases[-1]), bool)

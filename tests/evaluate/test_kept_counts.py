@@ -1,4 +1,4 @@
-"""Ranks by the counts of an earlier night are those of counting anew."""
+"""Ranks by kept counts are those of counting anew."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ COMPARATORS = ("dot", "cos", "l2", "squared_l2")
 
 
 class Nights:
-    """A night, and a later one with more entities, other edges and other candidates.
+    """A night, and a later one of a graph that grew.
 
-    The model of the earlier night is ``other``, and ``then`` its graph.
+    The later one has other edges and other candidates, too. The model of the earlier night is ``other``, and ``then``
+    its graph.
     """
 
     def __init__(self, tmp_path, seed, *, dynamic=False, unknown=2, comparator="dot", **keys):
@@ -108,9 +109,9 @@ def _always_corrected(monkeypatch):
     monkeypatch.setattr(kept_counts, "MOST_SCORED", 1e9)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(5))
 def test_kept_counts_give_the_ranks_of_counting_anew(tmp_path, seed, scored):
-    """Entities are new, expired and back, edges and known answers others, relations have other ids."""
+    """Entities are new, expired and back; edges and ids of relations differ."""
     nights = Nights(tmp_path, seed, dynamic=bool(seed % 2), unknown=seed % 4, comparator=COMPARATORS[seed % 4])
     kept = nights.keep(hidden=nights.hide(nights.then))
     hidden = nights.hide(nights.now)
@@ -122,7 +123,7 @@ def test_kept_counts_give_the_ranks_of_counting_anew(tmp_path, seed, scored):
     assert scored["compare"] != scores
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, 2])
 def test_kept_counts_of_tied_candidates_are_exact(tmp_path, seed, monkeypatch):
     monkeypatch.setattr(parts, "MAX_SETTLED", 1000)  # all of these candidates are close
     nights = Nights(tmp_path, seed, comparator=COMPARATORS[seed])

@@ -1,4 +1,4 @@
-"""A night takes the counts of the release before from its own evaluation."""
+"""Counts of a release, taken from its own evaluation."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SPEC = {"entities": {"n": {"num_partitions": 2}}, "num_epochs": 1}
 
 @pytest.fixture
 def night(place, monkeypatch):
-    """Return the second night, preserved: entities are new, expired, and have other edges."""
+    """Return the second night, preserved; entities are new and expired."""
     monkeypatch.setattr(evaluated_counts, "MOST_SCORED", 1e9)
     place.write_spec(SPEC, vanished={"rule": "expire", "nights": 1})
     place.snapshot("d1", ring(60))
@@ -65,7 +65,7 @@ def ranked(monkeypatch):
 
 @contextmanager
 def altered(night, change):
-    """Change the stored counts of the first night, or what its result says of them."""
+    """Change the stored counts of the first night, or their record."""
     run = first_run(night)
     path = file_of(run) if change == "file" else run.key("results/eval.json")
     before = run.store.get(path).data
@@ -89,7 +89,7 @@ HOLD = [
 
 
 def check_unused(night, ranked, capsys):
-    """Counts that do not hold are not used, and the reason is reported."""
+    """Check that counts that do not hold are not used."""
     ranked.clear()
     for change, reason in HOLD:
         with altered(night, change):

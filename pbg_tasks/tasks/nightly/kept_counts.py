@@ -1,4 +1,7 @@
-"""Counts of an evaluation in the store, which the night after it corrects instead of counting a release anew."""
+"""Counts of an evaluation in the store.
+
+The night after it corrects them instead of counting the release anew.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def store_kept_counts(run: RunContext, kept: KeptCounts) -> KeptCountsRecord:
-    """Store the counts of a run's model, and return what its result says of them.
+    """Store the counts of a run's model; return their record.
 
     The file is named after its contents, and the result has that name: two attempts do not mix.
     """
