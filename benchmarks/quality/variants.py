@@ -5,18 +5,30 @@ The graph and the seeds are the same.
 
 from __future__ import annotations
 
+import json
 import shutil
 import statistics
+import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.quality.data import FB15K, FB15K_237, ICEWS14, WN18RR
+from benchmarks.quality.triples import imported
+from pbg_tasks.progress import say
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from benchmarks.quality.commands import Pbg
 
 FIGURES = ("mrr", "hits1", "hits10")
 Row = dict[str, Any]
+SETS = {each.name: each for each in (ICEWS14, WN18RR, FB15K_237, FB15K)}
+CHANGES: dict[str, dict[str, Any]] = {
+    WN18RR.name: {"self_negatives": True, "regularization_coef": 0.05, "lr": 0.7, "batch_size": 100}
+}
+"""Keys of data sets that learn by other ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +52,50 @@ class Variants:
         found = pbg("eval", "eval", "config.json", "-p", "edge_paths=test", *known)["filtered"]
         figures = {name: found[name] for name in FIGURES}
         return {self.key: value, "seed": seed, "epochs": epochs, "seconds": trained["seconds"], **figures}
+
+    def compare(
+        self,
+        results: Path,
+        config: Mapping[str, Any],
+        *,
+        data: Path,
+        seeds: int,
+        epochs: int,
+        only: Sequence[str] | None = None,
+    ) -> None:
+        """Train data sets in every way with every seed.
+
+        Ways take turns. A table of each data set is printed.
+
+        Args:
+            results: file of the figures; those of a seed are added when all ways have some, and replace older ones.
+            config: of all data sets; ``CHANGES`` come on top.
+            data: folder with the data sets.
+            seeds: how many.
+            epochs: of each training.
+            only: names of data sets; None: all.
+        """
+        kept: dict[str, list[Row]] = json.loads(results.read_text()) if results.exists() else {}
+        for name in only or SETS:
+            rows: list[Row] = []
+            with tempfile.TemporaryDirectory() as directory:
+                pbg = imported(Path(directory), data, {**config, **CHANGES.get(name, {})}, SETS[name])
+                for seed in range(seeds):
+                    for value in self.values:
+                        before = pbg.clock.seconds.get("train", {}).get("cpu", 0.0)
+                        row = self.measure(pbg, value=value, seed=seed, epochs=epochs)
+                        rows.append(row | {"cpu_seconds": round(pbg.clock.seconds["train"]["cpu"] - before, 1)})
+                        say(f"{name}: {rows[-1]}")
+                    kept[name] = rows
+                    results.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+            print(f"\n{name}, {epochs} epochs\n")
+            print("\n".join(self.table(rows)))
+            print(f"\nCPU of {self.values[0]} / {self.values[1]}, min / median / max: {self._ratios(rows)}")
+
+    def _ratios(self, rows: Sequence[Row]) -> str:
+        cpu = {value: [row["cpu_seconds"] for row in rows if row[self.key] == value] for value in self.values[:2]}
+        ratios = sorted(first / second for first, second in zip(*cpu.values(), strict=True))
+        return " / ".join(f"{each:.2f}" for each in (ratios[0], statistics.median(ratios), ratios[-1]))
 
     def table(self, rows: Sequence[Row]) -> Iterator[str]:
         """Yield the lines of a table, a line for each way.

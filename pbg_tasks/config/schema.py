@@ -54,6 +54,7 @@ EXTENSIONS = (
     "negatives_by_degree",
     "gradient",
     "gradient_variance",
+    "embedding_precision",
     "checksums",
     "partition_buffer",
     "precision",
@@ -102,6 +103,7 @@ PartitionBuffer = Annotated[
 
 
 Precision = Literal["f32", "tf32", "bf16"]
+EmbeddingPrecision = Literal["f32", "bf16"]
 
 
 class EntitySchema(Frozen):
@@ -218,6 +220,8 @@ class ModelConfig(Growing):
         gradient: ``sampled``: most negatives of next to no weight have no part in a step, and the others a larger one,
             so that the expected gradients are the same.
         gradient_variance: of ``sampled``: largest variance of an edge's weights, as a share of their squares' sum.
+        embedding_precision: type of the embeddings in memory while they are trained; files have float32. ``bf16`` takes
+            half the memory, and rounds a trained row up or down by chance.
         precision: type of the numbers that the matrix products of training multiply; sums are float32.
         eval_fraction: share of the edges held out for evaluation while training.
         eval_num_batch_negs: negatives of that evaluation; null: as in training.
@@ -251,6 +255,7 @@ class ModelConfig(Growing):
         "negatives_by_degree",
         "gradient",
         "gradient_variance",
+        "embedding_precision",
         "checksums",
         "partitions_ahead",
         "rank_tls",
@@ -298,6 +303,7 @@ class ModelConfig(Growing):
     negatives_by_degree: Annotated[Float, Field(ge=0, le=1)] = 0.0
     gradient: Literal["dense", "sampled"] = "dense"
     gradient_variance: Annotated[Float, Field(gt=0, le=10)] = 1.0
+    embedding_precision: EmbeddingPrecision = "f32"
     precision: Precision = "f32"
 
     eval_fraction: Annotated[Float, Field(ge=0, lt=1)] = 0.05
@@ -361,6 +367,11 @@ class ModelConfig(Growing):
         PBG's float16 would overflow where bfloat16 does not.
         """
         return "bf16" if self.half_precision else self.precision
+
+    @property
+    def has_random_steps(self) -> bool:
+        """Whether a batch's step takes random bits."""
+        return self.gradient == "sampled" or self.embedding_precision == "bf16"
 
     @property
     def auto_partitioned(self) -> list[str]:
@@ -459,8 +470,24 @@ def contradictions(config: ModelConfig) -> Iterator[str]:
             "precision: bf16 (or half_precision) needs comparator dot or cos: the distances of "
             f"{config.comparator} are differences of products, and would drown in their rounding"
         )
+    if config.embedding_precision == "bf16":
+        yield from _narrow_contradictions(config)
     if config.bias and min(map(config.entity_dimension, config.entities)) == 1:
         yield "bias takes the first of each entity's numbers, so dimension must be at least 2"
+
+
+def _narrow_contradictions(config: ModelConfig) -> Iterator[str]:
+    """Yield the keys that embeddings in bfloat16 exclude."""
+    if config.num_gpus > 0:
+        yield "embedding_precision: bf16 is for the CPU: set num_gpus: 0, or leave it out"
+    if config.num_machines > 1:
+        yield "embedding_precision: bf16 is for a process that trains alone: set num_machines: 1, or leave it out"
+    for index, relation in enumerate(config.relations):
+        if relation.all_negs:
+            yield (
+                f"relations.{index}: all_negs cannot be true with embedding_precision: bf16, since every chunk would "
+                "make all embeddings float32"
+            )
 
 
 def _place_contradictions(config: ModelConfig) -> Iterator[str]:

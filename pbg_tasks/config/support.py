@@ -33,6 +33,18 @@ def check_nightly(config: ModelConfig, *, source: str) -> None:
     _refuse([*_unsupported(config), *_not_in_snapshots(config)], source)
 
 
+def check_alone(config: ModelConfig, *, who: str) -> None:
+    """Refuse a config that only a process of its own can train.
+
+    Raises:
+        ConfigError: the message names the key.
+    """
+    if config.embedding_precision == "bf16":
+        raise ConfigError(
+            f"{who}: embedding_precision: bf16 is for a process that trains alone; train with one rank, or set f32"
+        )
+
+
 def _refuse(found: Iterator[str] | list[str], source: str) -> None:
     listed = list(found)
     if listed:

@@ -55,7 +55,7 @@ def write_embeddings(
 
     Args:
         path: of the file.
-        embeddings: float32 (n, d).
+        embeddings: float32 (n, d), or uint16: the bits of bfloat16, which are written as float32.
         row_sums: RowAdagrad's sums, float32 (n,); None leaves the optimizer out.
         lr: learning rate, for the optimizer's state.
         iteration: for the attributes.
@@ -69,10 +69,19 @@ def write_embeddings(
     data_bytes = embeddings.size * 4 + (0 if row_sums is None else row_sums.size * 8)
     with creating(path, data_bytes=data_bytes) as file:
         write_metadata(file, config, iteration)
-        write_dataset(file, "embeddings", embeddings, dtype=np.float32, checksums=config.checksums)
+        write_dataset(file, "embeddings", embeddings, dtype=np.float32, checksums=config.checksums, convert=_as_float32)
         if row_sums is not None:
             write_state(file, row_adagrad_state(row_sums, lr))
             write_dataset(file, PLAIN_SUMS, row_sums, dtype=np.float32, checksums=config.checksums)
+
+
+def _as_float32(rows_ND: np.ndarray) -> np.ndarray:
+    """Return float32 as it is, and the bits of bfloat16 as float32."""
+    if rows_ND.dtype != np.uint16:
+        return rows_ND
+    wide_ND = rows_ND.astype(np.uint32)
+    wide_ND <<= 16
+    return wide_ND.view(np.float32)
 
 
 def read_embeddings(

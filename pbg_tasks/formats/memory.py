@@ -9,23 +9,27 @@ from __future__ import annotations
 import math
 import mmap
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 _LINE = 64
 _LARGE_BYTES = 1 << 20
 
 
-def empty_rows(count: int, dimension: int) -> np.ndarray:
-    """Return uninitialized float32 (count, dimension), aligned to cache lines.
+def empty_rows(count: int, dimension: int, *, kind: DTypeLike = np.float32) -> np.ndarray:
+    """Return uninitialized (count, dimension), aligned to cache lines.
 
     numpy aligns to 16 bytes, so that every load of 64 bytes would touch two lines. But, unlike torch, it requests huge
     pages from the kernel (from 4 MiB on).
     """
-    size = math.prod((count, dimension)) * 4
+    size = math.prod((count, dimension)) * np.dtype(kind).itemsize
     memory = np.empty(size + _LINE, np.uint8)
     start = -memory.ctypes.data % _LINE
-    return memory[start : start + size].view(np.float32).reshape(count, dimension)
+    return memory[start : start + size].view(kind).reshape(count, dimension)
 
 
 def passing_array(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:

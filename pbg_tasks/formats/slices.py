@@ -15,7 +15,7 @@ import numpy as np
 from pbg_tasks.formats.memory import passing_array
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import h5py
     from numpy.typing import DTypeLike
@@ -32,7 +32,13 @@ once has it before another thread has woken up.
 
 
 def write_dataset(
-    file: h5py.Group, name: str, data: np.ndarray, *, dtype: DTypeLike | None = None, checksums: bool = False
+    file: h5py.Group,
+    name: str,
+    data: np.ndarray,
+    *,
+    dtype: DTypeLike | None = None,
+    checksums: bool = False,
+    convert: Callable[[np.ndarray], np.ndarray] = lambda part: part,
 ) -> None:
     """Write a new dataset; the file's bytes are those of one call.
 
@@ -42,15 +48,16 @@ def write_dataset(
         data: of any shape.
         dtype: of the dataset; None: that of the data.
         checksums: whether it is cut into chunks with a fletcher32 each; else it is contiguous.
+        convert: makes what is written of a slice of the data.
     """
     kind = data.dtype if dtype is None else np.dtype(dtype)
     layout = checked_layout(data.shape, kind) if checksums else {}
     if data.size * kind.itemsize <= _SLICE_BYTES:
-        file.create_dataset(name, data=data, dtype=dtype, track_times=False, **layout)
+        file.create_dataset(name, data=convert(data), dtype=dtype, track_times=False, **layout)
         return
     item = file.create_dataset(name, data.shape, kind, track_times=False, **layout)
     for start, stop in _slices(item, 0, len(data)):
-        item[start:stop] = data[start:stop]
+        item[start:stop] = convert(data[start:stop])
 
 
 def checked_layout(shape: tuple[int, ...], kind: np.dtype[Any]) -> dict[str, Any]:

@@ -181,15 +181,16 @@ def _native_copies(config: ModelConfig, relation: RelationSchema, rows: _Rows) -
     """Count rows that are not read in place.
 
     They are made by global embeddings and operators, or are gradients on their way. With l2, rows to which no operator
-    is applied are copied, too.
+    is applied are copied, too; and all rows of bfloat16.
     """
     matrices, operates = relation.operator in _MATRICES, relation.operator != "none"
     facts = facts_of(config.comparator)
     distances = facts.metric == "l2" and not facts.squared
-    copied = 2 if config.global_emb else (2 - operates) * distances
+    narrow = config.embedding_precision == "bf16"
+    copied = 2 if config.global_emb or narrow else (2 - operates) * distances
     directions = 2 if config.has_self_negatives(relation) else _directions(config, relation)
     of_ends = directions * (2 * operates + copied)
-    of_drawn = int(config.global_emb or distances)
+    of_drawn = int(config.global_emb or narrow or distances)
     if _operator_on_drawn(config, relation):
         of_drawn += 3 if matrices else 2
     return of_ends * rows.ends // (1 if matrices else rows.chunks) + of_drawn * rows.drawn // rows.chunks

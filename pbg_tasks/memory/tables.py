@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
 
 def table_bytes(config: ModelConfig, entity: str, count: int) -> int:
-    """Return the bytes of a partition: embeddings and sums, float32."""
-    return count * (config.entity_dimension(entity) + 1) * FLOAT
+    """Return the bytes of a partition: embeddings, and sums, which are float32."""
+    number = FLOAT // 2 if config.embedding_precision == "bf16" else FLOAT
+    return count * (config.entity_dimension(entity) * number + FLOAT)
 
 
 def largest_bytes(config: ModelConfig, counts: Mapping[str, Sequence[int]], held: Mapping[str, int]) -> int:

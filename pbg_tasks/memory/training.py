@@ -28,6 +28,7 @@ TORCH_BASE = 262_000_000
 """Resident bytes of a process that has imported the modules of training: Python, torch, h5py, pydantic and the package.
 """
 _FIRST_USE = 28_000_000  # code and tables of libraries, loaded when they are first called
+_SLICE = 64 << 20  # bytes of a file that are written at a time
 _S3_UPLOAD = 110_000_000  # boto3, and the parts of an upload that are under way
 _EDGE_KEYS = ("num_edge_chunks", "num_partitions")
 _BATCH_KEYS = ("workers", "batch_size", "num_uniform_negs")
@@ -88,7 +89,7 @@ def training_forecast(size: TrainingSize, *, base: int | None = None) -> Forecas
         Line("chances of negatives", _chances(size), ("negatives_by_degree",)),
         Line("uploads", _S3_UPLOAD if size.remote else 0),
     ]
-    blob = _blob(max(parameters, max(map(max, size.counts.values())) * FLOAT))
+    blob = _blob(max(parameters, max(map(max, size.counts.values())) * FLOAT)) + _converted(size)
     phases = [
         [Line("holding edges out", size.edges * _split_off(size), _EDGE_KEYS)],
         [
@@ -156,6 +157,17 @@ def _blob(sums: int) -> int:
     They are in a buffer that grows by an eighth.
     """
     return sums * 5 // 4
+
+
+def _converted(size: TrainingSize) -> int:
+    """Return the bytes of bfloat16 that is made float32 for a file.
+
+    It is a slice at a time.
+    """
+    if size.config.embedding_precision == "f32":
+        return 0
+    listed = size.counts.items()
+    return min(_SLICE, max(max(counts) * size.config.entity_dimension(name) * FLOAT for name, counts in listed))
 
 
 def _chances(size: TrainingSize) -> int:

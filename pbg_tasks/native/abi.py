@@ -30,6 +30,7 @@ class Table(Structure):
 
     _fields_ = (
         ("rows", c_void_p),
+        ("halves", c_void_p),
         ("sums", c_void_p),
         ("count", c_int64),
         ("trainable", c_int64),
@@ -56,7 +57,7 @@ class Step(Structure):
         ("bias", c_int64),
         ("half", c_int64),
         ("sampled", c_int64),
-        ("sampled_by", c_uint64),
+        ("key", c_uint64),
         ("sampled_variance", c_double),
         ("margin", c_double),
         ("max_norm", c_double),
@@ -81,7 +82,7 @@ class Step(Structure):
         ("parameters", (Parameter * 2) * 2),
         ("steps", c_int64),
         ("rates", c_void_p),
-        ("samples", c_void_p),
+        ("keys", c_void_p),
         ("figures", c_void_p),
         ("loss", c_double),
         ("penalty", c_double),

@@ -12,7 +12,7 @@ from pathlib import Path
 from pbg_tasks.errors import ResourceError
 from pbg_tasks.native.abi import Lines, RankProducts, RankTile, Step
 
-ABI = 8
+ABI = 9
 """Version of the structures and functions. ``pbg_abi`` in native.cpp returns the version that was compiled."""
 
 

@@ -126,7 +126,7 @@ pbg_step step_of(const pbg_step& steps, int64_t number) {
   step.steps -= number;
   step.lr *= steps.rates[number];
   step.relation_lr *= steps.rates[number];
-  if (steps.samples) step.sampled_by = steps.samples[number];
+  if (steps.keys) step.key = steps.keys[number];
   const int64_t edges = number * steps.edges, chunks = number * ((steps.edges + steps.chunk - 1) / steps.chunk);
   for (int side = 0; side < 2; ++side) {
     step.ends[side] += edges;
@@ -141,7 +141,7 @@ pbg_step step_of(const pbg_step& steps, int64_t number) {
 }  // namespace
 
 // Changes with every change of a structure or of a function's arguments.
-PUBLIC int32_t pbg_abi() { return 8; }
+PUBLIC int32_t pbg_abi() { return 9; }
 
 // Of what sources it was built, by setup.py: a test compares them with those beside it.
 #ifndef PBG_SOURCES

@@ -7,9 +7,11 @@ enum Comparator : int64_t { DOT, COS, L2, SQUARED_L2 };
 enum Loss : int64_t { SOFTMAX, RANKING, LOGISTIC };
 enum Regularizer : int64_t { NO_PENALTY, CUBE, SQUARE };
 
-// The embeddings of one side's entity type: float32 (count, dimension), with the sum of squared gradients of each row.
+// The embeddings of one side's entity type: (count, dimension), with the sum of squared gradients of each row. They are
+// float32, or the same without its last 16 bits, which is bfloat16.
 struct pbg_table {
-  float* rows;
+  float* rows;       // or null
+  uint16_t* halves;  // or null
   float* sums;
   int64_t count;
   int64_t trainable;
@@ -35,7 +37,7 @@ struct pbg_step {
   int64_t bias;     // the first number of an embedding is added to its scores
   int64_t half;     // products of numbers rounded to bfloat16, where the instruction set has them
   int64_t sampled;  // slopes of negatives are sampled
-  uint64_t sampled_by;  // the number that the samples of this step are drawn from
+  uint64_t key;     // the number that this step's random bits are a hash of
   double sampled_variance;  // largest, of all of a row's, as a share of the sum of their squares
   double margin, max_norm, coefficient, lr, relation_lr;
   double weights_of_sides[2];  // of the loss with negatives on that side
@@ -59,7 +61,7 @@ struct pbg_step {
 
   int64_t steps;            // how many there are from this one on; what has a number for each edge or drawn has those of one behind another's
   const double* rates;      // (steps), factors of both learning rates
-  const uint64_t* samples;  // (steps), `sampled_by` of each; null: none
+  const uint64_t* keys;     // (steps), `key` of each; null: none
   double* figures;          // (steps, 4), results: loss, penalty, violators of both sides
 
   double loss, penalty;  // results of this step
@@ -114,8 +116,9 @@ class Buffer {
   int64_t capacity_ = 0;
 };
 
-inline void prefetch(const float* row, int64_t size) {
-  for (int64_t d = 0; d < size; d += 16) __builtin_prefetch(row + d, 1, 2);
+template <class Number>
+inline void prefetch(const Number* row, int64_t size) {
+  for (int64_t d = 0; d < size; d += 64 / sizeof(Number)) __builtin_prefetch(row + d, 1, 2);
 }
 
 // Places from 1 on of the distinct rows that a step uses: a table with one slot for each row of the array where that is
@@ -274,7 +277,7 @@ struct pbg_workspace {
   Gradients rows[2];
   Gradients parameters[2][2];
   RowMemory ends[4], drawn;
-  Buffer<float> scores, row, by_candidate, discarded, matrix[2], packed_factors[2], packed_queries, packed_strip;
+  Buffer<float> scores, row, by_candidate, discarded, widened, matrix[2], packed_factors[2], packed_queries, packed_strip;
   Buffer<double> global;
   Buffer<uint16_t> half_queries, half_rows, half_factors, half_in_turns;
   Buffer<const float*> candidates, pointers;

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pbg_tasks.checkpoint import PartialRecord, StoredObject
-from pbg_tasks.formats.embeddings import embeddings_file_name, read_embeddings
+from pbg_tasks.formats.embeddings import embeddings_file_name
 from pbg_tasks.formats.model import model_file_name, read_model
 from pbg_tasks.storage import FinalFile
 from pbg_tasks.storage.parallel import in_parallel
@@ -119,7 +119,7 @@ class Remnant:
             return self._start.table(key)
         path = self._writer.partial.fetch(stored, self._scratch / "taken")
         try:
-            return Table.from_arrays(*read_embeddings(path))
+            return Table.read(path, self._config)
         finally:
             path.unlink()
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from pbg_tasks.train.data.stored import StoredVectors
-from pbg_tasks.train.data.tables import Table
+from pbg_tasks.train.data.tables import Table, is_narrow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -89,7 +89,7 @@ class StartingPoint:
             FormatError: a file's rows or dimension do not fit the entities.
         """
         dimension = self._config.entity_dimension(key.entity)
-        table = Table.blank(self._counts[key], dimension)
+        table = Table.blank(self._counts[key], dimension, narrow=is_narrow(self._config))
         # A row's place in the stream follows from those before it, so all are drawn if any is.
         draw = partial(table.draw, self._config.init_scale, seeded(self._seed, "init", *key))
         if self._stored is None or not self._stored.holds(key):

@@ -111,7 +111,7 @@ def memory(argument):
 def of_step(step):
     total, chunks = step.steps * step.edges, -(-step.edges // step.chunk)
     yield from ((step.relations, 8 * total), (step.weights, 4 * total), (step.selves, total))
-    yield from ((step.rates, 8 * step.steps), (step.samples, 8 * step.steps), (step.figures, 32 * step.steps))
+    yield from ((step.rates, 8 * step.steps), (step.keys, 8 * step.steps), (step.figures, 32 * step.steps))
     for side in range(2):
         drawn, table = step.drawn_per_chunk[side], step.tables[side].contents
         own = step.chunk if step.own and step.corrupted[side] else 0
@@ -120,7 +120,8 @@ def of_step(step):
         yield step.drawn[side], 8 * drawn * (1 if step.all[side] else step.steps * chunks)
         yield step.positive[side], 4 * step.edges
         yield step.negative[side], 4 * step.edges * (own + drawn + alone)
-        yield from ((table.rows, 4 * table.count * step.dimension), (table.sums, 4 * table.count))
+        yield from ((table.rows, 4 * table.count * step.dimension), (table.halves, 2 * table.count * step.dimension))
+        yield table.sums, 4 * table.count
         yield from ((table.shared, 4 * step.dimension), (table.shared_sums, 4 * step.dimension))
         for parameter in step.parameters[side]:
             yield parameter.values, 4 * parameter.relations * parameter.size

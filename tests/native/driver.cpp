@@ -47,6 +47,7 @@ using Array = std::unique_ptr<Item[]>;
 
 // What workers change without locks, of two tables and of two parameters on two sides: as large as any batch needs.
 constexpr int64_t kShared = 40'000;
+uint16_t hogwild_halves[2][kShared];
 float hogwild_rows[2][kShared], hogwild_sums[2][kShared], hogwild_global[2][kShared], hogwild_global_sums[2][kShared];
 float hogwild_values[2][2][kShared], hogwild_value_sums[2][2][kShared];
 
@@ -58,6 +59,7 @@ void allow_races() {
     AnnotateBenignRaceSized(__FILE__, __LINE__, &numbers, sizeof numbers, why);
   };
   allow(hogwild_rows, "HOGWILD: a lost update of an embedding costs less than a lock");
+  allow(hogwild_halves, "HOGWILD: as float32, of which a number is read and written whole, too");
   allow(hogwild_sums, "HOGWILD: a lost square makes one learning rate a little larger");
   allow(hogwild_global, "HOGWILD: as embeddings, once a batch");
   allow(hogwild_global_sums, "HOGWILD: as sums of rows");
@@ -143,13 +145,15 @@ int train(World& world, pbg_workspace* workspace, int64_t number, bool halves) {
   step.steps = 1 + pick(2);
   const int64_t all_edges = step.steps * step.edges;
   const double rates[2] = {1, 0.5};
-  const uint64_t samples[2] = {static_cast<uint64_t>(number), static_cast<uint64_t>(number) + 1};
+  const bool narrow = pick(3) == 0;  // embeddings are bfloat16
+  const uint64_t keys[2] = {static_cast<uint64_t>(number), static_cast<uint64_t>(number) + 1};
   double figures[8];
   step.rates = rates;
-  step.samples = samples;
+  step.keys = keys;
   step.figures = figures;
 
   Array<int64_t> ends[2], drawn[2], relations = world.below(kRelations, all_edges);
+  Array<uint16_t> halves_of[2];
   Array<float> rows[2], sums[2], global[2], global_sums[2], values[2][2], value_sums[2][2], positive[2], negative[2];
   Array<float> weights = world.floats(all_edges, true);
   pbg_table tables[2];
@@ -169,8 +173,19 @@ int train(World& world, pbg_workspace* workspace, int64_t number, bool halves) {
       step.drawn[side] = drawn[side].get();
     }
     float* row = world.trained(rows[side], hogwild_rows[side], entities * dimension);
+    uint16_t* half = world.hogwild ? hogwild_halves[side] : nullptr;
+    if (narrow && !half) {
+      halves_of[side] = Array<uint16_t>(new uint16_t[entities * dimension]);
+      half = halves_of[side].get();
+      for (int64_t i = 0; i < entities * dimension; ++i) {
+        uint32_t bits;
+        std::memcpy(&bits, row + i, sizeof bits);
+        half[i] = static_cast<uint16_t>(bits >> 16);
+      }
+      rows[side].reset();
+    }
     float* sum = world.trained(sums[side], hogwild_sums[side], entities, true);
-    tables[side] = {row, sum, entities, pick(5) != 0, nullptr, nullptr};
+    tables[side] = {narrow ? nullptr : row, narrow ? half : nullptr, sum, entities, pick(5) != 0, nullptr, nullptr};
     if (!step.dynamic && pick(2)) {
       tables[side].global = world.trained(global[side], hogwild_global[side], dimension);
       tables[side].global_sums = world.trained(global_sums[side], hogwild_global_sums[side], dimension, true);

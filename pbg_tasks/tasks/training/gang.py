@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from pbg_tasks.checkpoint import PartialObjects, claim, open_committed, open_directory
 from pbg_tasks.config.results import RankFindings
+from pbg_tasks.config.support import check_alone
 from pbg_tasks.errors import ConfigError, ConflictError, NotFoundError, PbgError
 from pbg_tasks.formats.model import ModelState
 from pbg_tasks.progress import say
@@ -103,6 +104,7 @@ def train_here(target: TrainingTarget, scratch: Path) -> TrainFindings:
         job = target.job(writer.version)
         if writer.progress is None or _follows(writer.progress, job):
             return job.run(writer, scratch, notice)
+        check_alone(job.config, who="an epoch that ranks began")
         with notice.gently() as member:
             part = gang_part(job.config, rank=0, world=1, servers=0)
             resources = _Resources(job, writer.files, writer.partial, scratch, rank=0, part=part)

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+import torch
 
 from pbg_tasks.errors import ConfigError, FormatError, NotFoundError
 from pbg_tasks.formats.files import require_space
@@ -66,12 +67,12 @@ class NamedArray:
             repeated = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
             raise FormatError(f"{self.source}: the name {repeated[0].as_py()!r} stands in more than one row")
 
-    def fill(self, wanted: list[str], embeddings: np.ndarray) -> int:
-        """Copy the rows of known names into ``embeddings``.
+    def fill(self, wanted: list[str], table: Table) -> int:
+        """Copy the rows of known names into ``table``.
 
         Args:
             wanted: names by offset.
-            embeddings: float32 (len(wanted), d), changed in place.
+            table: of as many rows, changed in place.
 
         Returns:
             Number of names that were found.
@@ -81,7 +82,7 @@ class NamedArray:
         """
         offsets = pc.index_in(self.names, value_set=pa.array(wanted, pa.large_string())).fill_null(-1).to_numpy()
         rows = np.flatnonzero(offsets >= 0)
-        step = max(1, _BLOCK_VALUES // max(1, embeddings.shape[1]))
+        step = max(1, _BLOCK_VALUES // max(1, table.embeddings.shape[1]))
         for start in range(0, len(rows), step):
             chosen = rows[start : start + step]
             with np.errstate(over="ignore"):  # a double beyond float32 becomes infinite
@@ -90,7 +91,7 @@ class NamedArray:
             if len(broken):
                 name = self.names[int(chosen[broken[0]])].as_py()
                 raise FormatError(f"{self.source}: the vector of {name!r} is not finite in float32")
-            embeddings[offsets[chosen]] = block
+            table.embeddings[torch.from_numpy(offsets[chosen])] = torch.from_numpy(block).to(table.embeddings.dtype)
         return len(rows)
 
 
@@ -135,7 +136,7 @@ class NamedArrays:
         array = self._arrays.get(key.entity)
         if array is None:
             return
-        matched = array.fill(self._names(key), table.to_arrays()[0])
+        matched = array.fill(self._names(key), table)
         self._matched[key] = matched
         say(
             f"init_path: {key.entity} {key.partition}: {matched} of {len(table)} entities start from {array.source}, "

@@ -67,7 +67,7 @@ class Arrivals:
     @classmethod
     def of(cls, table: Table, known: int, path: Path) -> Arrivals:
         """Copy a partition's new rows, which have random values."""
-        rows = table.embeddings[known:].numpy()
+        rows = table.embeddings[known:].float().numpy()
         count = len(rows)
         on_disk = [
             np.lib.format.open_memmap(path.with_suffix(kind), mode="w+", dtype=np.float32, shape=rows.shape)
@@ -231,7 +231,7 @@ class Newcomers:
     def _sample(self, entity: str, table: Table, known: int) -> np.ndarray:
         limit = _SAMPLED // self._config.entities[entity].num_partitions
         rows = torch.arange(0, known, max(1, -(-known // limit)))
-        found_ND = table.embeddings[rows]
+        found_ND = table.embeddings[rows].float()
         if self._config.max_norm is not None:
             found_ND = torch.renorm(found_ND, 2, 0, self._config.max_norm)
         seen_ND = found_ND + self._global(entity)
@@ -276,7 +276,7 @@ class Newcomers:
             block = chosen[start : start + step]
             rel = edges.rel[block]
             predicted = scorer.wanted(
-                table[torch.from_numpy(getattr(edges, other)[block])],
+                table[torch.from_numpy(getattr(edges, other)[block])].float(),
                 torch.from_numpy(self._families.row[rel]),
                 predict=side,
             )

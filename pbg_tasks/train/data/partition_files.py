@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from pbg_tasks.formats.embeddings import embeddings_file_name, read_embeddings, write_embeddings
+from pbg_tasks.formats.embeddings import embeddings_file_name, write_embeddings
 from pbg_tasks.train.data.finite import check_partition
 from pbg_tasks.train.data.tables import Table
 
@@ -47,7 +47,7 @@ class PartitionFiles:
 
     def read(self, key: PartitionKey) -> Table:
         """Read the newest file of a partition."""
-        return Table.from_arrays(*read_embeddings(self._paths[key]))
+        return Table.read(self._paths[key], self._config)
 
     def write(self, key: PartitionKey, table: Table, stamp: Stamp) -> Path:
         """Write a partition and return its file.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pbg_tasks.checkpoint import check_rows
 from pbg_tasks.errors import FormatError
-from pbg_tasks.formats.embeddings import embeddings_file_name, embeddings_shape, read_embeddings
+from pbg_tasks.formats.embeddings import embeddings_file_name, embeddings_shape
 from pbg_tasks.formats.metadata import read_iteration
 from pbg_tasks.formats.model import model_file_name, read_model
 from pbg_tasks.storage.staging import named
@@ -71,11 +71,7 @@ class StoredVectors:
                 self._check(str(path), shape, key, table)
                 if shape[0] < len(table):
                     rest()
-                embeddings, sums = table.to_arrays()
-                stored, stored_sums = read_embeddings(path, out=embeddings)
-            if stored_sums is not None:
-                sums[: len(stored)] = stored_sums
-            return len(stored)
+                return table.fill(path)
         finally:
             path.unlink()
 

@@ -13,11 +13,13 @@ optimizer sums and relations stay as they are.
 
 from __future__ import annotations
 
+import zlib
 from typing import TYPE_CHECKING
 
 import torch
 
 from pbg_tasks.formats.embeddings import embeddings_file_name, iter_blocks
+from pbg_tasks.train.engine.rounding import Rounding
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,7 +62,16 @@ class Anchor:
             self._release.fetch(name, self._scratch)
         for start, known_ND in iter_blocks(path, max(1, _BLOCK_VALUES // table.embeddings.shape[1])):
             # Rows that have not moved stay equal bit by bit, because lerp adds a share of the difference.
-            table.embeddings[start : start + len(known_ND)].lerp_(torch.from_numpy(known_ND), self._share)
+            rows_ND = table.embeddings[start : start + len(known_ND)]
+            drawn_ND = rows_ND.float().lerp_(torch.from_numpy(known_ND), self._share)
+            if table.narrow:
+                numbers = torch.arange(start, start + len(known_ND))
+                rows_ND.copy_(Rounding(_key(key, iteration), 0).rounded(drawn_ND, numbers))
+
+
+def _key(key: PartitionKey, iteration: Iteration | IterationInfo) -> int:
+    """Return a number that random bits of a partition follow from."""
+    return zlib.crc32(f"{key.entity}/{key.partition}/{iteration.epoch_idx}".encode())
 
 
 def _ends_epoch(iteration: Iteration | IterationInfo) -> bool:

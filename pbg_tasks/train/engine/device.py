@@ -179,10 +179,12 @@ def find_place(device: DeviceName, config: ModelConfig) -> Host:
 
     Raises:
         ResourceError: the training needs a GPU, and torch finds none.
-        ConfigError: this machine has more ranks than GPUs.
+        ConfigError: this machine has more ranks than GPUs, or the config is for the CPU.
     """
     if not on_gpu(device, config):
         return Host()
+    if config.embedding_precision == "bf16":
+        raise ConfigError("embedding_precision: bf16 is for the CPU; set device: cpu, or embedding_precision: f32")
     if torch.cuda.is_available():
         index = _own_gpu()
         torch.cuda.set_device(index)  # streams and recordings use the current device

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch.nn.functional import embedding_bag
 
+from pbg_tasks.train.engine.rounding import truncated
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -20,7 +22,9 @@ def shrink_rows(table: Tensor, rows_M: Tensor, max_norm: float) -> None:
 
     PBG's lookup does so, too. Rows may repeat.
     """
-    if table.device.type == "cpu":
+    if table.dtype == torch.bfloat16:
+        shrink_narrow_rows(table, rows_M, max_norm)
+    elif table.device.type == "cpu":
         torch.embedding_renorm_(table, rows_M, max_norm, 2.0)
     else:
         shrink_rows_unseen(table, rows_M, max_norm)
@@ -37,6 +41,14 @@ def shrink_rows_unseen(table: Tensor, rows_M: Tensor, max_norm: float) -> None:
     table.index_copy_(0, rows_M, found_MD)  # equal rows are written with equal numbers
 
 
+def shrink_narrow_rows(table: Tensor, rows_M: Tensor, max_norm: float) -> None:
+    """Shrink rows of bfloat16, rounding toward 0."""
+    found_MD = table.index_select(0, rows_M).float()
+    norm_M1 = found_MD.norm(dim=1, keepdim=True)
+    found_MD.mul_(torch.where(norm_M1 > max_norm, max_norm / (norm_M1 + 1e-7), 1.0))
+    table.index_copy_(0, rows_M, truncated(found_MD))  # equal rows are written with equal numbers
+
+
 class Single:
     """Lookup of one row for each end."""
 
@@ -48,7 +60,10 @@ class Single:
 
     def gather(self, table: Tensor, out_ND: Tensor, *, max_norm: float | None = None) -> None:
         """Write the embeddings."""
-        torch.index_select(table, 0, self.rows_M, out=out_ND)
+        if table.dtype == out_ND.dtype:
+            torch.index_select(table, 0, self.rows_M, out=out_ND)
+        else:
+            out_ND.copy_(table.index_select(0, self.rows_M))
         if max_norm is not None:
             out_ND.copy_(torch.renorm(out_ND, 2, 0, max_norm))
 
@@ -77,8 +92,10 @@ class Bags:
     def gather(self, table: Tensor, out_ND: Tensor, *, max_norm: float | None = None) -> None:
         """Write the means."""
         rows_M = self.rows_M
+        if max_norm is not None or table.dtype != out_ND.dtype:
+            table, rows_M = table[rows_M].to(out_ND.dtype), torch.arange(len(rows_M), device=rows_M.device)
         if max_norm is not None:
-            table, rows_M = torch.renorm(table[rows_M], 2, 0, max_norm), torch.arange(len(rows_M), device=rows_M.device)
+            table = torch.renorm(table, 2, 0, max_norm)
         out_ND.copy_(embedding_bag(rows_M, table, self._offsets, mode="mean", include_last_offset=True))
 
     def spread(self, grad_ND: Tensor, out_MD: Tensor) -> None:

@@ -98,12 +98,12 @@ class _Call:
         self._two_operators = config.has_two_operators(self._relation)
         entities = {side: len(table) for side, table in tables.items()}
         drawn: dict[Side, list[Tensor]] = {}
-        samples: list[int] = []
+        keys: list[int] = []
         for _ in range(steps):
             for side, offsets in draw_negatives(config, self._relation, plan, entities, given.sampler).items():
                 drawn.setdefault(side, []).append(offsets)
-            if config.gradient == "sampled":
-                samples.append(given.sampler.key())
+            if config.has_random_steps:
+                keys.append(given.sampler.key())
         self._drawn = {side: parts[0] if steps == 1 else torch.cat(parts) for side, parts in drawn.items()}
         self._kept: list[Tensor] = []
         self.figures_K4 = torch.empty(steps, 4, dtype=torch.float64)
@@ -134,7 +134,7 @@ class _Call:
             weights=None if batch.weight is None else self._pointer(batch.weight, torch.float32),
             steps=steps,
             rates=self._pointer(torch.tensor(given.rates, dtype=torch.float64), torch.float64),
-            samples=self._pointer(torch.tensor(samples), torch.int64) if samples else None,
+            keys=self._pointer(torch.tensor(keys), torch.int64) if keys else None,
             figures=self._pointer(self.figures_K4, torch.float64),
         )
         selves = engine.selves.of(batch, tables)
@@ -156,11 +156,11 @@ class _Call:
         self._kept.append(tensor)
         return tensor.data_ptr()
 
-    def _in_place(self, tensor: Tensor) -> int:
+    def _in_place(self, tensor: Tensor, dtype: torch.dtype = torch.float32) -> int:
         """Return the address of numbers that the library changes."""
         if not tensor.is_contiguous():
             raise TypeError("a tensor that is trained in place has to be contiguous")
-        return self._pointer(tensor, torch.float32)
+        return self._pointer(tensor, dtype)
 
     def _add_sides(self, tables: Mapping[Side, Table]) -> None:
         same = tables["lhs"] is tables["rhs"]
@@ -184,7 +184,8 @@ class _Call:
 
     def _table(self, entity: str, table: Table) -> abi.Table:
         found = abi.Table(
-            rows=self._in_place(table.embeddings),
+            rows=None if table.narrow else self._in_place(table.embeddings),
+            halves=self._in_place(table.embeddings, torch.bfloat16) if table.narrow else None,
             sums=self._in_place(table.row_sums),
             count=len(table),
             trainable=self._config.entities[entity].trainable,

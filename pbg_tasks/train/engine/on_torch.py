@@ -15,6 +15,7 @@ from pbg_tasks.model.registry import comparator
 from pbg_tasks.model.relations import ParamGrad
 from pbg_tasks.train.engine.base import Engine
 from pbg_tasks.train.engine.optimizers import adagrad, adagrad_rows, row_adagrad
+from pbg_tasks.train.engine.rounding import Rounding
 from pbg_tasks.train.engine.step import Step
 
 if TYPE_CHECKING:
@@ -52,11 +53,16 @@ class TorchEngine(Engine):
         workspace = self._workspaces[given.worker]
         drawn = self._draw(self.config, batch, tables, given.sampler)
         selves = self.selves.of(batch, tables)
-        key = given.sampler.key() if self.config.gradient == "sampled" else None
-        step = Step(self._trained, batch, tables, drawn, workspace, given.observe, given.known, selves=selves, key=key)
+        key = given.sampler.key() if self.config.has_random_steps else None
+        sampled = key if self.config.gradient == "sampled" else None
+        step = Step(
+            self._trained, batch, tables, drawn, workspace, given.observe, given.known, selves=selves, key=sampled
+        )
         lr, relation_lr = self._learning_rates(*given.rates)
         for grads in step.row_grads:
-            row_adagrad(grads.table, grads.rows_M, grads.grads_MD, lr)
+            side = int(grads.table is not tables["lhs"])
+            rounding = None if key is None or not grads.table.narrow else Rounding(key, side)
+            row_adagrad(grads.table, grads.rows_M, grads.grads_MD, lr, rounding)
         for path, grad, rows_M in by_parameter(step.param_grads):
             values, sums = self.shared.values[path], self.shared.sums[path]
             if rows_M is None:

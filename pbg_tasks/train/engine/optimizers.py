@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from pbg_tasks.train.data.tables import Table
+    from pbg_tasks.train.engine.rounding import Rounding
 
 EPSILON = 1e-10
 _BLOCK_NUMBERS = 1 << 18  # 1 MiB of float32
@@ -46,16 +47,19 @@ def summed_by_row(rows_M: Tensor, grads_MD: Tensor) -> Iterator[tuple[Tensor, Te
         yield distinct[edge_chunk], embedding_bag(order_M[begin:end], grads_MD, starts[edge_chunk] - begin, mode="sum")
 
 
-def row_adagrad(table: Table, rows_M: Tensor, grads_MD: Tensor, lr: float) -> None:
+def row_adagrad(table: Table, rows_M: Tensor, grads_MD: Tensor, lr: float, rounding: Rounding | None = None) -> None:
     """Step rows of a table in place.
 
-    G += mean(g^2), x -= lr g / (sqrt(G) + 1e-10).
+    G += mean(g^2), x -= lr g / (sqrt(G) + 1e-10). Embeddings of bfloat16 need their ``rounding``.
     """
     for rows_K, grads_KD in summed_by_row(rows_M, grads_MD):
         sums_K = table.row_sums.index_select(0, rows_K).add_(grads_KD.square().mean(1))
         table.row_sums.index_copy_(0, rows_K, sums_K)
         rates_K = sums_K.sqrt_().add_(EPSILON).reciprocal_().mul_(-lr)
-        moved_KD = table.embeddings.index_select(0, rows_K).addcmul_(grads_KD, rates_K.unsqueeze(1))
+        found_KD = table.embeddings.index_select(0, rows_K)
+        moved_KD = found_KD.to(grads_KD.dtype).addcmul_(grads_KD, rates_K.unsqueeze(1))
+        if rounding is not None:
+            moved_KD = rounding.rounded(moved_KD, rows_K)
         table.embeddings.index_copy_(0, rows_K, moved_KD)
 
 

@@ -70,5 +70,5 @@ class RowGradients:
 
     def __init__(self, table: Table, edge_chunks: list[Tensor], workspace: Workspace, name: str) -> None:
         self.table, self.rows_M = table, torch.cat(edge_chunks)
-        self.grads_MD = workspace.take(name, (len(self.rows_M), table.embeddings.shape[1]), table.embeddings)
+        self.grads_MD = workspace.take(name, (len(self.rows_M), table.embeddings.shape[1]), table.row_sums)
         self.places = list(torch.split_with_sizes(self.grads_MD, [len(edge_chunk) for edge_chunk in edge_chunks]))

@@ -41,7 +41,7 @@ def sample_slopes(slope_BK: Tensor, *, variance: float, key: int, side: int) -> 
         side: 0 where the left-hand sides are corrupted, 1 where the right-hand sides are.
     """
     rows = max(_AT_ONCE // max(slope_BK.shape[1], 1), 1)
-    seeds_B = _row_seeds(key, side, len(slope_BK))
+    seeds_B = row_seeds(key, side, torch.arange(len(slope_BK)))
     for begin in range(0, len(slope_BK), rows):
         part = slice(begin, begin + rows)
         _sample_rows(slope_BK[part], variance, seeds_B[part])
@@ -56,13 +56,13 @@ def _sample_rows(slope_BK: Tensor, variance: float, seed_B: Tensor) -> None:
     slope_BK.copy_(torch.where(total_B1 > 0, sampled_BK, slope_BK))
 
 
-def _row_seeds(key: int, side: int, rows: int) -> Tensor:
+def row_seeds(key: int, side: int, rows_B: Tensor) -> Tensor:
     """Return a number of 32 bits for each row, by splitmix64.
 
     It is int64 (B,).
     """
     # int64 wraps as the unsigned numbers of the original do; a constant above 2^63 stands for itself minus 2^64.
-    x_B = (2 * torch.arange(rows) + side + 1) * -0x61C8864680B583EB + key
+    x_B = (2 * rows_B + side + 1) * -0x61C8864680B583EB + key
     x_B = (x_B ^ _shifted(x_B, 30)) * -0x40A7B892E31B1A47
     x_B = (x_B ^ _shifted(x_B, 27)) * -0x6B2FB644ECCEEE15
     return _shifted(x_B ^ _shifted(x_B, 31), 32)
@@ -73,13 +73,17 @@ def _shifted(x: Tensor, bits: int) -> Tensor:
     return (x >> bits) & ((1 << (64 - bits)) - 1)
 
 
-def _uniform(seed_B: Tensor, columns: int) -> Tensor:
-    """Return float32 (B, K), multiples of 2^-24 in [0, 1).
+def scrambled(seed_B: Tensor, columns: int) -> Tensor:
+    """Return a number of 32 bits for each row and column.
 
-    They are made by the last steps of murmur3.
+    They are int64 (B, K), made by the last steps of murmur3.
     """
     x_BK = (seed_B.unsqueeze(1) + torch.arange(columns) * 0x9E3779B9) & _WORD
     x_BK = ((x_BK ^ (x_BK >> 16)) * 0x85EBCA6B) & _WORD
     x_BK = ((x_BK ^ (x_BK >> 13)) * 0xC2B2AE35) & _WORD
-    x_BK ^= x_BK >> 16
-    return (x_BK >> 8).float() * 2.0**-24
+    return x_BK ^ (x_BK >> 16)
+
+
+def _uniform(seed_B: Tensor, columns: int) -> Tensor:
+    """Return float32 (B, K), multiples of 2^-24 in [0, 1)."""
+    return (scrambled(seed_B, columns) >> 8).float() * 2.0**-24

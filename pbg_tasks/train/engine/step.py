@@ -212,8 +212,8 @@ class Step:
         self.row_grads = [of_table for side, of_table in grads.items() if self._trainable(side)]
 
     def _look_up(self, side: Side, lookup: Lookup, buffer: str) -> Tensor:
-        table = self._tables[side].embeddings
-        found = self._workspace.take(f"{buffer} of {side}", (len(lookup), table.shape[1]), table)
+        table, like = self._tables[side].embeddings, self._tables[side].row_sums
+        found = self._workspace.take(f"{buffer} of {side}", (len(lookup), table.shape[1]), like)
         # In training the rows themselves were shrunk; evaluation leaves the table as it is.
         lookup.gather(
             table, found, max_norm=None if self._train or not self._trainable(side) else self._config.max_norm

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
+from pbg_tasks.config.support import check_alone
 from pbg_tasks.errors import ConfigError
 from pbg_tasks.progress import say
 from pbg_tasks.train.environment import number_of
@@ -103,6 +104,7 @@ class RankEnv(NamedTuple):
             )
         if number == 0 and config.num_machines not in {1, world}:
             say(f"num_machines is {config.num_machines}; {size} processes make {world} trainers")
+        check_alone(config, who=f"{size} processes")
         return cls(number, world, servers, _init_method(config, given=rank is not None))
 
 
