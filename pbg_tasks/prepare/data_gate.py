@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pbg_tasks.config.limits import Check, Verdict, only_warning
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _SHARE = "{:.1%}"
 _SHOWN_RELATIONS = 3
+_LOST = ("max_removed_edges", "max_gone_relations", "max_gone_entities")
+"""Checks of a share of what was there before; a limit of one night follows for several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +43,21 @@ class Difference:
     awaited: str | None = None
 
 
-def judge_snapshot(gates: DataGates, report: SnapshotReport, difference: Difference) -> Verdict:
-    """Judge the edges of a snapshot."""
-    compared = (_unless_awaited(check, difference.awaited) for check in _compared(gates, difference))
+def judge_snapshot(gates: DataGates, report: SnapshotReport, difference: Difference, *, apart: int = 1) -> Verdict:
+    """Judge the edges of a snapshot.
+
+    Args:
+        gates: the limits.
+        report: figures of the snapshot.
+        difference: from those before.
+        apart: number of nights from the compared snapshot to this one.
+    """
+    compared = (_unless_awaited(check, difference.awaited, apart) for check in _compared(gates, difference))
     return Verdict((*_own(gates, report), *_volumes(gates, difference.volumes), *compared))
 
 
 def judge_entities(
-    gates: DataGates, entities: Mapping[str, int], *, since: str | None, awaited: str | None = None
+    gates: DataGates, entities: Mapping[str, int], *, since: str | None, awaited: str | None = None, apart: int = 1
 ) -> Verdict:
     """Judge the entities of a snapshot.
 
@@ -60,6 +69,7 @@ def judge_entities(
         entities: numbers of those that are ``kept`` and ``gone``, of those in the snapshot before.
         since: key of that snapshot; None for a night that knows no entities.
         awaited: key of a snapshot between the two whose night has not finished; None where there is none.
+        apart: number of nights from that snapshot to this one.
     """
     before = entities["kept"] + entities["gone"]
     if not before or not gates.max_gone_entities.asked:
@@ -67,12 +77,21 @@ def judge_entities(
     share = entities["gone"] / before
     measured = f"{share:.1%} of the entities of {since!r} are in no edge any more"
     check = gates.max_gone_entities.judge("max_gone_entities", share, measured, _SHARE)
-    return Verdict((_unless_awaited(check, awaited),))
+    return Verdict((_unless_awaited(check, awaited, apart),))
 
 
-def _unless_awaited(check: Check, awaited: str | None) -> Check:
-    if awaited is None:
+def _unless_awaited(check: Check, awaited: str | None, apart: int) -> Check:
+    """Let a check only warn where a night between the two has not finished.
+
+    It blocks all the same where so many nights could not lose as much, each within the limit. A snapshot of other ids
+    would be published otherwise, because the night before it broke.
+    """
+    if awaited is None or check.passed:
         return check
+    if check.name in _LOST and check.value is not None and check.limit is not None:
+        most = 1 - (1 - check.limit) ** apart
+        if check.value > most:
+            return replace(check, sentence=f"{check.sentence} in a night, {most:.1%} in the {apart} from there")
     return only_warning(check, f"for {awaited!r}, which comes between, has no release yet")
 
 

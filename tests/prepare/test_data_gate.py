@@ -110,3 +110,10 @@ def test_entities_that_are_gone_are_judged():
     assert judge_entities(gates, {"kept": 0, "gone": 0}, since=None).checks == ()
     assert judge_entities(DataGates(), {"kept": 84, "gone": 16}, since="d1").passed
     assert not judge_entities(DataGates(), {"kept": 3255, "gone": 2378}, since="1999-08-30").passed
+
+
+@pytest.mark.parametrize(("gone", "apart", "passed"), [(57, 2, True), (58, 2, False), (58, 3, True), (100, 28, False)])
+def test_entities_gone_over_nights_have_compound_limit(gone, apart, passed):
+    counts = {"kept": 100 - gone, "gone": gone}
+    (check,) = judge_entities(DataGates(), counts, since="d1", awaited="d2", apart=apart).checks
+    assert (check.passed, check.warned) == (passed, passed)

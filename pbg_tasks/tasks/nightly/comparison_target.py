@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pbg_tasks.config.base import digest
+from pbg_tasks.config.nights import snapshot_order
 from pbg_tasks.config.results import EvalResult
 from pbg_tasks.errors import InputError
 from pbg_tasks.progress import say
@@ -43,6 +44,21 @@ def awaited(run: RunContext) -> str | None:
     if before is None or has_finished(Channel(run.store, run.spec.graph.channel), before):
         return None
     return before
+
+
+def nights_apart(run: RunContext, since: str | None) -> int:
+    """Return the number of nights from an earlier snapshot to a run's.
+
+    Args:
+        run: of snapshots that are listed.
+        since: key of the earlier snapshot; None: there is none, which counts as one night.
+    """
+    from pbg_tasks.prepare.sources import snapshot_keys
+
+    if since is None:
+        return 1
+    first, last = snapshot_order(since), snapshot_order(run.spec.snapshot)
+    return sum(first < snapshot_order(key) <= last for key in snapshot_keys(run.spec.graph.snapshots))
 
 
 def release_evaluated_against(run: RunContext) -> Release | None:

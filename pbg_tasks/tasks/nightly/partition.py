@@ -15,7 +15,7 @@ from pbg_tasks.prepare.reassignment import kept_and_gone
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.context import RunContext, perform
 from pbg_tasks.tasks.files import upload_directory
-from pbg_tasks.tasks.nightly.comparison_target import awaited, release_before
+from pbg_tasks.tasks.nightly.comparison_target import awaited, nights_apart, release_before
 from pbg_tasks.tasks.nightly.data_gate import enforce, settle
 from pbg_tasks.tasks.nightly.staged import staged_snapshot
 
@@ -47,7 +47,9 @@ def _partition(run: RunContext) -> PartitionFindings:
     if run.spec.graph.resources.engine == "spark":
         from pbg_tasks.tasks.nightly.on_spark import partition as on
     report, (since, entities) = on(run)
-    verdict = judge_entities(run.spec.graph.gates.data, entities, since=since, awaited=awaited(run))
+    missing = awaited(run)
+    apart = 1 if missing is None else nights_apart(run, since)
+    verdict = judge_entities(run.spec.graph.gates.data, entities, since=since, awaited=missing, apart=apart)
     return PartitionFindings(
         counts=report.counts,
         entities=Entities.model_validate(report.entities),

@@ -31,7 +31,7 @@ from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.approval import NO_EDGES
 from pbg_tasks.tasks.context import RunContext, perform
 from pbg_tasks.tasks.files import upload_directory
-from pbg_tasks.tasks.nightly.comparison_target import awaited
+from pbg_tasks.tasks.nightly.comparison_target import awaited, nights_apart
 from pbg_tasks.tasks.nightly.data_gate import enforce, settle
 from pbg_tasks.tasks.nightly.staged import count_snapshot_bytes
 
@@ -74,7 +74,8 @@ def _validate(run: RunContext) -> ValidateFindings:
         return _empty(settle(run, Verdict((nothing,))))
     earlier = earlier_edges(channel, run.spec.snapshot)
     difference = replace(_difference(run, report, release, list(earlier.values())), awaited=missing)
-    verdict = judge_snapshot(graph.gates.data, report, difference)
+    apart = 1 if missing is None else nights_apart(run, difference.since)
+    verdict = judge_snapshot(graph.gates.data, report, difference, apart=apart)
     return ValidateFindings(
         edges=report.edges,
         self_loops=report.self_loops,
