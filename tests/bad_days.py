@@ -8,8 +8,8 @@ late or corrected has to be published after all. A defect that reaches ``product
 that does not. Prints a table; the last line counts, and the exit status is 1 if there is a problem.
 
 A snapshot that lost edges keeps less than a fifth of them, and a doubled one has every row twice or more: a snapshot
-nearer to a usual day only warns (docs/gates.md). With ``--as-collected`` the days stay as AS-733 itself has them; two
-of those, 1999-08-29 and 1999-08-31, are bad.
+nearer to a usual day only warns (docs/gates.md). With ``--as-collected`` the days stay as AS-733 itself has them, and
+two of those, 1999-08-29 and 1999-08-31, are bad: the days begin ``FIRST_DAYS`` before them unless the first is given.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.nightly.chain import run_chain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from benchmarks.nights.days import Edge
 
@@ -221,14 +221,21 @@ def generated(days: int, seed: int, entities: int = 300) -> Iterator[tuple[str, 
         away = (away - set(back)) | set(rng.sample(range(len(all_edges)), len(back)))
 
 
-def collected(dated: DatedEdges, days: int, first: str | None, seed: int) -> Iterator[tuple[str, list[Edge]]]:
-    """Yield days of AS-733.
+def first_day(there: Sequence[str], days: int, seed: int, *, real: bool) -> str:
+    """Choose the first day of a campaign.
 
-    Unless the first is given, the seed chooses among those before the bad ones.
+    Args:
+        there: all days of AS-733, in order.
+        days: of the campaign.
+        seed: chooses among the days before the bad ones.
+        real: begin shortly before the bad ones, whatever the seed.
     """
-    there = list(dated.changes)
-    before_bad = there.index(min(BAD_AS_COLLECTED)) - days
-    start = there[random.Random(seed).randrange(60, before_bad)] if first is None else first
+    bad = there.index(min(BAD_AS_COLLECTED))
+    return there[bad - FIRST_DAYS if real else random.Random(seed).randrange(60, bad - days)]
+
+
+def collected(dated: DatedEdges, days: int, start: str) -> Iterator[tuple[str, list[Edge]]]:
+    """Yield days of AS-733."""
     for day, edges in dated.snapshots(dated.chosen(days, start)):
         yield day, [(lhs, f"link{zlib.crc32(lhs.encode()) % RELATIONS}", rhs) for lhs, _, rhs in edges]
 
@@ -277,7 +284,7 @@ def main(
     days: Annotated[int, typer.Option(min=1, help="How many days.")] = 10,
     seed: Annotated[int, typer.Option(help="Of the days, of the defects and of their places.")] = 1,
     walk: Annotated[str, typer.Option(help="chain or independent; by the seed unless given.")] = "",
-    first: Annotated[str | None, typer.Option(help="First day of AS-733; of the seed's choice unless given.")] = None,
+    first: Annotated[str | None, typer.Option(help="First day of AS-733, instead of a chosen one.")] = None,
     as_collected: Annotated[bool, typer.Option("--as-collected", help="Without defects of the seed.")] = False,  # noqa: FBT002 - an option
     data: Annotated[Path, typer.Option(help="Folder with the data set, as a folder or archive.")] = Path(
         "../shared/data"
@@ -292,7 +299,8 @@ def main(
         print(f"no {GRAPH} in {data}: the days are generated")
         chosen = generated(days, seed)
     else:
-        chosen = collected(read_dated_edges(path), days, first, seed)
+        dated = read_dated_edges(path)
+        chosen = collected(dated, days, first or first_day(list(dated.changes), days, seed, real=as_collected))
     walk = walk or ("chain", "independent")[seed % 2]
     with tempfile.TemporaryDirectory(prefix="pbg-bad-days-") as scratch:
         found = walk_bad_days(Campaign(Path(scratch) / "graph", walk), chosen, seed, real=as_collected)

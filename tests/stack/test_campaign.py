@@ -52,7 +52,7 @@ def collected_days():
         _, path = find(GRAPH, DATA)
     except InputError as error:
         pytest.skip(str(error))
-    real = dict(collected(read_dated_edges(path), len(DAYS), FIRST, 0))
+    real = dict(collected(read_dated_edges(path), len(DAYS), FIRST))
     assert [DAYS[at] for at, day in enumerate(real) if day in BAD.values()] == list(BAD)
     return dict(zip(DAYS, real.values(), strict=True))
 

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import random
+from datetime import date, timedelta
 
 import pytest
 
-from tests.bad_days import CORRECTED, DEFECTS, LATE, MISSING, Campaign, generated, summary
+from tests.bad_days import (
+    BAD_AS_COLLECTED,
+    CORRECTED,
+    DEFECTS,
+    LATE,
+    MISSING,
+    Campaign,
+    first_day,
+    generated,
+    summary,
+)
 
 MODEL = {"dimension": 16, "num_epochs": 12, "num_uniform_negs": 100}
 
@@ -23,3 +34,10 @@ def test_no_defect_reaches_production(tmp_path, monkeypatch, walk):
     outcomes = {each.defect.partition(" (")[0]: each.outcome for each in found}
     expected = dict.fromkeys(DEFECTS, "refused") | {MISSING: "missing", LATE: "published", CORRECTED: "published"}
     assert outcomes == expected | {"": "published"}
+
+
+def test_campaign_of_collected_days_has_bad_ones():
+    there = [str(date(1999, 1, 1) + timedelta(number)) for number in range(300)]
+    starts = {real: there.index(first_day(there, 10, seed=1, real=real)) for real in (True, False)}
+    found = {real: BAD_AS_COLLECTED.intersection(there[start : start + 10]) for real, start in starts.items()}
+    assert found == {True: BAD_AS_COLLECTED, False: set()}
