@@ -97,6 +97,23 @@ def test_redo_after_rollback_moves_channel_daily(chain):
     assert (current(chain).seq, current(chain).snapshot) == (7, "d4")
 
 
+@pytest.mark.rotated(3)
+def test_day_released_meanwhile_is_redone(chain, monkeypatch):
+    chain.snapshot("d5", ring(44))
+
+    def with_next_night(spec, day, **options):
+        if current(chain).snapshot == "d4":  # the next night begins before d4 is redone, and ends before, too
+            run_chain(spec, "d5")
+        return run_chain(spec, day, **options)
+
+    monkeypatch.setattr("pbg_tasks.tasks.release.redo.run_chain", with_next_night)
+    chain.snapshot("d4", ring(43, seed=1)[5:])
+    result = redo(chain.spec, "d4")
+    assert result["days"] == ["d4", "d5"]
+    assert ways(chain)[4:] == [(5, "d5", 4, 4), (6, "d4", 3, None), (7, "d5", 6, None)]
+    assert current(chain).seq == 7
+
+
 def test_refused_day_ends_redo_and_names_days_left(chain):
     chain.write_spec(model=QUICK, gates=SMALL_GRAPH | {"min_mrr": 0.99})
     with pytest.raises(

@@ -38,6 +38,7 @@ def redo(spec: Path, first: str, *, overrides: Sequence[str] | None = None, dry_
 
     The oldest comes first, and each day continues what the day before was redone as. Readers keep the release that the
     channel serves until its own day is redone. A redo that was interrupted goes on where it was, when called again.
+    Later days that are released meanwhile are repeated, too, for they may continue an old release.
 
     Args:
         spec: the graph spec's file.
@@ -55,10 +56,12 @@ def redo(spec: Path, first: str, *, overrides: Sequence[str] | None = None, dry_
             were; the message names the days that are left.
     """
     check_snapshot_key(first)
-    days = _days(load_graph_spec(spec, overrides), first)
+    graph = load_graph_spec(spec, overrides)
+    days = _days(graph, first)
     say(f"redo: {len(days)} days, {days[0]} to {days[-1]}")
     redone: list[RedoneDay] = []
-    for number, day in enumerate(() if dry_run else days, start=1):
+    while not dry_run and len(redone) < len(days):
+        number, day = len(redone) + 1, days[len(redone)]
         say(f"redo: {day}, day {number} of {len(days)}")
         try:
             summary = run_chain(spec, day, overrides=overrides)
@@ -69,6 +72,8 @@ def redo(spec: Path, first: str, *, overrides: Sequence[str] | None = None, dry_
             ) from None
         release = summary["release"]
         redone.append({"snapshot": day, "run": summary["run"], "release": release["release"] if release else None})
+        if number == len(days):
+            days += _days(graph, day)[1:]
     return {"from": first, "days": days, "redone": redone}
 
 
