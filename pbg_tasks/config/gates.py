@@ -29,7 +29,7 @@ class DataGates(Frozen):
         max_added_edges: distinct edges that are new, as a share of those before.
         max_removed_edges: distinct edges that are gone, as a share of those before.
         max_gone_relations: edges of relations that have no edge any more, as a share of all edges before.
-        max_gone_entities: entities that are in no edge any more, as a share of those before.
+        max_gone_entities: entities that are in no edge any more, as a share of those before; of all, and of each type.
         max_duplicates: share of rows that repeat an earlier (lhs, rel, rhs).
         max_self_loops: share of rows whose ends are one name.
         max_degree_distance: Kolmogorov-Smirnov distance between the distributions of an entity type's degrees before

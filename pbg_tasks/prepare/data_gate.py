@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _SHARE = "{:.1%}"
 _SHOWN_RELATIONS = 3
+_FEWEST_OF_TYPE = 30
 _LOST = ("max_removed_edges", "max_gone_relations", "max_gone_entities")
 """Checks of a share of what was there before; a limit of one night follows for several."""
 
@@ -57,38 +58,50 @@ def judge_snapshot(gates: DataGates, report: SnapshotReport, difference: Differe
 
 
 def judge_entities(
-    gates: DataGates, entities: Mapping[str, int], *, since: str | None, awaited: str | None = None, apart: int = 1
+    gates: DataGates,
+    types: Mapping[str, Mapping[str, int]],
+    *,
+    since: str | None,
+    awaited: str | None = None,
+    apart: int = 1,
 ) -> Verdict:
-    """Judge the entities of a snapshot.
+    """Judge the entities of a snapshot, all and by type.
 
     Entities that were absent before already count neither as kept nor as gone: where names come and go every day, they
-    become most of all that are known, though no day differs much from the one before.
+    become most of all that are known, though no day differs much from the one before. A type of which only a few were
+    there is not judged alone.
 
     Args:
         gates: the limits.
-        entities: numbers of those that are ``kept`` and ``gone``, of those in the snapshot before.
+        types: numbers of entities that are ``kept`` and ``gone``, of those in the snapshot before, by type.
         since: key of that snapshot; None for a night that knows no entities.
         awaited: key of a snapshot between the two whose night has not finished; None where there is none.
         apart: number of nights from that snapshot to this one.
     """
-    before = entities["kept"] + entities["gone"]
-    if not before or not gates.max_gone_entities.asked:
-        return Verdict(())
-    share = entities["gone"] / before
-    measured = f"{share:.1%} of the entities of {since!r} are in no edge any more"
-    check = gates.max_gone_entities.judge("max_gone_entities", share, measured, _SHARE)
-    return Verdict((_unless_awaited(check, awaited, apart),))
+    limit, name = gates.max_gone_entities, "max_gone_entities"
+    total = {"kept": sum(each["kept"] for each in types.values()), "gone": sum(each["gone"] for each in types.values())}
+    judged: dict[str, tuple[str, Mapping[str, int]]] = {name: ("entities", total)}
+    if len(types) > 1:
+        judged |= {f"{name} of {entity}": (f"entities of type {entity}", counts) for entity, counts in types.items()}
+    checks = []
+    for check, (of_what, counts) in judged.items():
+        before = counts["kept"] + counts["gone"]
+        if limit.asked and before >= (1 if check == name else _FEWEST_OF_TYPE):
+            share = counts["gone"] / before
+            measured = f"{share:.1%} of the {of_what} of {since!r} are in no edge any more"
+            checks.append(_unless_awaited(limit.judge(check, share, measured, _SHARE), awaited, apart))
+    return Verdict(tuple(checks))
 
 
 def _unless_awaited(check: Check, awaited: str | None, apart: int) -> Check:
-    """Let a check only warn where a night between the two has not finished.
+    """Let a check only warn while a night between is unfinished.
 
     It blocks all the same where so many nights could not lose as much, each within the limit. A snapshot of other ids
     would be published otherwise, because the night before it broke.
     """
     if awaited is None or check.passed:
         return check
-    if check.name in _LOST and check.value is not None and check.limit is not None:
+    if check.name.split()[0] in _LOST and check.value is not None and check.limit is not None:
         most = 1 - (1 - check.limit) ** apart
         if check.value > most:
             return replace(check, sentence=f"{check.sentence} in a night, {most:.1%} in the {apart} from there")

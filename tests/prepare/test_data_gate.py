@@ -103,17 +103,31 @@ def test_doubled_and_halved_snapshots_block_by_default(name, duplicates, gone, e
 
 def test_entities_that_are_gone_are_judged():
     gates = DataGates.model_validate({"max_gone_entities": {"warn": 0.1, "block": 0.2}})
-    assert not judge_entities(gates, {"kept": 70, "gone": 30}, since="d1").passed
-    (check,) = judge_entities(gates, {"kept": 85, "gone": 15, "absent": 900}, since="d1").checks
+    assert not judge_entities(gates, {"n": {"kept": 70, "gone": 30}}, since="d1").passed
+    (check,) = judge_entities(gates, {"n": {"kept": 85, "gone": 15, "absent": 900}}, since="d1").checks
     assert (check.passed, check.warned, check.value) == (True, True, 0.15)
     assert check.sentence == "15.0% of the entities of 'd1' are in no edge any more, at most 10.0% allowed"
-    assert judge_entities(gates, {"kept": 0, "gone": 0}, since=None).checks == ()
-    assert judge_entities(DataGates(), {"kept": 84, "gone": 16}, since="d1").passed
-    assert not judge_entities(DataGates(), {"kept": 3255, "gone": 2378}, since="1999-08-30").passed
+    assert judge_entities(gates, {"n": {"kept": 0, "gone": 0}}, since=None).checks == ()
+    assert judge_entities(gates, {}, since=None).checks == ()
+    assert judge_entities(DataGates(), {"n": {"kept": 84, "gone": 16}}, since="d1").passed
+    assert not judge_entities(DataGates(), {"n": {"kept": 3255, "gone": 2378}}, since="1999-08-30").passed
 
 
 @pytest.mark.parametrize(("gone", "apart", "passed"), [(57, 2, True), (58, 2, False), (58, 3, True), (100, 28, False)])
 def test_entities_gone_over_nights_have_compound_limit(gone, apart, passed):
     counts = {"kept": 100 - gone, "gone": gone}
-    (check,) = judge_entities(DataGates(), counts, since="d1", awaited="d2", apart=apart).checks
+    (check,) = judge_entities(DataGates(), {"n": counts}, since="d1", awaited="d2", apart=apart).checks
     assert (check.passed, check.warned) == (passed, passed)
+
+
+def test_entities_gone_of_one_type_block():
+    types = {"user": {"kept": 990, "gone": 10}, "item": {"kept": 0, "gone": 50}, "country": {"kept": 1, "gone": 9}}
+    verdict = judge_entities(DataGates(), types, since="d1")
+    assert [(each.name, each.passed) for each in verdict.checks] == [
+        ("max_gone_entities", True),
+        ("max_gone_entities of user", True),
+        ("max_gone_entities of item", False),
+    ]
+    assert verdict.checks[2].sentence == (
+        "100.0% of the entities of type item of 'd1' are in no edge any more, at most 35.0% allowed"
+    )

@@ -91,22 +91,22 @@ def assign_ids(
     return report, names, stored | files
 
 
-def count_kept(tables: Tables, spec: GraphSpec, before: StoredFiles) -> dict[str, int]:
+def count_kept(tables: Tables, spec: GraphSpec, before: StoredFiles) -> dict[str, dict[str, int]]:
     """Count the entities of a release that ``assign_ids`` found, too.
 
     They are matched by name, of the ids that it left in ``tables``.
 
     Returns:
-        The numbers ``kept`` and ``gone``.
+        The numbers ``kept`` and ``gone``, by type.
     """
-    found = {"kept": 0, "gone": 0}
+    found: dict[str, dict[str, int]] = {}
     for number, entity in enumerate(spec.model.entities):
         if entity_ids_file_name(entity) not in before:
             continue
         read_ids(tables, "known", entity, before)
         tables.view("ids", tables.session.table(f"ids_{number}"))
         ((kept, gone),) = tables.rows(text.KEPT)
-        found = {"kept": found["kept"] + kept, "gone": found["gone"] + gone}
+        found[entity] = {"kept": kept, "gone": gone}
     return found
 
 

@@ -58,11 +58,11 @@ def validate(run: RunContext, release: Release | None) -> SnapshotReport:
     return report
 
 
-def partition(run: RunContext) -> tuple[EntityReport, tuple[str | None, dict[str, int]]]:
+def partition(run: RunContext) -> tuple[EntityReport, tuple[str | None, dict[str, dict[str, int]]]]:
     """Give ids to the entities of a run; see ``prepare.ids``.
 
     Returns:
-        The report, and what it is compared with: a snapshot's key, and the entities kept and gone since then.
+        The report, and what it is compared with: a snapshot's key, and the entities kept and gone since then, by type.
     """
     model, previous = run.spec.graph.model, _previous(run)
     with Scratch() as scratch, spark.open_tables(f"pbg partition {run.run_id}") as tables:
@@ -86,10 +86,10 @@ def partition(run: RunContext) -> tuple[EntityReport, tuple[str | None, dict[str
         write_relation_names(out, names, dynamic=model.dynamic_relations)
         upload_directory(run, RunLayout.entities, out, further=_records(stored))
         if run.spec.previous is not None and run.spec.previous.keep_ids:
-            return report, (run.spec.previous.snapshot, report.entities)
+            return report, (run.spec.previous.snapshot, report.types)
         release = release_before(run)
         if release is None:
-            return report, (None, {"kept": 0, "gone": 0})
+            return report, (None, {})
         before = open_preserved(run.store, release.directory, expected_sha256=release.manifest_sha256)
         return report, (release.snapshot, spark.count_kept(tables, run.spec.graph, stored_files(run, before)))
 

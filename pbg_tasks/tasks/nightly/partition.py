@@ -46,10 +46,10 @@ def _partition(run: RunContext) -> PartitionFindings:
     on = _on_duckdb
     if run.spec.graph.resources.engine == "spark":
         from pbg_tasks.tasks.nightly.on_spark import partition as on
-    report, (since, entities) = on(run)
+    report, (since, types) = on(run)
     missing = awaited(run)
     apart = 1 if missing is None else nights_apart(run, since)
-    verdict = judge_entities(run.spec.graph.gates.data, entities, since=since, awaited=missing, apart=apart)
+    verdict = judge_entities(run.spec.graph.gates.data, types, since=since, awaited=missing, apart=apart)
     return PartitionFindings(
         counts=report.counts,
         entities=Entities.model_validate(report.entities),
@@ -60,7 +60,7 @@ def _partition(run: RunContext) -> PartitionFindings:
     )
 
 
-def _on_duckdb(run: RunContext) -> tuple[EntityReport, tuple[str | None, dict[str, int]]]:
+def _on_duckdb(run: RunContext) -> tuple[EntityReport, tuple[str | None, dict[str, dict[str, int]]]]:
     """Give ids; return the report, and what it is compared with."""
     graph = run.spec.graph
     with Scratch() as scratch, connect(graph.resources, scratch.path) as connection:
@@ -77,13 +77,13 @@ def _on_duckdb(run: RunContext) -> tuple[EntityReport, tuple[str | None, dict[st
         upload_directory(run, RunLayout.entities, out)
         previous = run.spec.previous
         if previous is not None and previous.keep_ids:
-            return report, (previous.snapshot, report.entities)
+            return report, (previous.snapshot, report.types)
         return report, _by_name(run, connection, graph.model.entities, out, scratch.path / "before")
 
 
 def _by_name(
     run: RunContext, connection: duckdb.DuckDBPyConnection, types: Iterable[str], out: Path, directory: Path
-) -> tuple[str | None, dict[str, int]]:
+) -> tuple[str | None, dict[str, dict[str, int]]]:
     """Count by name which entities of the release before are there.
 
     Its ids are not kept by this run.
@@ -96,19 +96,18 @@ def _by_name(
         directory: local one for the release's ids, made here.
 
     Returns:
-        Key of the release's snapshot, None without one, and how many entities are ``kept`` and ``gone``.
+        Key of the release's snapshot, None without one, and how many entities are ``kept`` and ``gone``, by type.
     """
-    release, entities = release_before(run), {"kept": 0, "gone": 0}
+    release, counts = release_before(run), dict[str, dict[str, int]]()
     if release is None:
-        return None, entities
+        return None, counts
     files = open_preserved(run.store, release.directory, expected_sha256=release.manifest_sha256)
     directory.mkdir()
     for entity in types:
         name = entity_ids_file_name(entity)
         if name in files.names:
-            found = kept_and_gone(connection, files.fetch(name, directory), out / name)
-            entities = {fate: count + found[fate] for fate, count in entities.items()}
-    return release.snapshot, entities
+            counts[entity] = kept_and_gone(connection, files.fetch(name, directory), out / name)
+    return release.snapshot, counts
 
 
 def previous_ids(run: RunContext, directory: Path) -> Path | None:
