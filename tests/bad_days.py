@@ -81,6 +81,15 @@ def shifted(edges: list[Edge], rng: random.Random) -> list[Edge]:
     return [(row[by], row[(by + 1) % 3], row[(by + 2) % 3]) for row in edges]
 
 
+def misaligned(edges: list[Edge], rng: random.Random) -> list[Edge]:
+    """Exchange the ends, or give each row the end of another."""
+    ends = [rhs for _, _, rhs in edges]
+    if rng.random() < 0.5:
+        return [(rhs, rel, lhs) for lhs, rel, rhs in edges]
+    rng.shuffle(ends)
+    return [(lhs, rel, end) for (lhs, rel, _), end in zip(edges, ends, strict=True)]
+
+
 def renamed(edges: list[Edge], rng: random.Random) -> list[Edge]:
     """Give every entity another id."""
     prefix = f"x{rng.randint(0, 9)}-"
@@ -103,6 +112,7 @@ DEFECTS: dict[str, Defect] = {
     "lost edges": lost,
     "doubled edges": doubled,
     "shifted columns": shifted,
+    "misaligned columns": misaligned,
     "other ids": renamed,
     "half the relations": halved,
     "empty": empty,

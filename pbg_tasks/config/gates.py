@@ -41,7 +41,7 @@ class DataGates(Frozen):
     min_volume: AtLeast = AtLeast(warn=0.5, block=0.2)
     max_volume: AtMost = AtMost(warn=2, block=5)
     max_added_edges: AtMost = AtMost()
-    max_removed_edges: AtMost = AtMost()
+    max_removed_edges: AtMost = AtMost(warn=0.65, block=0.8)
     max_gone_relations: AtMost = AtMost(warn=0.05, block=0.25)
     max_gone_entities: AtMost = AtMost(warn=0.2, block=0.35)
     max_duplicates: AtMost = AtMost(warn=0.05, block=0.45)

@@ -101,6 +101,14 @@ def test_doubled_and_halved_snapshots_block_by_default(name, duplicates, gone, e
     assert (check.passed, check.warned) == expected
 
 
+@pytest.mark.parametrize(("gone", "expected"), [(60, (True, False)), (70, (True, True)), (90, (False, False))])
+def test_edges_between_other_ends_block_by_default(gone, expected):
+    changes = EdgeChanges.of_relations({"r": RelationEdges(100, 100, 100, gone, gone)})
+    checks = judge_snapshot(DataGates(), REPORT, replace(DIFFERENCE, edges=changes)).checks
+    (check,) = [each for each in checks if each.name == "max_removed_edges"]
+    assert (check.passed, check.warned) == expected
+
+
 def test_entities_that_are_gone_are_judged():
     gates = DataGates.model_validate({"max_gone_entities": {"warn": 0.1, "block": 0.2}})
     assert not judge_entities(gates, {"n": {"kept": 70, "gone": 30}}, since="d1").passed

@@ -56,6 +56,8 @@ class Workplace:
         self.write_spec()
 
     def write_spec(self, model=None, gates=None, **sections):
+        gates = {"max_mrr_drop": 1.0} if gates is None else gates
+        data = {"max_removed_edges": {}} | gates.get("data", {})  # the edges of two nights may be others
         self.spec.write_text(
             yaml.dump(
                 {
@@ -65,7 +67,7 @@ class Workplace:
                     "model": {**MODEL, **(model or {})},
                     "split": {"valid": 0.02, "test": 0.1},
                     "resources": {"memory_gb": 1, "threads": 1},
-                    "gates": SMALL_GRAPH | ({"max_mrr_drop": 1.0} if gates is None else gates),
+                    "gates": SMALL_GRAPH | gates | {"data": data},
                     **sections,
                 },
                 Dumper=_Quoting,
