@@ -159,8 +159,8 @@ def _of_docstrings(tree: ast.Module) -> Iterator[Finding]:
                 continue
             text = str(constant.value)
             yield from _of_text(text, constant.lineno)
-            if number == 0:
-                yield from _of_first_line(text.strip().splitlines()[0] if text.strip() else "", constant.lineno)
+            first = text.strip().partition("\n")[0]
+            yield from _of_first_line(first, constant.lineno) if number == 0 else _of_opening(first, constant.lineno)
 
 
 def _string(statement: ast.stmt) -> ast.Constant | None:
@@ -184,6 +184,11 @@ def _of_first_line(line: str, number: int) -> Iterator[Finding]:
     words = len(line.split())
     if words > FIRST_LINE_WORDS:
         yield Finding(number, "first-line", f"{words} words in the first line; at most {FIRST_LINE_WORDS}")
+    yield from _of_opening(line, number)
+
+
+def _of_opening(line: str, number: int) -> Iterator[Finding]:
+    """Check the first word of a docstring, also of an attribute's."""
     if found := _OPENING.match(line):
         fault = f"the first line begins with {found[0]!r}; begin with a noun or an imperative"
         yield Finding(number, "first-line", fault)

@@ -87,6 +87,12 @@ def test_first_line_is_short_and_begins_plainly(language):
     assert found(language, 'class A:\n    """However, whatever and whichever."""\n') == []
 
 
+def test_attribute_docstring_begins_plainly_at_any_length(language):
+    assert found(language, f'LIMIT = 1\n"""{"Seconds " * 13}."""\n') == []
+    assert found(language, 'LIMIT = 1\n"""How long it waits."""\n') == [(2, "first-line")]
+    assert found(language, 'class A:\n    """A."""\n\n    x: int\n    """Which one."""\n') == [(5, "first-line")]
+
+
 def test_test_name_has_eight_words_at_most(language):
     eight = "test_one_two_three_four_five_six_seven_eight"
     assert found(language, f"def {eight}(): ...\n") == []

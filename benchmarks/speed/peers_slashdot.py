@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from benchmarks.speed.measurement import Measurement
 
 _PARTS = (0.89, 0.90)
-"""Where the split of training ends, and that of validation."""
+"""Ends of the training split and of the validation split."""
 
 
 def measure(tools: Tools, *, quick: bool) -> list[Measurement]:  # noqa: ARG001 - never quick

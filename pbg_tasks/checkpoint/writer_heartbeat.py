@@ -26,7 +26,7 @@ BEAT_SECONDS = 5.0
 SILENCE_SECONDS = 16.0
 """A heartbeat that missed three beats counts as dead."""
 PATIENCE_SECONDS = 40.0
-"""How long a new writer waits for a living one. A scheduler may start the next attempt before it has ended the one
+"""Longest wait of a new writer for a living one. A scheduler may start the next attempt before it has ended the one
 before.
 """
 

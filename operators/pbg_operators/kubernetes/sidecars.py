@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pbg_operators.kubernetes.manifest import Manifest
 
 PATIENCE_SECONDS = 10.0
-"""How long other containers may run on when all commands have ended. Most end within a second or two."""
+"""Seconds for which other containers may run on when all commands have ended. Most end within a second or two."""
 FAILED_SECONDS = 60.0
 """The same after a failed command, for the other ranks to end, too."""
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pbg_operators.kubernetes.submission import Handle
 
 PATIENCE_SECONDS = 900.0
-"""How long the API may give no answer before the task's next try takes over. The Job goes on meanwhile."""
+"""Seconds without an answer of the API after which the task's next try takes over. The Job goes on meanwhile."""
 LONGEST_PAUSE = 60.0
 RECORD_EVERY = 15.0
 """Seconds between records of the positions in the logs."""

@@ -75,7 +75,7 @@ NAMED = "The DAG itself names the snapshot of each run, so none is chosen here: 
 SIBLINGS_KEPT = 60.0
 """Number of seconds for which the DAGs of a graph are known."""
 ENTITIES = (None, DagAccessEntity.RUN, DagAccessEntity.XCOM)
-"""What of a DAG a page shows: the DAG, its runs, and the results of their tasks."""
+"""Parts of a DAG that a page shows: the DAG, its runs, and the results of their tasks."""
 
 
 def dag_router() -> APIRouter:
