@@ -41,7 +41,7 @@ def walk_chain(graph: Graph, spec: Path, *, compare: bool = False) -> list[Night
         (night,) = run_nights(spec, [day])
         if compare and night.figures.get("warm_start"):
             night.figures["newcomers"] = newcomers(graph, spec, night)
-        nights.append(_told("chain", night))
+        nights.append(_reported("chain", night))
     return nights
 
 
@@ -50,7 +50,7 @@ def walk_independently(spec: Path, days: Sequence[str], *, at_once: int) -> list
 
     They are returned in the order of their days.
     """
-    return [_told("independent", night) for night in run_nights(spec, days, at_once=at_once)]
+    return [_reported("independent", night) for night in run_nights(spec, days, at_once=at_once)]
 
 
 def newcomers(graph: Graph, spec: Path, night: Night) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def failures(nights: Sequence[Night]) -> list[str]:
     return [f"{night.day}: {night.outcome}: {night.said}" for night in nights if night.outcome != RELEASED]
 
 
-def _told(walk: str, night: Night) -> Night:
+def _reported(walk: str, night: Night) -> Night:
     found = night.figures
     drift = found.get("drift")
     words = [

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
     from pydantic import JsonValue
 
-NOBODY = "nobody in time"
 LONGEST = 500
 """Largest number of characters of a reason."""
 
@@ -81,7 +80,7 @@ class ApprovalGateOperator(PbgOperator, ApprovalOperator):
         # The command finds its result stored and takes seconds. A triggerer would go on with ``execute``, which would
         # ask once more.
         self.deferrable = False
-        by = (event.get("responded_by_user") or {}).get("name", NOBODY)
+        by = (event.get("responded_by_user") or {}).get("name", "an unnamed user")
         reason = (event.get("params_input") or {}).get("reason", "")[:LONGEST] or f"{by} gave no reason"
         try:
             ApprovalOperator.execute_complete(self, context, dict(event))
@@ -101,7 +100,7 @@ class ApprovalGateOperator(PbgOperator, ApprovalOperator):
         try:
             return self._command(context)  # the refusal was reported before the task waited
         except Refused:
-            raise AirflowFailException(f"refused, and {NOBODY} approved it") from None
+            raise AirflowFailException("refused, and not approved in time") from None
 
     def _decide(self, command: str, by: str, reason: str) -> None:
         self._run(self._environment(), command, [self.arguments[0], f"--by={by}", f"--reason={reason}"])

@@ -315,7 +315,7 @@ def failure(command: str, status: int, last_lines: Sequence[str]) -> AirflowExce
     error_lines = [line for line in last_lines if line.startswith("error: ")]
     if status < 0:
         name = signal.Signals(-status).name
-        return RetryableError(f"pbg {command} was ended by {name}; if nobody did that, the machine ran out of memory")
+        return RetryableError(f"pbg {command} was ended by {name}; if not on purpose, memory ran out")
     reason = (error_lines or list(last_lines) or ["it printed nothing"])[-1].removeprefix("error: ")
     message = f"pbg {command} ended with status {status}: {reason}"
     category = BY_EXIT_CODE.get(status)

@@ -160,7 +160,7 @@ class KubernetesLaunch(Frozen):
         if self.ttl_seconds < SHORTEST_TTL:
             raise ValueError(
                 f"ttl_seconds is {self.ttl_seconds}, and has to be {SHORTEST_TTL} at least: a Job that is removed "
-                "before anybody saw how it ended counts as deleted, and is trained again"
+                "before the task saw how it ended counts as deleted, and is trained again"
             )
         return self
 

@@ -88,7 +88,7 @@ class _Limit(Frozen):
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         if self.warn is not None and self.block is not None and self._beyond(self.warn, self.block):
-            raise ValueError(f"warn {self.warn:g} could never be said: block, {self.block:g}, comes before it")
+            raise ValueError(f"warn {self.warn:g} would never warn: block, {self.block:g}, comes before it")
         return self
 
     def _beyond(self, value: float, limit: float) -> bool:

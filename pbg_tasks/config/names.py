@@ -87,7 +87,7 @@ def unsafe_name(name: str, *, hidden: bool = False) -> str | None:
     reason = f"{held} is a wildcard or a sign of paths and URLs" if held else f"{name[:1]!r} in front hides files"
     return (
         f"{name!r} cannot name an entity type, for exports make files of its name: {reason}; rename it, and what is "
-        'stored under it as docs/pbg-config.md says in "Names of entity types"'
+        'stored under it as docs/pbg-config.md describes in "Names of entity types"'
     )
 
 

@@ -430,7 +430,7 @@ class ConfigSchema(ModelConfig):
         if self.auto_partitioned:
             raise ValueError(
                 f"entities.{self.auto_partitioned[0]}.num_partitions: auto is a word of config files, for which `pbg "
-                "import` chooses the number and everyone else finds it in the entity path; here, give the number"
+                "import` chooses the number and all other commands find it in the entity path; here, give the number"
             )
         return self
 

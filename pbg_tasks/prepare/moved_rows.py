@@ -74,7 +74,7 @@ class MovedRows:
             FormatError: rows are missing.
         """
         if self._missing:
-            raise FormatError(f"{source}: lacks {self._missing} rows that its names tell of")
+            raise FormatError(f"{source}: lacks {self._missing} rows, for which it has names")
 
 
 def _by_partition(partition: np.ndarray) -> list[tuple[int, np.ndarray]]:

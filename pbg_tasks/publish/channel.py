@@ -341,7 +341,7 @@ class Channel:
     def moved(self) -> ConflictError:
         """Return the error of a swap that another process won."""
         return ConflictError(
-            f"channel {self.name!r} of {self.store.url} was moved by someone else meanwhile; look at "
+            f"channel {self.name!r} of {self.store.url} was moved by another process meanwhile; look at "
             "`pbg releases` and try again"
         )
 

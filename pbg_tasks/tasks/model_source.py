@@ -514,5 +514,5 @@ def _names(directory: Directory, config: ConfigSchema) -> Directory:
     if config.entity_path == HERE:
         return directory
     if not config.entity_path:
-        raise ConfigError(f"{directory.url}: its config does not say where the names lie; give entity_path")
+        raise ConfigError(f"{directory.url}: its config does not name the place of the names; give entity_path")
     return Directory.imported(open_store(config.entity_path))

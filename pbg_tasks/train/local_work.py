@@ -207,12 +207,12 @@ class LocalWork:
     def watched(self, assigned: Assignment) -> Iterator[Callable[[int, float], None]]:
         """Show the progress of an edge chunk."""
         try:
-            yield partial(self._heed, assigned.edge_chunk.bucket)
+            yield partial(self._advance, assigned.edge_chunk.bucket)
         except (FormatError, TrainingDivergedError):
             self._check_threads()  # the error of a thread that cannot read or write is the more precise one
             raise
 
-    def _heed(self, bucket: Bucket, count: int, loss: float) -> None:
+    def _advance(self, bucket: Bucket, count: int, loss: float) -> None:
         """Show progress, or raise the error of another thread within the bucket."""
         self._check_threads()
         self._progress.advance(count, recent_loss=loss)

@@ -104,7 +104,7 @@ def test_config_json_has_pbgs_keys_and_no_others():
         (lambda s: s.update(gates={"relations": {"buys": {"min_mr": 0.2}}}), "did you mean 'min_mrr'?"),
         (
             lambda s: s.update(gates={"drift": {"min_cosine": {"warn": 0.5, "block": 0.9}}}),
-            "gates.drift.min_cosine: warn 0.5 could never be said",
+            "gates.drift.min_cosine: warn 0.5 would never warn",
         ),
     ],
 )

@@ -43,8 +43,8 @@ def test_sentence_has_figure_and_limit():
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ({"max_removed_edges": {"warn": 0.5, "block": 0.2}}, "data.max_removed_edges: warn 0.5 could never be said"),
-        ({"min_volume": {"warn": 0.2, "block": 0.5}}, "data.min_volume: warn 0.2 could never be said"),
+        ({"max_removed_edges": {"warn": 0.5, "block": 0.2}}, "data.max_removed_edges: warn 0.5 would never warn"),
+        ({"min_volume": {"warn": 0.2, "block": 0.5}}, "data.min_volume: warn 0.2 would never warn"),
         ({"max_duplicates": {"block": -1}}, "data.max_duplicates.block: Input should be greater than or equal to 0"),
         ({"max_duplicates": {"blok": 1}}, "unknown key 'data.max_duplicates.blok'; did you mean 'block'?"),
         ({"max_remove_edges": {}}, "did you mean 'max_removed_edges'?"),

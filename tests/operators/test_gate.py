@@ -139,7 +139,7 @@ TOO_LATE = {"error": "too late", "error_type": "timeout"}
 
 
 def test_night_ends_undecided_without_timely_answer(calls, asking, told):
-    with pytest.raises(AirflowFailException, match="nobody in time approved it"):
+    with pytest.raises(AirflowFailException, match="not approved in time"):
         asking.task.execute_complete(asking.context, TOO_LATE)
     assert calls() == [["gate", RUN, "--json"]]
     assert told == []  # the alert was sent with the question

@@ -78,7 +78,7 @@ def _container_waits_for(pod: Manifest) -> str | None:
 def _pod_waits_for(pod: Manifest) -> str:
     listed = pod.get("status", {}).get("conditions") or []
     texts = [found.get("message") for found in listed if found["type"] == "PodScheduled" and found["status"] == "False"]
-    return (texts or [None])[0] or "the cluster does not say why"
+    return (texts or [None])[0] or "the cluster gives no reason"
 
 
 def moment(text: str) -> datetime:

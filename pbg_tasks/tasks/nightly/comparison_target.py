@@ -89,5 +89,5 @@ def incomparable(run: RunContext, release: Release) -> str | None:
     if release.split != digest(run.spec.graph.split.model_dump(mode="json")):
         return "another split had held out other edges"
     if not release.metrics:
-        return "it was adopted, and nobody knows what it was trained on"
+        return "it was adopted, and what it was trained on is not known"
     return None

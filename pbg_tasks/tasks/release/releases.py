@@ -344,7 +344,8 @@ def _move(canary: Channel, target: Release, limit: float) -> float:
     seen = canary.current().release
     seconds = time.monotonic() - started
     if seen != target:
-        raise FormatError(f"channel {canary.name!r} serves release {seen and seen.seq}, was told {target.seq}")
+        served = seen and seen.seq
+        raise FormatError(f"channel {canary.name!r} serves release {served} after a roll-back to {target.seq}")
     files = open_preserved(canary.store, target.directory, expected_sha256=target.manifest_sha256)
     for name, record in files.records.items():
         info = canary.store.head(f"{target.directory}/{name}")

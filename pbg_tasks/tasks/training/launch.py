@@ -57,7 +57,7 @@ class Exit(NamedTuple):
         """The error that stands for it."""
         if self.status < 0:
             name = signal.Signals(-self.status).name
-            return RankLostError(f"rank {self.rank} was ended by {name}; if nobody did that, memory ran out")
+            return RankLostError(f"rank {self.rank} was ended by {name}; if not on purpose, memory ran out")
         kind = BY_EXIT_CODE.get(self.status, PbgError)
         return kind(self.reason.removeprefix(f"{kind.kind}: ") or f"rank {self.rank} ended with status {self.status}")
 

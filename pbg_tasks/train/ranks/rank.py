@@ -223,9 +223,9 @@ class RankWork:
         title = f"epoch {iteration.epoch_idx + 1}/{iteration.num_epochs}, bucket {place}"
         with Progress(title, total=edge_chunk.edges) as progress:
             progress.advance(assigned.begun.edges)
-            yield partial(self._heed, progress, title)
+            yield partial(self._advance, progress, title)
 
-    def _heed(self, progress: Progress, title: str, count: int, loss: float) -> None:
+    def _advance(self, progress: Progress, title: str, count: int, loss: float) -> None:
         progress.advance(count, recent_loss=loss)
         self._links.member.doing = title
 

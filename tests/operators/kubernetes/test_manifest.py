@@ -114,7 +114,7 @@ def test_every_run_and_attempt_has_its_name(snapshot, spec_hash, ranks, attempt)
     [
         ({"image": "registry.example/pbg:latest"}, "not given by digest .* set allow_tag"),
         ({"image": f"{IMAGE}0"}, "not given by digest"),
-        ({"ttl_seconds": 0}, "ttl_seconds is 0, and has to be 1200 at least: a Job that is removed before anybody saw"),
+        ({"ttl_seconds": 0}, "ttl_seconds is 0, and has to be 1200 at least: a Job that is removed before the task"),
         ({"ttl_seconds": SHORTEST_TTL - 1}, "ttl_seconds is 1199"),
         ({"resources": {"cpu": "1"}}, "resources: memory is missing"),
         ({"resources": {"cpu": "1", "memory": "2GB"}}, "resources.memory"),

@@ -145,7 +145,7 @@ class Door:
         oldest = next(stranger for stranger in self._strangers if stranger.host == busiest)
         self._read(oldest)  # its hello may have arrived since it was read last
         if oldest in self._strangers:
-            self._close(oldest, "too many connections that say nothing, and it was the oldest")
+            self._close(oldest, "too many silent connections, and it was the oldest")
         return True
 
     def _expire(self) -> None:

@@ -151,7 +151,7 @@ def parse_object(data: bytes | bytearray) -> dict[str, Any]:
         ValueError: the data are anything else.
     """
     try:
-        found = parse_json(data.decode("utf-8"), source="what another rank said")
+        found = parse_json(data.decode("utf-8"), source="message of another rank")
     except (ConfigError, RecursionError) as error:
         raise ValueError(str(error)) from None
     if not isinstance(found, dict):

@@ -166,7 +166,7 @@ def introduce(connection: Stream, credentials: Credentials, service: str, *, tim
     if verdict == _OTHER_SPEC or other.spec != own.spec:
         raise ConfigError(f"{other.peer} trains another run spec: start every rank of a gang with the same run")
     if verdict != _WELCOME:
-        raise ConfigError(f"{other.peer} does not offer {service!r}: the ranks disagree on who does what")
+        raise ConfigError(f"{other.peer} does not offer {service!r}: the ranks disagree on their services")
     return other.peer
 
 
