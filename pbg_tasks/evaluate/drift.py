@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pbg_tasks.model.similarity import Similarity
 
 BLOCK_ROWS = 1 << 14
+_COSINE_ROWS = 1 << 11  # of both nights, they stay in the cache from one step to the next
 ALIGNED_ROWS = 1 << 15
 """Number of rows of a type to which a rotation is fitted."""
 _COUNTED_ROWS = 1 << 16
@@ -33,7 +34,9 @@ NEIGHBOURS = 10
 QUERIES = 500
 _GATHERED_ROWS = 1 << 13
 _FEWEST_ROWS = 256
-_MOST_BETTER = 8  # candidates of a query in a block, on average; of more, the best are chosen from all scores
+# Candidates of a query in a piece, on average; of more, the best are chosen from all scores. A piece as large as all
+# before it has some ``NEIGHBOURS``.
+_MOST_BETTER = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +117,7 @@ def cosines(now: View, before: View, rotation_DD: torch.Tensor | None = None) ->
         rotation_DD: applied first to the vectors of ``before``.
     """
     found = [np.empty(0, np.float32)]
-    for ours, theirs in zip(now.table.blocks(BLOCK_ROWS), before.table.blocks(BLOCK_ROWS), strict=True):
+    for ours, theirs in zip(now.table.blocks(_COSINE_ROWS), before.table.blocks(_COSINE_ROWS), strict=True):
         now_KD, before_KD = (
             view.similarity.vectors(torch.from_numpy(block.rows)) for view, block in ((now, ours), (before, theirs))
         )

@@ -31,6 +31,7 @@ from pbg_tasks.evaluate.tables import EntityTable
 from pbg_tasks.formats.embeddings import write_embeddings
 from pbg_tasks.model.families import Families
 from pbg_tasks.model.similarity import Similarity
+from pbg_tasks.native import library
 from tests.evaluate.graphs import INFO, make_config
 
 
@@ -70,7 +71,7 @@ def test_cosines_are_those_of_row_pairs(nights, monkeypatch):
     known, now, before, views = nights
     expected = (now * before).sum(axis=1) / np.linalg.norm(now, axis=1) / np.linalg.norm(before, axis=1)
     for rows in (1 << 14, 7):
-        monkeypatch.setattr(drift, "BLOCK_ROWS", rows)
+        monkeypatch.setattr(drift, "_COSINE_ROWS", rows)
         found = cosines(*views)
         np.testing.assert_allclose(found, expected[known], rtol=1e-5)
         parts = [known[known < 25], known[known >= 25]]
@@ -154,6 +155,27 @@ def test_pieces_of_products_grow(tmp_path, monkeypatch, comparator, native, size
     pieces = list(drift._pieces(view(tmp_path / "a", normal(48, 4), [48], known, comparator), 3))
     assert [len(piece.numbers) for piece in pieces] == sizes
     assert np.array_equal(np.concatenate([piece.numbers for piece in pieces]), known)
+
+
+@pytest.mark.skipif(library() is None, reason="the native library was not built")
+def test_only_first_piece_takes_all_scores(tmp_path, monkeypatch):
+    """A piece as large as all before it has few better candidates."""
+    monkeypatch.setattr(drift, "MAX_TILE_SCORES", 1)  # pieces of 256 candidates first
+    taken = []
+
+    def best(*args):
+        taken.append(len(args[2]))
+        return whole(*args)
+
+    whole = drift._best
+    monkeypatch.setattr(drift, "_best", best)
+    one = view(tmp_path / "a", normal(6000, 8), [6000], np.arange(6000), "dot")
+    queries = np.arange(0, 6000, 40)
+    found = Nearest.of(one, queries, prepared(one, queries))
+    assert taken == [256]
+    monkeypatch.setattr(drift, "_better", lambda *_: None)
+    assert np.array_equal(found.numbers, Nearest.of(one, queries, prepared(one, queries)).numbers)
+    assert sum(taken[1:]) == 6000
 
 
 def test_overlap_needs_an_entity_beside_the_query(tmp_path):
