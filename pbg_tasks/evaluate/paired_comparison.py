@@ -157,10 +157,12 @@ class PairedRanks:
         self._sides, self._asked = sides, asked
         self._seed = seed
         self._chosen = _drawn([(types, rows[compared.fair(types, asked.select(rows))]) for types, rows in groups], seed)
-        self._candidates = {
-            entity: table.candidate_numbers()[compared.known[entity][table.candidate_numbers()]]
-            for entity, table in tables.items()
-        }
+        self._candidates: dict[str, np.ndarray] = {}
+        self._outside: dict[str, np.ndarray] = {}
+        for entity, table in tables.items():
+            numbers = table.candidate_numbers()
+            known = compared.known[entity][numbers]
+            self._candidates[entity], self._outside[entity] = numbers[known], numbers[~known]
         self._theirs = {
             entity: compared.table(entity, numbering.bases[entity], numbers, counting.share.get(entity))
             for entity, numbers in self._candidates.items()
@@ -223,10 +225,7 @@ class PairedRanks:
     ) -> list[Ranks]:
         """Return the ranks by tonight's model among the candidates of both models."""
         tables, candidates = self._tables, self._candidates
-        outside = {
-            entity: np.setdiff1d(table.candidate_numbers(), candidates[entity], assume_unique=True)
-            for entity, table in tables.items()
-        }
+        outside = self._outside
         if sum(map(len, outside.values())) > sum(map(len, candidates.values())):
             return ranks_of(model, {entity: table.among(candidates[entity]) for entity, table in tables.items()})
         ours = [ranks.select(rows) for ranks in ranked.values()]
