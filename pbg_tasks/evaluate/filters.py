@@ -100,17 +100,21 @@ class AnswerCollector:
 
     def __init__(self, questions: Questions) -> None:
         self._questions = questions
+        # Most edges end at no entity of a question: a flag shows that sooner than a search among the questions.
+        self._is_known = np.zeros(questions.entities, bool)
+        self._is_known[questions.known] = True
         self._found: list[np.ndarray] = [np.empty(0, np.int64)]
 
     def add(self, piece: Triples) -> None:
         """Add known edges."""
         asked = self._questions
         known, answer = ends(piece, asked.predict)
-        keys = piece.rel * asked.entities + known
+        rows = np.flatnonzero(self._is_known[known])
+        keys = piece.rel[rows] * asked.entities + known[rows]
         question = np.searchsorted(asked.keys, keys)
         inside = np.flatnonzero(question < len(asked.keys))
         hit = inside[asked.keys[question[inside]] == keys[inside]]
-        self._found.append(_distinct(question[hit] * asked.entities + answer[hit]))
+        self._found.append(_distinct(question[hit] * asked.entities + answer[rows[hit]]))
 
     def answers(self) -> Answers:
         """Return the collected answers, and free their memory here."""
