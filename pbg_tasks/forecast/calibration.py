@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pbg_tasks.config.results import ForecastDocument, TaskResult
 
-RATES = 4
+RATES = 5
 """Number of the rates in ``work``; nights with other rates cannot be compared."""
 _UNKNOWN = math.log(10)  # logarithm of the factor by which the rates may be wrong without a measured night
 _LEAST = math.log(1.15)  # usual difference between two nights on a machine that has other users

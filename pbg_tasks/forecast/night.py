@@ -153,7 +153,10 @@ class NightForecast:
     def basis(self) -> str:
         """Basis of the forecast, in a sentence."""
         if not self.nights:
-            return "no earlier night is measured: times are those of another machine, and may be off by a factor of 10"
+            return (
+                "no earlier night is measured: times are those of another machine, and may be off by a factor of 10; "
+                "the start of each task's process comes on top, some seconds"
+            )
         return f"calibrated on {len(self.nights)} earlier night{'s' if len(self.nights) > 1 else ''} of this graph"
 
 

@@ -32,22 +32,28 @@ class Speed(NamedTuple):
 
     Attributes:
         flops: of products with negatives, a second.
+        score: seconds a score and its weight, whatever the dimension.
         row: seconds for each number of the rows that an edge looks up and changes.
         edge: seconds an edge, whatever its size.
         batch: seconds a batch, whatever its size.
     """
 
     flops: float
+    score: float
     row: float
     edge: float
     batch: float
 
 
 SPEEDS = {
-    "native": Speed(120e9, 1.5e-9, 0.8e-6, 0.1e-3),
-    "torch": Speed(75e9, 5e-9, 1.5e-6, 3e-3),
-    "cuda": Speed(2e12, 0.1e-9, 0.02e-6, 3e-3),
+    "native": Speed(120e9, 2e-9, 1.5e-9, 0.8e-6, 0.2e-3),
+    "torch": Speed(75e9, 5e-9, 5e-9, 1.5e-6, 3e-3),
+    "cuda": Speed(2e12, 0.05e-9, 0.1e-9, 0.02e-6, 3e-3),
 }
+_COMMIT = 0.05  # seconds of computing for the files and documents of an epoch, whatever their size
+_COMMIT_WAIT = 0.1  # seconds that they take to be stored, without computing
+_WAITS = dict.fromkeys(("validate", "partition", "bucket", "train", "preserve", "eval"), 0.5) | {"publish": 0.1}
+"""Seconds that a task waits for the store, whatever the sizes."""
 _EVALUATION_FLOPS = 120e9
 _COMPARISON = 0.6e-9  # seconds to compare a score with the true entity's
 _DISK = 500e6  # bytes a second to write or read, hash, and store HDF5
@@ -151,8 +157,15 @@ def modelled(work: Work, *, memory: Mapping[str, int]) -> dict[str, Usage]:
         "preserve": work.indexed * _INDEX_BYTES,
     }
     threads = {"train": work.workers, "eval": work.threads, "drift": work.threads}
+    waits = _WAITS | {"train": _WAITS["train"] + work.epochs * _COMMIT_WAIT}
     return {
-        task: Usage(each, each * threads.get(task, 1), memory[task], read.get(task, 0), written.get(task, 0))
+        task: Usage(
+            each + waits.get(task, 0),
+            each * threads.get(task, 1),
+            memory[task],
+            read.get(task, 0),
+            written.get(task, 0),
+        )
         for task, each in seconds.items()
     }
 
@@ -167,11 +180,11 @@ def _training_seconds(work: Work) -> float:
     # of both factors.
     drawn = model.num_uniform_negs / min(model.num_batch_negs or model.num_uniform_negs or 1, model.batch_size)
     edge = speed.edge + (2 + directions * drawn) * work.dimension * speed.row
-    edge += directions * negatives * work.dimension * 2 * 3 / speed.flops
+    edge += directions * negatives * (work.dimension * 2 * 3 / speed.flops + speed.score)
     buckets = model.partitions("lhs") * model.partitions("rhs")
     batches = max(buckets, work.trained / model.batch_size)
     epoch = (work.trained * edge + batches * speed.batch) / work.workers
-    return work.epochs * (epoch + work.vectors / _DISK)
+    return work.epochs * (epoch + work.vectors / _DISK + _COMMIT)
 
 
 def _ranking_seconds(work: Work) -> float:

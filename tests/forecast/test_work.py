@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pbg_tasks.config import ModelConfig
+from pbg_tasks.forecast.calibration import calibrated
 from pbg_tasks.forecast.work import Work, modelled
 from pbg_tasks.tasks.context import CHAIN
 
@@ -51,7 +52,7 @@ def test_every_task_but_the_plan_is_listed():
         ({"edges": 100_000_000, "trained": 98_000_000}, 10),
         ({"workers": 2}, 0.5),
         ({"model": MODEL.model_copy(update={"num_uniform_negs": 4900})}, 10),
-        ({"model": MODEL.model_copy(update={"dimension": 1000})}, 10),
+        ({"model": MODEL.model_copy(update={"dimension": 1000})}, 7),  # a score has a cost of its own
     ],
 )
 def test_training_grows_in_proportion(changes, factor):
@@ -104,3 +105,20 @@ def test_evaluation_grows_with_edges_and_candidates():
     base = worked_out()["eval"].seconds
     assert worked_out(asked=1_000_000)["eval"].seconds > 8 * base
     assert worked_out(candidates=100_000)["eval"].seconds < base / 5
+
+
+@pytest.mark.parametrize(
+    ("dimension", "cpu_seconds", "seconds"),
+    [(16, 9.8, 78), (200, 29.5, 192)],  # measured on two cores that were shared with some twenty other processes
+)
+def test_tiny_first_night_is_within_its_interval(dimension, cpu_seconds, seconds):
+    """Sixty commits and many scores cost more than the products."""
+    few = {"dimension": dimension, "num_batch_negs": 50, "num_uniform_negs": 500, "batch_size": 100}
+    tiny = worked_out(
+        model=MODEL.model_copy(update=few), entities={"n": 3000}, edges=12_000, trained=10_800, epochs=60
+    )["train"]
+    assert tiny.cpu_seconds == pytest.approx(cpu_seconds, rel=0.5)
+    for value, measured in ((tiny.seconds, seconds), (tiny.cpu_seconds, cpu_seconds)):
+        found = calibrated("train", "seconds", value, [])
+        assert found.low < measured < found.high
+    assert tiny.seconds > tiny.cpu_seconds + 60 * 0.1  # what is stored for each epoch is waited for
