@@ -154,7 +154,7 @@ _CELL_SECONDS = 1.0
 
 
 class Progress:
-    """Counter that prints a line at intervals and at its end.
+    """Counter that prints a line at intervals, and mostly at its end.
 
     On a terminal a bar takes the place of the lines at intervals, between the beginning and the end of its block.
 
@@ -165,6 +165,7 @@ class Progress:
         interval: seconds between two lines, at least.
         clock: monotonic seconds.
         out: receives each finished line.
+        ends: whether the end is a line, too; False where the caller reports the end.
     """
 
     def __init__(
@@ -176,9 +177,10 @@ class Progress:
         interval: float = 5.0,
         clock: Callable[[], float] = time.monotonic,
         out: Callable[[str], None] = say,
+        ends: bool = True,
     ) -> None:
         self.what, self.total = what, total
-        self.unit = unit
+        self.unit, self._ends = unit, ends
         self.done = 0
         in_cell = out is say and Cells.shell() is not None
         self._interval, self._clock = min(interval, _CELL_SECONDS) if in_cell else interval, clock
@@ -239,6 +241,6 @@ class Progress:
         if self._bar is not None:
             _BARS.end(self._bar)
             self._bar = None
-        if kind is None:
+        if kind is None and self._ends:
             counted = f"{self._amount(self.done)} in {human_seconds(self.seconds)}"
             self._out(f"{self.what}: done, {counted}, {self._amount(self.rate)}/s")

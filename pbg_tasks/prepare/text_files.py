@@ -53,7 +53,8 @@ def plain_texts(connection: duckdb.DuckDBPyConnection, files: Sequence[SnapshotF
     fresh = [file for file in files if file.uri not in copies or not copies[file.uri].exists()]
     if fresh:
         ((threads,),) = connection.execute("SELECT current_setting('threads')::INTEGER").fetchall()
-        with Progress("read text", total=sum(file.size for file in fresh), unit="B") as progress:
+        # Several tasks of a night read the text, and each reports its own end.
+        with Progress("read text", total=sum(file.size for file in fresh), unit="B", ends=False) as progress:
             in_parallel(lambda file: _read(file, copies.get(file.uri), progress), fresh, threads)
     return {file.uri: str(copies.get(file.uri, file.uri)) for file in files}
 

@@ -155,7 +155,7 @@ class LocalWork:
         then = [edge_chunk.bucket for edge_chunk in self._coming]
         self._buffer.begin(order, then, self._stamp, final=self._remnant.keys)
         title = f"epoch {iteration.epoch_idx + 1}/{iteration.num_epochs}"
-        self._progress = self._shown.enter_context(Progress(title, total=self._total))
+        self._progress = self._shown.enter_context(Progress(title, total=self._total, ends=False))
         self._progress.advance(self._seen)
 
     def _resume(self) -> None:

@@ -221,7 +221,7 @@ def overview(url: str | Path) -> Overview:
         url: path of a graph spec, whose channel is shown, or a store, all of whose channels are.
 
     Raises:
-        InputError: the store has no channel with a release.
+        InputError: nothing is at the place, or the store has no channel with a release.
     """
     if isinstance(url, Path):
         graph = load_graph_spec(url)
@@ -229,6 +229,8 @@ def overview(url: str | Path) -> Overview:
     else:
         store = open_store(url)
         names = channel_names(store)
+        if not names and next(store.list(), None) is None:
+            raise InputError(f"{url}: nothing is there; name a run's URL, a graph spec (.yaml) or a store")
     if not names:
         raise InputError(f"{store.url}: no release here yet; `pbg run SPEC` makes one, `pbg show RUN` shows a run")
     channels = releases_of([Channel(store, name) for name in names])
