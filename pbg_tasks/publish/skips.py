@@ -24,10 +24,21 @@ class Skipped(Frozen):
     reason: str
 
 
-def skip(channel: Channel, snapshot: str, reason: str) -> None:
-    """Let later nights go on without a snapshot; the first reason stays."""
-    with suppress(ConflictError):
-        channel.store.put_new(_key(channel, snapshot), encode(Skipped(snapshot=snapshot, reason=reason)))
+def skip(channel: Channel, snapshot: str, reason: str, *, since: float = 0.0) -> None:
+    """Let later nights go on without a snapshot; the first reason stays.
+
+    Args:
+        channel: of the nights.
+        snapshot: its key.
+        reason: of the skip.
+        since: when the snapshot was last planned, in seconds since 1970 by the store's clock; an earlier skip is
+            replaced.
+    """
+    earlier = channel.store.head(_key(channel, snapshot))
+    if earlier is None or (earlier.modified or 0.0) < since:
+        document = encode(Skipped(snapshot=snapshot, reason=reason))
+        with suppress(ConflictError):
+            channel.store.swap(_key(channel, snapshot), document, expected=earlier)
 
 
 def skip_anew(channel: Channel, snapshot: str, reason: str | None) -> None:
