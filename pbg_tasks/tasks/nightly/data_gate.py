@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pbg_tasks.config.results import VerdictDocument
+from pbg_tasks.config.results import ValidateResult, VerdictDocument
 from pbg_tasks.errors import QualityGateError, UnusableError
 from pbg_tasks.progress import say
 from pbg_tasks.tasks.approval import approval, beyond_approval, how_to_approve
@@ -15,26 +15,42 @@ from pbg_tasks.tasks.context import RunContext
 
 if TYPE_CHECKING:
     from pbg_tasks.config.limits import Verdict
-    from pbg_tasks.config.results import PartitionResult, ValidateResult
+    from pbg_tasks.config.results import PartitionResult
 
 
 def settle(run: RunContext, verdict: Verdict) -> VerdictDocument:
     """Report a verdict and return it as part of the task's result.
 
-    A blocked night does not hold up those that follow, unless it was accepted when it was planned.
+    A blocked night does not hold up those that follow, unless it was accepted when it was planned, or a person saw the
+    same checks when the task before asked, and approved.
     """
     for check in verdict.checks:
         if check.warned:
             say(f"warning: {check.sentence}")
     found = VerdictDocument.model_validate(verdict.to_json())
     beyond = beyond_approval(found)
-    accepted = None if verdict.passed or beyond else run.spec.accepted
+    accepted = None if verdict.passed or beyond else run.spec.accepted or _approved_before(run, found)
     if accepted is not None:
         say(f"accepted ({accepted}): {_reasons(found)}")
     elif not verdict.passed:
         run.refuse(beyond[0] if beyond else "the data gate refused it")
     passed = verdict.passed or accepted is not None
     return found.model_copy(update={"passed": passed, "accepted": accepted, "snapshot": run.spec.snapshot})
+
+
+def _approved_before(run: RunContext, verdict: VerdictDocument) -> str | None:
+    """Return the reason of the approval that covers each failed check.
+
+    It covers a check of the figure and limit that ``validate`` was refused with, and no other.
+    """
+    decision, validated = approval(run, ValidateResult.TASK), run.find(ValidateResult)
+    if decision is None or validated is None or not _failed(verdict) <= _failed(validated.data_gate):
+        return None
+    return f"{decision.by}, with the edges: {decision.reason}"
+
+
+def _failed(verdict: VerdictDocument) -> set[tuple[str, float | None, float | None]]:
+    return {(check.name, check.value, check.limit) for check in verdict.checks if not check.passed}
 
 
 def enforce(result: ValidateResult | PartitionResult) -> None:

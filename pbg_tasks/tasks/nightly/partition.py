@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pbg_tasks.checkpoint import open_preserved
 from pbg_tasks.config import RunLayout
+from pbg_tasks.config.limits import Verdict
 from pbg_tasks.config.results import Entities, PartitionFindings, PartitionResult, Result, ValidateResult
 from pbg_tasks.prepare.connection import connect
 from pbg_tasks.prepare.data_gate import judge_entities
@@ -20,7 +21,7 @@ from pbg_tasks.tasks.nightly.data_gate import enforce, settle
 from pbg_tasks.tasks.nightly.staged import staged_snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     import duckdb
@@ -47,9 +48,7 @@ def _partition(run: RunContext) -> PartitionFindings:
     if run.spec.graph.resources.engine == "spark":
         from pbg_tasks.tasks.nightly.on_spark import partition as on
     report, (since, types) = on(run)
-    missing = awaited(run)
-    apart = 1 if missing is None else nights_apart(run, since)
-    verdict = judge_entities(run.spec.graph.gates.data, types, since=since, awaited=missing, apart=apart)
+    verdict = _judge(run, types, since)
     return PartitionFindings(
         counts=report.counts,
         entities=Entities.model_validate(report.entities),
@@ -60,7 +59,32 @@ def _partition(run: RunContext) -> PartitionFindings:
     )
 
 
+def judge_ahead(run: RunContext) -> Verdict:
+    """Judge the entities as this task will; nothing is stored.
+
+    The question about the edges then names both. Spark's preparation has no such look ahead.
+
+    Raises:
+        PbgError: the ids cannot be given.
+    """
+    graph = run.spec.graph
+    if graph.resources.engine == "spark" or not graph.gates.data.max_gone_entities.asked:
+        return Verdict(())
+    _, (since, types) = _assign(run, store=False)
+    return _judge(run, types, since)
+
+
+def _judge(run: RunContext, types: Mapping[str, Mapping[str, int]], since: str | None) -> Verdict:
+    missing = awaited(run)
+    apart = 1 if missing is None else nights_apart(run, since)
+    return judge_entities(run.spec.graph.gates.data, types, since=since, awaited=missing, apart=apart)
+
+
 def _on_duckdb(run: RunContext) -> tuple[EntityReport, tuple[str | None, dict[str, dict[str, int]]]]:
+    return _assign(run, store=True)
+
+
+def _assign(run: RunContext, *, store: bool) -> tuple[EntityReport, tuple[str | None, dict[str, dict[str, int]]]]:
     """Give ids; return the report, and what it is compared with."""
     graph = run.spec.graph
     with Scratch() as scratch, connect(graph.resources, scratch.path) as connection:
@@ -74,7 +98,8 @@ def _on_duckdb(run: RunContext) -> tuple[EntityReport, tuple[str | None, dict[st
             previous=previous_ids(run, scratch.path / "previous"),
             out=out,
         )
-        upload_directory(run, RunLayout.entities, out)
+        if store:
+            upload_directory(run, RunLayout.entities, out)
         previous = run.spec.previous
         if previous is not None and previous.keep_ids:
             return report, (previous.snapshot, report.types)

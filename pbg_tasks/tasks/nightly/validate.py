@@ -20,6 +20,7 @@ from pbg_tasks.config.results import (
     ValidateFindings,
     ValidateResult,
 )
+from pbg_tasks.errors import PbgError
 from pbg_tasks.prepare.comparison import WINDOWS, changed_columns, degree_distance, volumes
 from pbg_tasks.prepare.connection import connect
 from pbg_tasks.prepare.data_gate import Difference, judge_snapshot
@@ -33,6 +34,7 @@ from pbg_tasks.tasks.context import RunContext, perform
 from pbg_tasks.tasks.files import upload_directory
 from pbg_tasks.tasks.nightly.comparison_target import awaited, nights_apart
 from pbg_tasks.tasks.nightly.data_gate import enforce, settle
+from pbg_tasks.tasks.nightly.partition import judge_ahead
 from pbg_tasks.tasks.nightly.staged import count_snapshot_bytes
 
 if TYPE_CHECKING:
@@ -75,7 +77,7 @@ def _validate(run: RunContext) -> ValidateFindings:
     earlier = earlier_edges(channel, run.spec.snapshot)
     difference = replace(_difference(run, report, release, list(earlier.values())), awaited=missing)
     apart = 1 if missing is None else nights_apart(run, difference.since)
-    verdict = judge_snapshot(graph.gates.data, report, difference, apart=apart)
+    verdict = _with_entities(run, judge_snapshot(graph.gates.data, report, difference, apart=apart))
     return ValidateFindings(
         edges=report.edges,
         self_loops=report.self_loops,
@@ -87,6 +89,21 @@ def _validate(run: RunContext) -> ValidateFindings:
         earlier_edges=earlier,
         data_gate=settle(run, verdict),
     )
+
+
+def _with_entities(run: RunContext, verdict: Verdict) -> Verdict:
+    """Add what ``partition`` would refuse to a refusal.
+
+    One approval then covers both.
+    """
+    if verdict.passed or run.spec.accepted is not None:
+        return verdict
+    try:
+        ahead = judge_ahead(run)
+    except PbgError as error:
+        say(f"warning: the entities are judged by partition alone: {error}")
+        return verdict
+    return Verdict((*verdict.checks, *(check for check in ahead.checks if not check.passed)))
 
 
 def _report(run: RunContext, release: Release | None) -> SnapshotReport:
