@@ -14,6 +14,7 @@ from airflow.sdk import conf
 from airflow.sdk.exceptions import AirflowException
 
 from pbg_operators.connection import with_store
+from pbg_operators.plugin.begin import SHOWN
 from pbg_operators.plugin.cache import Recent
 from pbg_tasks.checkpoint import open_preserved
 from pbg_tasks.config.airflow import CONNECTION
@@ -226,11 +227,11 @@ class Pages:
         # These load DuckDB, which only this page needs.
         from pbg_tasks.config import Snapshots
         from pbg_tasks.config.base import parse
-        from pbg_tasks.prepare.sources import snapshot_keys
+        from pbg_tasks.tasks.nightly.newest import keys_with_files
 
         if not source:
             raise ConfigError("the DAG does not name them; it is known once its file was parsed again")
-        return snapshot_keys(parse(Snapshots, dict(source), source="snapshots"), self._environment())
+        return keys_with_files(parse(Snapshots, dict(source), source="snapshots"), SHOWN, self._environment())
 
     def neighbours(
         self, url: str, *, entity: str, entity_type: str | None, release: int | None, count: int

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
-from pbg_tasks.config.nights import snapshot_order
+from pbg_tasks.config.nights import snapshot_folder, snapshot_order
 from pbg_tasks.errors import InputError, PbgError
 from pbg_tasks.prepare.sources import lists_files, snapshot_keys, snapshot_source
 from pbg_tasks.progress import say
+from pbg_tasks.storage.parallel import in_parallel
 from pbg_tasks.tasks.nightly.snapshot_completeness import lacks, snapshot_files
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pbg_tasks.config import GraphSpec, Snapshots
     from pbg_tasks.config.nights import Whole
 
 _SHOWN = 5
 """Most keys that an error lists."""
+_LISTINGS = 16
+"""Most folders that are listed at a time."""
 
 
 def newest_snapshot(graph: GraphSpec) -> str:
@@ -42,10 +48,29 @@ def newest_snapshot(graph: GraphSpec) -> str:
     raise InputError(f"{location}: no snapshot there yet; check the location, or name a snapshot")
 
 
-def _has_files(location: str, key: str, complete: Whole) -> bool:
+def keys_with_files(snapshots: Snapshots, most: int, environment: Mapping[str, str] = os.environ) -> list[str]:
+    """Return the keys at a location, newest first.
+
+    Folders without files are left out. Keys beyond the ``most`` newest are not looked into.
+
+    Raises:
+        ConfigError: snapshots of this format are not listed.
+        AccessError: reading is not permitted.
+        StorageError: the store cannot be reached.
+    """
+    keys = sorted(snapshot_keys(snapshots, environment), key=snapshot_order, reverse=True)
+    if not lists_files(snapshot_source(snapshots)) or snapshot_folder(snapshots.location) is None:
+        return keys
+    looked = in_parallel(
+        lambda key: _has_files(snapshots.location, key, "settled", environment), keys[:most], _LISTINGS
+    )
+    return [key for key, there in zip(keys[:most], looked, strict=True) if there] + keys[most:]
+
+
+def _has_files(location: str, key: str, complete: Whole, environment: Mapping[str, str] = os.environ) -> bool:
     """Return whether a snapshot has files, or is whole without any."""
     try:
-        snapshot_files(location, key, complete)
+        snapshot_files(location, key, complete, environment)
     except InputError:
         return False
     return True
