@@ -199,13 +199,6 @@ def test_build_sees_the_package_only():
         assert f"!{path}" in ignored or ("!docker/*.lock" in ignored and path.endswith(".lock")), path
 
 
-def test_docs_list_the_role_enforced_in_tests():
-    text = (REPOSITORY / "docs" / "kubernetes.md").read_text()
-    (listed,) = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(rules:.*?)```", text, re.DOTALL)]
-    role = next(yaml.safe_load_all((DOCKER / "kubernetes" / "role.yaml").read_text()))
-    assert listed["rules"] == role["rules"]
-
-
 def test_jobset_runs_the_command_of_the_job():
     job = next(yaml.safe_load_all((DOCKER / "kubernetes" / "train-job.yaml").read_text()))
     jobset = yaml.safe_load((DOCKER / "kubernetes" / "jobset.yaml").read_text())
