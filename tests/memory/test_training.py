@@ -155,6 +155,10 @@ CASES = {
             "num_uniform_negs": 150_000,
         },
     ),
+    "embeddings in bfloat16": (
+        {"entities": 400_000, "edges": 8_000},
+        {"dimension": 300, "comparator": "dot", "loss_fn": "softmax", "embedding_precision": "bf16"},
+    ),
     "bf16, many uniform negatives": (
         {"entities": 200_000, "edges": 1_000},
         {

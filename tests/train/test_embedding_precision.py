@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from pbg_tasks.errors import ConfigError, FormatError
+from pbg_tasks.errors import ConfigError, FormatError, TrainingDivergedError
 from pbg_tasks.formats import slices
 from pbg_tasks.formats.edges import EdgeList
 from pbg_tasks.formats.embeddings import embeddings_file_name, read_embeddings, write_embeddings
@@ -301,6 +301,16 @@ def test_damaged_file_is_refused_for_narrow_rows(tmp_path):
     write_embeddings(path, broken, None, lr=0.1, iteration=INFO, config=config)
     with pytest.raises(FormatError, match="not finite"):
         Table.read(path, config)
+
+
+def test_narrow_rows_that_diverged_are_not_written(tmp_path):
+    config = bucketed.make_config(**NARROW)
+    table = Table(numbers(300, 4).bfloat16(), torch.ones(300))
+    files, key = PartitionFiles(config, tmp_path), PartitionKey("n", 0)
+    files.write(key, table, Stamp(1, INFO))
+    table.embeddings[7, 2] = -torch.inf
+    with pytest.raises(TrainingDivergedError, match="embeddings of entity type 'n', partition 0: some are not finite"):
+        files.write(key, table, Stamp(2, INFO))
 
 
 @pytest.fixture(scope="module")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-import torch
-
 from pbg_tasks.errors import TrainingDivergedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from torch import Tensor
 
     from pbg_tasks.config import ModelConfig
     from pbg_tasks.train.data.parameters import SharedParameters
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _SURE_STEP = 1e20  # bound of one step's change: far below what could overflow, and above that of any training
 
 
-def check_finite(what: str, values: torch.Tensor) -> None:
+def check_finite(what: str, values: Tensor) -> None:
     """Check all numbers of a tensor, on any device.
 
     Args:
@@ -30,8 +30,9 @@ def check_finite(what: str, values: torch.Tensor) -> None:
     Raises:
         TrainingDivergedError: a number is not finite.
     """
-    # A sum is finite only if every number is, or if all are so large that those of the next step would not be.
-    if not math.isfinite(float(values.sum(dtype=torch.float32))):
+    # A sum is finite only if every number is, or if all are so large that those of the next step would not be. With a
+    # dtype, torch would make a copy of bfloat16 in float32.
+    if not math.isfinite(float(values.sum())):
         raise TrainingDivergedError(f"{what}: some are not finite; try a smaller lr, or set max_norm")
 
 
