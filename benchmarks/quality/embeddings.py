@@ -24,7 +24,7 @@ OF_ALL: dict[str, Any] = {"workers": 1, "dimension": 100, "num_uniform_negs": 10
 def main(
     data: Annotated[Path, typer.Option(help="Folder with the data sets.")] = Path("../shared/data"),
     seeds: Annotated[int, typer.Option(help="How many.")] = 3,
-    epochs: Annotated[int, typer.Option(help="Of each training.")] = 8,
+    epochs: Annotated[int, typer.Option(help="Of each training.")] = 5,
     only: Annotated[list[str] | None, typer.Option(help="One of the data sets; may be repeated.")] = None,
 ) -> None:
     """Train in both ways with every seed."""
