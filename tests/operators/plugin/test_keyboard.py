@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import closing
+from types import SimpleNamespace
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -16,9 +17,10 @@ from tests.airflow_home import use_private_airflow
 
 use_private_airflow()
 
-from pbg_operators.plugin import attempts, database  # noqa: E402 - Airflow's home is chosen first
+from pbg_operators.plugin import attempts, database, routes  # noqa: E402 - Airflow's home is chosen first
 from pbg_operators.plugin.pages import Pages  # noqa: E402
 from pbg_tasks.tasks.nightly.chain import run_chain  # noqa: E402
+from pbg_tasks.tasks.tuning.steps import start  # noqa: E402
 from tests.browser import UNREACHED, chromium, tab_through  # noqa: E402
 from tests.tasks.conftest import ring, workplace  # noqa: E402
 
@@ -34,15 +36,20 @@ PAINTED = """() => new Promise((found) => new PerformanceObserver((list) => {
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    """URLs of the runs of two nights, oldest first."""
-    with workplace(tmp_path_factory.mktemp("nights")) as place:
-        place.write_spec(model={"num_epochs": 1})
-        found = []
-        for day in ("d1", "d2"):
-            place.snapshot(day, ring(ENTITIES))
-            found.append(run_chain(place.spec, day)["run"])
+def place(tmp_path_factory):
+    with workplace(tmp_path_factory.mktemp("nights")) as found:
         yield found
+
+
+@pytest.fixture(scope="module")
+def runs(place):
+    """URLs of the runs of two nights, oldest first."""
+    place.write_spec(model={"num_epochs": 1})
+    found = []
+    for day in ("d1", "d2"):
+        place.snapshot(day, ring(ENTITIES))
+        found.append(run_chain(place.spec, day)["run"])
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -178,6 +185,40 @@ def test_outline_is_painted_before_store_answers(tab, site, runs, monkeypatch, p
     assert painted < PAINTED_MILLISECONDS * max(slowness, slow_by())
     tab.wait_for_function(SHOWN)
     assert tab.locator("h1").inner_text()
+
+
+@pytest.mark.rotated(3)
+def test_every_page_paints_first_within_a_second(tab, site, place, runs, monkeypatch, capsys):
+    """An outline comes first, or the page itself."""
+    place.write_spec(tune={"space": {"model.lr": [0.1, 0.05]}})
+    search = start(place.spec, "d2")
+    rights = SimpleNamespace(get_authorized_dag_ids=lambda **_: {"reembed_toy"})
+    monkeypatch.setattr(routes, "get_auth_manager", lambda: rights)
+    monkeypatch.setattr(database, "graph_dags", lambda _: {"reembed_toy": "toy"})
+    monkeypatch.setattr(database, "planned", lambda *_: database.last_planned(""))
+    monkeypatch.setattr(attempts, "attempts", lambda *_: [])
+    monkeypatch.setattr(database, "snapshots_of", lambda _: database.Snapshots("", None, named=True))
+    older, newer = map(run_id, runs)
+    pages = {
+        "embeddings": "",
+        "nights": PATH,
+        "begin a night": f"{PATH}/begin",
+        "run of Airflow": f"{PATH}/runs/manual__1",
+        "run": f"{PATH}/nights/{newer}",
+        "search": f"{PATH}/nights/{run_id(search['run'])}/searches/{search['search']}",
+        "side by side": f"{PATH}/compare?left={older}&right={newer}",
+        "look-up": f"{PATH}/neighbours",
+        "neighbours": f"{PATH}/neighbours?entity=e5&k=3",
+    }
+    slowness, painted = slow_by(), {}
+    for name, path in pages.items():
+        answer = tab.goto(f"{site}/{path}", wait_until="commit")
+        assert answer.status == 200, path
+        painted[name] = tab.evaluate(PAINTED)
+    with capsys.disabled():
+        print("\n".join(["", "first paint", *(f"{took:6.0f} ms  {name}" for name, took in painted.items())]))  # noqa: T201
+    late = PAINTED_MILLISECONDS * max(slowness, slow_by())
+    assert {name: took for name, took in painted.items() if took >= late} == {}
 
 
 def test_outline_leads_on_where_scripts_are_off(site, tab):
