@@ -8,6 +8,7 @@
 # make lint    style, types, import rules, language
 # make diagrams  draws docs/dev/diagrams/*.svg anew from the .dot files beside them; takes graphviz
 # make audit   checks the workflow with zizmor; looks up known vulnerabilities of what is locked, where a service answers
+# make wheel    a wheel for every Python of this kind of machine, dist/*-py3-none-manylinux*.whl; takes the compiler
 # make sbom    build/sbom: what each image and the tested environment are made of, as CycloneDX
 # make quality  FB15k, FB15k-237, ICEWS14, BlogCatalog: trains what is not in the results yet (hours), writes docs/quality.md
 # make bench    speed and memory against torchbiggraph: measures what is not in the results yet, of this code and such a machine (hours), writes docs/performance.md
@@ -53,7 +54,7 @@ SOURCES := pyproject.toml setup.py $(wildcard pbg_tasks/native/*.?pp pbg_tasks/n
 # where the environment asks Python not to, and apart from the sources, so that no folder of a test has files of them.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX="$(CURDIR)/$(VENV)/pycache" OMP_NUM_THREADS=1 $(PY) -m pytest
 
-.PHONY: setup help diagrams demo test test-fast test-measure test-arm64 test-spark lint down lock image base-digest torch-lock audit sbom quality site bench bench-quick nights pictures e2e-nights e2e-images
+.PHONY: setup help wheel diagrams demo test test-fast test-measure test-arm64 test-spark lint down lock image base-digest torch-lock audit sbom quality site bench bench-quick nights pictures e2e-nights e2e-images
 .DELETE_ON_ERROR:
 
 setup: $(READY)
@@ -202,6 +203,19 @@ audit: $(VENV).audit/.ready
 
 sbom: $(VENV).audit/.ready
 	@$(VENV).audit/bin/python .ci/sbom.py $(ARGS)
+
+# pip alone tags a wheel linux_x86_64, which no index takes. auditwheel looks at what the library needs and names the oldest
+# glibc with which it runs, often this machine's; `cibuildwheel` builds in images that have an old one.
+wheel: $(VENV).wheel/.ready
+	@rm -rf build/wheel
+	@$(VENV).wheel/bin/pip --disable-pip-version-check -qq wheel --no-deps --wheel-dir build/wheel .
+	@PATH="$(CURDIR)/$(VENV).wheel/bin:$$PATH" auditwheel repair --wheel-dir dist build/wheel/*.whl
+	@ls -t dist/*.whl | head -1
+
+$(VENV).wheel/.ready: .ci/wheel.lock
+	@$(PYTHON) -m venv --clear $(VENV).wheel
+	@$(VENV).wheel/bin/pip --disable-pip-version-check -qq install --no-deps --require-hashes -r .ci/wheel.lock
+	@touch $@
 
 $(VENV).audit/.ready: .ci/audit.lock
 	@$(PYTHON) -m venv --clear $(VENV).audit

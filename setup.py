@@ -1,9 +1,10 @@
-"""Build of the native library where a compiler exists.
+"""Build of the native library, and text for an index.
 
-Without one the package installs all the same, on torch alone.
+Without a compiler the package installs all the same, on torch alone.
 """
 
 import hashlib
+import re
 import sys
 from pathlib import Path
 
@@ -24,7 +25,19 @@ class PlainWheel(bdist_wheel):
         return "py3", "none", super().get_tag()[2]
 
 
+def text_for_index(readme: str) -> str:
+    """Return the README without what leads into the checkout.
+
+    An index shows neither its pictures nor its pages, and the project has no public address to lead to.
+    """
+    title, *parts = (part for part in readme.split("\n\n") if "![" not in part)
+    note = "Pictures, and links to pages of the source tree, are left out here."
+    return re.sub(r"\[([^\]]+)\]\((?!https?://)[^)]*\)", r"\1", "\n\n".join((title, note, *parts)))
+
+
 setup(
+    long_description=text_for_index(Path("README.md").read_text(encoding="utf-8")),
+    long_description_content_type="text/markdown",
     cmdclass={"bdist_wheel": PlainWheel},
     ext_modules=[
         # No Python in it: a plain C interface, loaded with ctypes, so that one build serves every Python.

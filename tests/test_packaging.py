@@ -16,6 +16,7 @@ from importlib.metadata import PathDistribution
 from pathlib import Path
 from types import SimpleNamespace
 
+import markdown
 import pytest
 import yaml
 
@@ -130,7 +131,16 @@ def test_wheel_serves_every_python_of_its_platform(built):
     assert re.findall(r"^Tag: (\w+-\w+)-", tags, re.MULTILINE) == ["py3-none"]
     assert "\nDescription-Content-Type: text/markdown\n" in facts
     assert "\nProject-URL: PyTorch-BigGraph, https://" in facts
-    assert facts.endswith((REPOSITORY / "README.md").read_text())
+
+
+def test_text_for_index_leads_nowhere_it_cannot(built):
+    with zipfile.ZipFile(built.wheel) as archive:
+        text = archive.read(f"{DIST_INFO}/METADATA").decode().partition("\n\n")[2]
+    shown = markdown.markdown(text, extensions=["tables", "fenced_code"])
+    assert re.findall(r'<img|(?:src|href)="(?!https?://)', shown) == []
+    headings = re.compile(r"^#.*$", re.MULTILINE)
+    assert headings.findall(text) == headings.findall((REPOSITORY / "README.md").read_text())
+    assert "a graph of your own in ten minutes" in text  # of a link whose target is left out
 
 
 def test_wheel_has_every_module_of_checkout(built):
