@@ -99,13 +99,14 @@ test: setup
 test-fast: setup
 	@$(PYTEST) --fast --numprocesses=2 --dist=loadfile --no-loadscope-reorder --durations=5 $(T)
 
-$(SPARK)/.ready: $(READY) docker/pyspark.lock
+$(SPARK)/.ready: $(READY) docker/pyspark.lock .ci/spark-provider.lock
 	@$(PYTHON) -m venv --clear $(SPARK)
 	@$(PY) -c "import sysconfig; print('import site; site.addsitedir(%r)' % sysconfig.get_path('purelib'))" \
 	  > $$($(SPARK)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/below.pth
 	@ln -s $(CURDIR)/$(VENV)/bin/weed $(SPARK)/bin/weed
 	@echo "installing pyspark"
-	@$(PY) .ci/install.py $(SPARK)/bin/python --no-compile --no-deps --require-hashes -r docker/pyspark.lock
+	@$(PY) .ci/install.py $(SPARK)/bin/python --no-compile --no-deps --require-hashes -r docker/pyspark.lock \
+	  -r .ci/spark-provider.lock
 	@touch $@
 
 # What takes this machine's threads or sanitizers is left out.

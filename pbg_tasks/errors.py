@@ -12,6 +12,8 @@ from typing import ClassVar
 
 from pbg_tasks.redaction import redacted
 
+ERROR_FILE = "PBG_ERROR_FILE"
+"""Variable with the file that gets the last line of a command that fails, as ``/dev/termination-log`` of a pod."""
 SHOWN = 2000
 """Longest message of an error, in characters; a longer one is shown without its middle."""
 _BREAKS = re.compile(r"\s*[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]\s*")
@@ -210,3 +212,5 @@ BY_EXIT_CODE: dict[int, type[PbgError]] = {
     )
 }
 """Class of error for each exit status of the ``pbg`` command."""
+BY_KIND = {error.kind: error for error in BY_EXIT_CODE.values()}
+"""Class of error for each kind."""

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from pbg_tasks.cli import app, main
 from pbg_tasks.cli.common import show_result
 from pbg_tasks.cli.guide import GROUPS, called
-from pbg_tasks.errors import BY_EXIT_CODE, PbgError
+from pbg_tasks.errors import BY_EXIT_CODE, ConfigError, PbgError
 from pbg_tasks.tasks.context import RunContext
 from tests.tasks.conftest import Workplace, ring
 
@@ -358,6 +358,19 @@ def test_errors_of_python_get_their_category(monkeypatch, capsys, raised, status
     assert ended.value.code == status
     assert printed.splitlines()[-1].startswith(said)
     assert ("Traceback" in printed) == (status == 70)
+
+
+def test_file_of_error_gets_last_line(monkeypatch, capsys, tmp_path):
+    def fail(arguments):
+        raise ConfigError("a: wrong")
+
+    monkeypatch.setattr("pbg_tasks.cli.called", lambda *_: fail)
+    for place in (tmp_path / "note", tmp_path / "missing" / "note"):  # the second one cannot be written
+        monkeypatch.setenv("PBG_ERROR_FILE", str(place))
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert (ended.value.code, capsys.readouterr().err) == (2, "error: config: a: wrong\n")
+    assert (tmp_path / "note").read_text() == "error: config: a: wrong\n"
 
 
 def test_interrupt_is_no_bug(monkeypatch):

@@ -18,10 +18,12 @@ from pbg_operators.promote import PromoteOperator
 from pbg_operators.publish import FinishOperator, PublishOperator
 from pbg_operators.report import ReportOperator
 from pbg_operators.settings import settings_of
+from pbg_operators.spark.providers import check_provider
 from pbg_operators.task import PbgOperator
 from pbg_operators.train_job import PBGTrainJobOperator
 from pbg_operators.xcom import pulled, pulled_if_any, template
 from pbg_tasks.config.airflow import EXPORTS, TOGETHER
+from pbg_tasks.config.prepare import PREPARATION
 from pbg_tasks.config.results import BucketResult, EvalResult, PlanResult, PublishResult
 
 if TYPE_CHECKING:
@@ -47,11 +49,15 @@ class Night:
         publish: the task that moves the channel; it is skipped where the channel did not move.
         summary: the task that returns all figures.
         others: tasks at the end that change no result of the night: pages, promotion.
+
+    Raises:
+        ConfigError: the provider that ``launch.prepare`` takes is not installed.
     """
 
     def __init__(
         self, spec: GraphSpec, spec_path: Path, *, prefix: str = "", snapshot: str | None = None, form: bool = True
     ) -> None:
+        check_provider(spec.launch.prepare, f"{spec_path}: launch.prepare")
         self._spec, self._path = spec, str(spec_path.resolve())
         self._form = form
         self._prepared, self._released = f"{prefix}prepare", f"{prefix}release"
@@ -98,23 +104,27 @@ class Night:
             form=self._form,
             inlets=[edges_asset(spec)],
             refused=self._refused,
+            spark=spec.launch.spark_connect if spec.launch.prepare == "spark_connect" else None,
         )
 
     def _preparation(self) -> list[PbgOperator]:
         """Make the tasks between plan and training."""
         if self._spec.airflow.few_tasks:
-            more = _named("prepare") | self._pod("prepare")
+            more = _named("prepare") | self._place("prepare")
             return [self._task("prepare", refused=self._refused, warned=Alert(self._spec, "warned"), **more)]
-        bucket = self._task("bucket", refused=self._refused, **self._pod("bucket"))
+        bucket = self._task("bucket", refused=self._refused, **self._place("bucket"))
         return [self._gate("validate"), self._gate("partition"), bucket]
 
-    def _pod(self, name: str) -> dict[str, Any]:
-        """Return the arguments of a task that is a pod.
+    def _place(self, name: str) -> dict[str, Any]:
+        """Return the arguments of a task in a pod or on Spark.
 
         There are none for another.
         """
-        launch = self._spec.launch.tasks.get(name)
-        return {} if launch is None else {"kubernetes": launch}
+        launch = self._spec.launch
+        if launch.spark is not None and name in PREPARATION:
+            return {"spark": launch.spark}
+        pod = launch.pod(name)
+        return {} if pod is None else {"kubernetes": pod}
 
     def _evaluation(self) -> list[Any]:
         """Make the tasks between training and the gate.
@@ -122,7 +132,7 @@ class Night:
         With ``eval.parts``, mapped tasks count the candidates, and ``eval`` adds their counts.
         """
         spec, parts = self._spec, self._spec.eval.parts
-        evaluate, drift = (self._task(name, refused=self._refused, **self._pod(name)) for name in JUDGED)
+        evaluate, drift = (self._task(name, refused=self._refused, **self._place(name)) for name in JUDGED)
         if parts == 1:
             return [evaluate, drift]
         evaluate.arguments.append(f"--parts={parts}")
@@ -132,7 +142,7 @@ class Night:
             refused=self._refused,
             map_index_template="{{ task.arguments[1].partition('=')[2] }}",
             store_conn_id=spec.airflow.connection,  # a mapped task takes no argument of its class by default
-            **self._pod(EVAL_PART),
+            **self._place(EVAL_PART),
             **settings_of(spec, EVAL_PART, Path(self._path)),
         ).expand(arguments=EvalPartOperator.arguments_of(self._run, parts))
         return [part, evaluate, drift]
@@ -153,7 +163,7 @@ class Night:
             "alert": Alert(spec, "published"),
         }
         if few:  # the task finds the MRR itself
-            given |= _named("finish") | self._pod("finish")
+            given |= _named("finish") | self._place("finish")
             return FinishOperator(task_id="finish", facts=facts, warned=Alert(spec, "warned"), **given)
         facts["mrr"] = template(pulled(self._released, EvalResult, "filtered", "mrr"), json=True)
         return PublishOperator(task_id="publish", facts=facts, **given)
@@ -177,11 +187,11 @@ class Night:
     def _gate(self, command: str) -> PbgOperator:
         spec, warned = self._spec, Alert(self._spec, "warned")
         if spec.gates.on_failure == "fail":
-            return self._task(command, refused=self._refused, warned=warned, **self._pod(command))
+            return self._task(command, refused=self._refused, warned=warned, **self._place(command))
         given: dict[str, Any] = {"task_id": command, "command": command, "arguments": [self._run]}
         return ApprovalGateOperator(
             **given,
-            **self._pod(command),
+            **self._place(command),
             snapshot=template(pulled(self._prepared, PlanResult, "snapshot")),
             refused=self._refused,
             warned=warned,
@@ -228,7 +238,7 @@ class Night:
                     published=template(published, json=True),
                     channel=template(channel, json=True),
                     asset=export_asset(spec, export),
-                    **self._pod("export"),
+                    **self._place("export"),
                 )
                 for export in spec.exports
             ]
@@ -248,7 +258,7 @@ class Night:
             trigger_rule="none_failed",
             map_index_template="{{ task.arguments[2].partition('=')[2] }}",
             store_conn_id=spec.airflow.connection,
-            **self._pod("export_part"),
+            **self._place("export_part"),
             **settings_of(spec, EXPORTS, Path(self._path)),
         ).expand(arguments=ExportPartOperator.arguments_of(self._run, export))
         part >> merge

@@ -17,7 +17,7 @@ from pbg_operators import metrics
 from pbg_operators.connection import with_store
 from pbg_operators.lineage import operator_lineage, places, tasks_of
 from pbg_operators.link import RunLink, address_of_run
-from pbg_operators.on_cluster import OnCluster
+from pbg_operators.on_spark import OnSpark
 from pbg_operators.process import CommandProcess
 from pbg_tasks.config.airflow import TOGETHER
 from pbg_tasks.config.base import explain
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pydantic import JsonValue
 
     from pbg_operators.alerts import Alert
-    from pbg_tasks.config import KubernetesLaunch
+    from pbg_tasks.config import KubernetesLaunch, SparkLaunch
 
 Shape = TypeVar("Shape", bound=BaseModel)
 ERROR_KEY = "error"
@@ -65,7 +65,7 @@ class OutOfTurn(RetryableError):  # noqa: N818 - no error: the task's time has n
     """Error: the snapshot is not whole, or an earlier night is unfinished."""
 
 
-class PbgOperator(OnCluster):
+class PbgOperator(OnSpark):
     """Run ``pbg COMMAND ARGUMENTS... --json`` and return its result.
 
     The command's progress lines go to the task's log while it runs. Its exit status decides what happens next: after a
@@ -88,6 +88,8 @@ class PbgOperator(OnCluster):
         kubernetes_conn_id: Airflow connection of the cluster; None takes the one that ``kubernetes`` names.
         deferrable: wait for the Job in the triggerer; None takes the setting of ``kubernetes``.
         interval: seconds between looks at the Job.
+        spark: run the command as an application of Spark, whose result comes from the store as well; or in a session of
+            Spark Connect.
     """
 
     template_fields: Sequence[str] = ("arguments", "scratch")
@@ -111,6 +113,7 @@ class PbgOperator(OnCluster):
         kubernetes_conn_id: str | None = None,
         deferrable: bool | None = None,
         interval: float = 5.0,
+        spark: SparkLaunch | None = None,
         **kwargs: Any,  # noqa: ANN401 - BaseOperator's own arguments
     ) -> None:
         super().__init__(**kwargs)
@@ -123,7 +126,7 @@ class PbgOperator(OnCluster):
         self.graph = graph
         self.refused, self.warned = refused, warned
         self.kubernetes, self.kubernetes_conn_id = kubernetes, kubernetes_conn_id
-        self.interval = interval
+        self.interval, self.spark = interval, spark
         self.deferrable = kubernetes is not None and kubernetes.deferrable if deferrable is None else deferrable
         self.run_url = ""
         self.found: dict[str, JsonValue] = {}
@@ -186,19 +189,15 @@ class PbgOperator(OnCluster):
         return self.found
 
     def _perform(self, context: Context, environment: Mapping[str, str]) -> dict[str, JsonValue]:
-        """Run the command, on the worker or as a Job."""
-        if self.kubernetes is None:
+        """Run the command, on the worker or elsewhere."""
+        if not self._is_elsewhere:
             return self._run(environment, self.command, self.arguments)
-        try:
-            error = self._job_error(context, self.kubernetes)
-        except PbgError as raised:
-            error = raised
-        if error is not None:
+        if (error := self._error_elsewhere(context, environment)) is not None:
             raise task_failure(self.command, error)
         return self._stored(environment)
 
     def _stored(self, environment: Mapping[str, str]) -> dict[str, JsonValue]:
-        """Return the result that the command's Job has stored."""
+        """Return the result that the command has stored elsewhere."""
         if self.command in TOGETHER:  # finds all of its tasks done, and puts their results together
             return self._run(environment, self.command, self.arguments)
         return self._run(environment, "show", [self.arguments[0], f"--task={self.command}"])
@@ -240,14 +239,14 @@ class PbgOperator(OnCluster):
         return self.get_openlineage_facets_on_complete(task_instance)
 
     def on_kill(self) -> None:
-        """End the command and all its processes, or delete its Job."""
+        """End the command and all its processes, or its application or Job."""
         if self._process is not None:
             self._process.stop(KILL_GRACE_SECONDS)
-        self._delete_job()
+        self._end_elsewhere()
 
     def _environment(self) -> dict[str, str]:
         """Return the variables of the command, with a scratch directory that exists."""
-        environment = with_store({**os.environ, "PYTHONUNBUFFERED": "1"}, self.store_conn_id)
+        environment = with_store({**os.environ, "PYTHONUNBUFFERED": "1"}, self.store_conn_id) | self._session()
         if self.scratch:
             Path(self.scratch).mkdir(parents=True, exist_ok=True)
             environment["PBG_SCRATCH"] = self.scratch

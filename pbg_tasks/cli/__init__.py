@@ -7,12 +7,14 @@ needs them.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import gc
 import os
 import re
 import sys
 import traceback
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -21,7 +23,7 @@ from pbg_tasks.cli import dags, exchange, info, migrations, models, nightly, rel
 from pbg_tasks.cli.common import spread_overrides
 from pbg_tasks.cli.first_process import end_on_sigterm
 from pbg_tasks.cli.guide import GuidedGroup, called, guide
-from pbg_tasks.errors import ConfigError, EvictedError, PbgError, ResourceError
+from pbg_tasks.errors import ERROR_FILE, ConfigError, EvictedError, PbgError, ResourceError
 from pbg_tasks.memory.address_space import limit_hint, require_addresses
 from pbg_tasks.redaction import credentials_in, redacted
 from pbg_tasks.storage.files import disk_error
@@ -164,8 +166,12 @@ def _bug(error: Exception) -> PbgError:
 
 
 def _fail(error: PbgError) -> None:
+    line = f"error: {error.kind}: {error}\n"
     sys.stdout.flush()
-    sys.stderr.write(f"error: {error.kind}: {error}\n")
+    sys.stderr.write(line)
+    if note := os.environ.get(ERROR_FILE):
+        with contextlib.suppress(OSError):  # the line is on stderr, too
+            Path(note).write_text(line, encoding="utf-8")
     if isinstance(error, EvictedError):  # reads of other threads must not use up the time of the notice
         sys.stderr.flush()
         os._exit(error.exit_code)

@@ -7,6 +7,7 @@ from pbg_tasks.config.gates import DataGates, Gates
 from pbg_tasks.config.graph import Columns, Evaluation, GraphSpec, Resources, Snapshots, Split, Training
 from pbg_tasks.config.launch import KubernetesLaunch, Launch
 from pbg_tasks.config.loading import load_graph_spec
+from pbg_tasks.config.prepare import SparkConnect, SparkKubernetes, SparkLaunch, SparkSubmit
 from pbg_tasks.config.run import Previous, RunLayout, RunSpec, SnapshotFile
 from pbg_tasks.config.schema import ConfigSchema, EntitySchema, ModelConfig, RelationSchema
 
@@ -30,6 +31,10 @@ __all__ = [
     "RunSpec",
     "SnapshotFile",
     "Snapshots",
+    "SparkConnect",
+    "SparkKubernetes",
+    "SparkLaunch",
+    "SparkSubmit",
     "Split",
     "Training",
     "load_graph_spec",

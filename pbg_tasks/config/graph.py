@@ -383,6 +383,7 @@ class GraphSpec(Frozen):
     def _launchable(self) -> Self:
         exports = {f"destination of export {each.name}": each.place(self.store) for each in self.exports}
         snapshots = {"snapshots.location": self.snapshots.location} if self.snapshots.format in SOURCES.built_in else {}
+        self.launch.check_engine(self.resources.engine)
         self.launch.check_places(self.store, snapshots=snapshots, exports=exports)
         export_parts = max((each.parts for each in self.exports), default=1)
         few = self.airflow.few_tasks

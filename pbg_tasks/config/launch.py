@@ -5,7 +5,6 @@ It is never part of a run, because it changes no result.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -28,7 +27,9 @@ from pbg_tasks.config.pods import (
     Volume,
     amount,
     check_metadata,
+    check_pinned,
 )
+from pbg_tasks.config.prepare import PREPARATION, SparkConnect, SparkKubernetes, SparkLaunch, SparkSubmit
 from pbg_tasks.config.schema import NonNegativeInt, PositiveInt
 
 if TYPE_CHECKING:
@@ -40,7 +41,6 @@ SHORTEST_TTL = 1200
 minutes and look again a minute later, or in the next attempt. A Job that is missing by then counts as deleted by hand,
 however well it ended.
 """
-DIGEST = re.compile(r"@sha256:[0-9a-f]{64}$")
 RESERVED = ("PBG_RUN_TOKEN", "PBG_SCRATCH", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "JOB_COMPLETION_INDEX", "RANK")
 PODS = ("validate", "partition", "bucket", "eval", "eval_part", "drift", "export", "export_part", *TOGETHER)
 """Tasks beside ``train`` that can be a pod each. ``export`` is the name for all exports of the spec,
@@ -148,11 +148,7 @@ class KubernetesLaunch(Frozen):
 
     @model_validator(mode="after")
     def _pinned(self) -> Self:
-        if not self.allow_tag and not DIGEST.search(self.image):
-            raise ValueError(
-                f"image {self.image!r} is not given by digest (name@sha256:...): a tag may name another image when a "
-                "pod is replaced; set allow_tag to take it all the same"
-            )
+        check_pinned(self.image, allow_tag=self.allow_tag)
         return self
 
     @model_validator(mode="after")
@@ -213,7 +209,7 @@ class KubernetesLaunch(Frozen):
 
 
 class Launch(Frozen):
-    """Place of the task ``train``, its ranks, and tasks that are pods.
+    """Places of training, of preparation, and tasks that are pods.
 
     Attributes:
         launcher: ``local``, processes of the worker; ``kubernetes``, pods of one Indexed Job; ``jobset``, the
@@ -223,6 +219,13 @@ class Launch(Frozen):
         kubernetes: the Job, for launcher ``kubernetes`` and ``jobset``.
         tasks: the Jobs of other tasks, by task, with the keys of ``kubernetes``. Keys that a task leaves out are those
             of ``kubernetes``, where that is given.
+        prepare: where ``validate``, ``partition`` and ``bucket`` run. ``process``: on the worker, or in pods of
+            ``tasks``; ``pods``: each in a pod, of ``kubernetes`` where ``tasks`` has none; the others with
+            ``resources.engine: spark`` only. ``spark_submit`` and ``spark_kubernetes`` start an application of Spark
+            for each, ``spark_connect`` opens a session.
+        spark_submit: the application, for prepare ``spark_submit``.
+        spark_kubernetes: the SparkApplication, for prepare ``spark_kubernetes``.
+        spark_connect: the server, for prepare ``spark_connect``; ``plan`` counts there, too.
     """
 
     launcher: Literal["local", "kubernetes", "jobset"] = "local"
@@ -230,6 +233,25 @@ class Launch(Frozen):
     max_restarts: NonNegativeInt = 2
     kubernetes: KubernetesLaunch | None = None
     tasks: dict[str, KubernetesLaunch] = Field(default={})
+    prepare: Literal["process", "pods", "spark_submit", "spark_kubernetes", "spark_connect"] = "process"
+    spark_submit: SparkSubmit = SparkSubmit()
+    spark_kubernetes: SparkKubernetes | None = None
+    spark_connect: SparkConnect | None = None
+
+    @property
+    def spark(self) -> SparkLaunch | None:
+        """Application or session of Spark in which preparation runs, if it does."""
+        modes = {
+            "spark_submit": self.spark_submit,
+            "spark_kubernetes": self.spark_kubernetes,
+            "spark_connect": self.spark_connect,
+        }
+        return modes.get(self.prepare)
+
+    def pod(self, task: str) -> KubernetesLaunch | None:
+        """Return the Job of a task beside ``train``; None: it has none."""
+        common = self.kubernetes if self.prepare == "pods" and task in PREPARATION else None
+        return self.tasks.get(task, common)
 
     @model_validator(mode="before")
     @classmethod
@@ -248,6 +270,18 @@ class Launch(Frozen):
         if self.launcher != "local" and self.kubernetes is None:
             raise ValueError(
                 f"launcher {self.launcher} needs the section kubernetes, with image and resources at least"
+            )
+        sections = {
+            "pods": ("kubernetes", self.kubernetes, "image and resources"),
+            "spark_kubernetes": ("spark_kubernetes", self.spark_kubernetes, "image"),
+            "spark_connect": ("spark_connect", self.spark_connect, "remote or connection"),
+        }
+        section, found, keys = sections.get(self.prepare, ("", self, ""))
+        if found is None:
+            raise ValueError(f"prepare {self.prepare} needs the section {section}, with {keys} at least")
+        if self.spark is not None and (pods := [name for name in self.tasks if name in PREPARATION]):
+            raise ValueError(
+                f"tasks makes {pods[0]!r} a pod, yet prepare {self.prepare} has another place for it; leave one out"
             )
         return self
 
@@ -276,11 +310,26 @@ class Launch(Frozen):
         """
         if self.launcher != "local" and _is_local(store):
             raise ValueError(f"launch.launcher is {self.launcher}, yet pods cannot reach store {store!r}; use s3://")
-        for task in self.tasks:
+        pods = {f"launch.tasks.{task} is a pod, which": task for task in self.tasks}
+        if self.prepare in ("pods", "spark_kubernetes"):
+            pods[f"launch.prepare is {self.prepare}, which"] = "prepare"
+        for what, task in pods.items():
             places = {"store": store}
             places |= snapshots if task in ("validate", "prepare") else exports if task.startswith("export") else {}
             if unreachable := [f"{name} {place!r}" for name, place in places.items() if _is_local(place)]:
-                raise ValueError(f"launch.tasks.{task} is a pod, which cannot reach {unreachable[0]}; use s3://")
+                raise ValueError(f"{what} cannot reach {unreachable[0]}; use s3://")
+
+    def check_engine(self, engine: str) -> None:
+        """Refuse Spark as a place for tasks of another engine.
+
+        Raises:
+            ValueError: the message names both keys.
+        """
+        if self.spark is not None and engine != "spark":
+            raise ValueError(
+                f"launch.prepare is {self.prepare}, yet resources.engine is {engine}; set resources.engine: spark, or "
+                "leave launch.prepare out"
+            )
 
     def check_tasks(self, *, few_tasks: bool, eval_parts: int = 1, export_parts: int = 1) -> None:
         """Refuse pods for tasks that the graph's DAGs lack.

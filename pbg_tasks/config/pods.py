@@ -26,6 +26,7 @@ LabelValue = Annotated[str, Field(pattern=r"^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A
 VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 MountPath = Annotated[str, Field(pattern=r"^/[^:]+$")]
 
+DIGEST = re.compile(r"@sha256:[0-9a-f]{64}$")
 CONTAINER = "train"
 """Name of the container that runs the command, in the pods of every task."""
 SCRATCH = "/scratch"
@@ -144,6 +145,19 @@ def amount(quantity: str) -> float:
     digits = re.match(r"[0-9.]+", quantity)
     number = digits[0] if digits else "0"
     return float(number) * _FACTORS[quantity[len(number) :]]
+
+
+def check_pinned(image: str, *, allow_tag: bool) -> None:
+    """Refuse an image that is not given by digest.
+
+    Raises:
+        ValueError: the message names the image.
+    """
+    if not allow_tag and not DIGEST.search(image):
+        raise ValueError(
+            f"image {image!r} is not given by digest (name@sha256:...): a tag may name another image when a pod is "
+            "replaced; set allow_tag to take it all the same"
+        )
 
 
 def check_keys(value: object, known: frozenset[str], where: str) -> None:

@@ -46,6 +46,7 @@ RELIED_ON = {
     "DagTag": has("dag_id", "name"),
     "DeadlineAlert": takes("reference", "interval", "callback", "name"),
     "ExecutorLoader": lambda it: has("alias", "module_path")(it.get_executor_names(validate_teams=False)[0]),
+    "ExecutorSafeguard": has("tracker"),
     "GetUserDep": lambda it: typing.get_origin(it) is typing.Annotated,
     "SerializedDagModel": has("dag_version_id", "data", "latest_item_select_object"),
     "Stats": has("gauge", "incr"),

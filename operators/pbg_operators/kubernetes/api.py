@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pbg_operators.kubernetes.manifest import API_VERSIONS, JOB_UID, Manifest
 from pbg_tasks.config.pods import CONTAINER
-from pbg_tasks.errors import AccessError, ConfigError, ConflictError, NotFoundError, ResourceError
+from pbg_tasks.errors import AccessError, ConfigError, ConflictError, NotFoundError, PbgError, ResourceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -195,12 +195,13 @@ def _explained(method: str, path: str) -> Iterator[None]:
     try:
         yield
     except ApiException as error:
-        raise _refusal(error, f"Kubernetes API, {method} {path}") from None
+        raise refusal(error, f"Kubernetes API, {method} {path}") from None
     except (HTTPError, OSError, ValueError) as error:
         raise ResourceError(f"Kubernetes API, {method} {path}: no answer: {error}") from None
 
 
-def _refusal(error: ApiException, call: str) -> Exception:
+def refusal(error: ApiException, call: str) -> PbgError:
+    """Return the meaning of an answer that refuses a call."""
     try:
         detail = str(json.loads(error.body)["message"])
     except (TypeError, ValueError, KeyError):

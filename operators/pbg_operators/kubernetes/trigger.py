@@ -11,12 +11,10 @@ from asgiref.sync import sync_to_async
 from pbg_operators.kubernetes.api import Cluster
 from pbg_operators.kubernetes.submission import Handle
 from pbg_operators.kubernetes.watch import Watch
-from pbg_tasks.errors import BY_EXIT_CODE, PbgError
+from pbg_tasks.errors import BY_KIND, PbgError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
-
-BY_KIND = {category.kind: category for category in BY_EXIT_CODE.values()}
 
 
 class TrainJobTrigger(BaseTrigger):

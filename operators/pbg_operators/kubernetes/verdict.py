@@ -169,6 +169,11 @@ def _weighed(status: int) -> tuple[int, type[PbgError]]:
     return 5, PbgError
 
 
+def category_of(status: int) -> type[PbgError]:
+    """Return the category of an exit status, also that of a shell."""
+    return _weighed(status)[1]
+
+
 def _signal_name(status: int) -> str:
     try:
         return signal.Signals(status - SIGNALLED).name

@@ -18,6 +18,7 @@ from tests.operators.kubernetes.double.node import Node, disrupt
 from tests.operators.kubernetes.double.objects import Objects, public
 from tests.operators.kubernetes.double.problems import RefusedError
 from tests.operators.kubernetes.double.server import Handler, Server
+from tests.operators.kubernetes.double.spark import SparkController
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,6 +39,7 @@ class KubernetesDouble:
         self.objects = Objects()
         self.controller = JobController(self.objects)
         self.jobsets = JobSetController(self.objects)
+        self.applications = SparkController(self.objects)
         self.node = Node(self.objects, variables)
         self.token: str | None = secrets.token_hex(8)  # None: every client is let in
         self.rules = rules
@@ -188,6 +190,7 @@ class KubernetesDouble:
         while not self.stopping:
             with self.objects.changed:
                 self.jobsets.step()
+                self.applications.step()
                 self.controller.step()
                 self.node.step()
                 self.objects.changed.wait(STEP_SECONDS)

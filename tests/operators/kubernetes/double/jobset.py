@@ -69,10 +69,10 @@ def check_jobset(body: dict, check_type) -> None:
 
 
 def _check(value, expected, where: str, check_type) -> None:
-    if expected == TEMPLATE:
-        check_type(value, TEMPLATE, where)
+    if isinstance(expected, str):
+        check_type(value, expected, where)
     elif isinstance(expected, dict):
-        _check_object(value, expected, where, check_type)
+        check_object(value, expected, where, check_type)
     elif isinstance(expected, list):
         for at, item in enumerate(value):
             _check(item, expected[0], f"{where}[{at}]", check_type)
@@ -80,7 +80,10 @@ def _check(value, expected, where: str, check_type) -> None:
         _check_scalar(value, expected, where)
 
 
-def _check_object(value: dict, expected: dict, where: str, check_type) -> None:
+def check_object(value: dict, expected: dict, where: str, check_type) -> None:
+    """Refuse an object that differs from its fields; ``*`` is any name."""
+    if "*" in expected:
+        expected = dict.fromkeys(value, expected["*"])
     fields = {name.rstrip("!"): (kind, name.endswith("!")) for name, kind in expected.items()}
     for name, item in value.items():
         if name not in fields:

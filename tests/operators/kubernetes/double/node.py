@@ -25,6 +25,7 @@ from tests.operators.kubernetes.double.objects import Objects, now
 from tests.operators.kubernetes.double.problems import RefusedError
 
 LAST_BYTES = 2048
+NOTE = "/dev/termination-log"
 
 
 @dataclass
@@ -35,6 +36,7 @@ class Container:
     scratch: Path
     lines: list[str] = field(default_factory=list)
     reason: str | None = None
+    note: str = ""
     kill_at: float | None = None
     reader: threading.Thread | None = None
 
@@ -70,7 +72,8 @@ class Node:
         self._running: dict[str, Container] = {}
 
     def step(self) -> None:
-        owners = {job["metadata"]["uid"] for job in self._objects.everything("jobs")}
+        made_by = [*self._objects.everything("jobs"), *self._objects.everything("sparkapplications")]
+        owners = {each["metadata"]["uid"] for each in made_by}
         for pod in self._objects.everything("pods"):
             container = self._running.get(pod["metadata"]["uid"])
             if container is not None:
@@ -118,6 +121,8 @@ class Node:
         for mount in spec.get("volumeMounts", []):
             at = re.compile(f"^{re.escape(mount['mountPath'])}(?=/|$)")
             environment = {name: at.sub(str(scratch), value) for name, value in environment.items()}
+        noted = str(scratch / Path(NOTE).name)
+        environment = {name: noted if value == NOTE else value for name, value in environment.items()}
         process = subprocess.Popen(
             [sys.executable if word == "python" else word for word in spec["command"]] + spec.get("args", []),
             env={**self.variables, **environment},
@@ -175,6 +180,8 @@ class Node:
             container.signal(signal.SIGKILL)  # processes left by the command end with its container
             container.reader.join(timeout=5)
             self._running.pop(pod["metadata"]["uid"])
+            with contextlib.suppress(FileNotFoundError):
+                container.note = (container.scratch / Path(NOTE).name).read_text()
             shutil.rmtree(container.scratch, ignore_errors=True)
             self._end(pod, status if status >= 0 else 128 - status, container)
         elif going(pod) and container.kill_at is None:
@@ -187,7 +194,9 @@ class Node:
     def _end(self, pod: dict, status: int, container: Container | None) -> None:
         reason = (container.reason if container else None) or ("Completed" if status == 0 else "Error")
         ended = {"exitCode": status, "reason": reason, "finishedAt": now()}
-        if container is not None and status != 0:
+        if container is not None and container.note:
+            ended["message"] = container.note
+        elif container is not None and status != 0 and "terminationMessagePolicy" in _own(pod):
             ended["message"] = "".join(line.partition(" ")[2] for line in container.lines)[-LAST_BYTES:]
         phase_ = "Failed" if status or (container is None) else "Succeeded"
         others = [each for each in pod["spec"]["containers"] if each is not _own(pod)]

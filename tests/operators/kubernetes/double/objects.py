@@ -21,6 +21,7 @@ PLURALS = {
     "secrets": "Secret",
     "networkpolicies": "NetworkPolicy",
     "events": "Event",
+    "sparkapplications": "SparkApplication",
 }
 Key = tuple[str, str, str]
 
@@ -137,10 +138,18 @@ def public(thing: dict) -> dict:
 
 
 def selected(thing: dict, selector: str) -> bool:
-    """Return whether an object matches an equality-based label selector."""
+    """Return whether an object matches a label selector of equality and absence."""
     labels = thing["metadata"].get("labels", {})
-    wanted = [term.partition("=") for term in selector.split(",") if term]
-    return all(labels.get(name) == value.removeprefix("=") for name, _, value in wanted)
+    return all(_matches(labels, term) for term in selector.split(",") if term)
+
+
+def _matches(labels: dict[str, str], term: str) -> bool:
+    name, _, value = term.partition("=")
+    if term.startswith("!"):
+        return term[1:] not in labels
+    if name.endswith("!"):
+        return labels.get(name[:-1]) != value
+    return labels.get(name) == value.removeprefix("=")
 
 
 def _merged(target: dict, change: dict) -> dict:

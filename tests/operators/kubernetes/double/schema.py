@@ -10,6 +10,7 @@ from datetime import datetime
 
 from tests.operators.kubernetes.double.jobset import check_jobset
 from tests.operators.kubernetes.double.problems import invalid
+from tests.operators.kubernetes.double.spark import check_application
 
 KINDS = {
     "Job": "V1Job",
@@ -39,6 +40,8 @@ def check(body: dict) -> None:
     """
     if body["kind"] == "JobSet":
         check_jobset(body, _check)
+    elif body["kind"] == "SparkApplication":
+        check_application(body, _check)
     else:
         _check(body, KINDS[body["kind"]], body["kind"])
     _names(body)

@@ -22,6 +22,7 @@ GROUPS = {
     "batch": ("v1", {"jobs"}),
     "jobset.x-k8s.io": ("v1alpha2", {"jobsets"}),
     "networking.k8s.io": ("v1", {"networkpolicies"}),
+    "sparkoperator.k8s.io": ("v1beta2", {"sparkapplications"}),
 }
 PATH = re.compile(
     r"^(?:/api|/apis/(?P<group>[^/]+))/(?P<version>[^/]+)"
@@ -112,7 +113,8 @@ class Handler(BaseHTTPRequestHandler):
         return self.server.double.objects.create(plural, namespace, body)
 
     def _patch(self, plural: str, namespace: str, name: str, body: dict) -> dict:
-        if self.headers["Content-Type"] != "application/merge-patch+json":
+        strategic = plural == "pods" and self.headers["Content-Type"] == "application/strategic-merge-patch+json"
+        if not strategic and self.headers["Content-Type"] != "application/merge-patch+json":
             raise invalid(415, "UnsupportedMediaType", "the double knows merge patches only")
         return self.server.double.objects.patch(plural, namespace, name, body)
 
@@ -136,6 +138,8 @@ class Handler(BaseHTTPRequestHandler):
         objects = self.server.double.objects
         with objects.changed:
             found = objects.everything(plural, namespace)
+            left_out = re.findall(r"status\.phase!=(\w+)", query.get("fieldSelector", ""))
+            found = [item for item in found if item.get("status", {}).get("phase") not in left_out]
             items = [public(item) for item in found if selected(item, query.get("labelSelector", ""))]
             version = objects.version
         return {

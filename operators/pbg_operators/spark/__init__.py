@@ -1,0 +1,1 @@
+"""Commands as applications of Spark, which operators of Airflow's providers start."""

@@ -1,0 +1,140 @@
+"""Start of a preparation's tasks on Spark, by Airflow.
+
+It is never part of a run, because it changes no result.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from pbg_tasks.config.base import Frozen
+from pbg_tasks.config.pods import Label, ObjectName, check_metadata, check_pinned
+from pbg_tasks.config.schema import PositiveInt
+
+PREPARATION = ("validate", "partition", "bucket", "prepare")
+"""Tasks that may run on Spark; the last one with ``airflow.few_tasks`` only."""
+_SECRET = re.compile(r"(secret|password|token)[^.]*$|secret\.key$", re.IGNORECASE)
+_REFERENCE = re.compile(r"\.secretKeyRef\.|\.secrets\.")
+"""Settings that name a Secret of Kubernetes, and hold no secret themselves."""
+_OURS = ("type", "mode", "image", "mainApplicationFile", "arguments", "restartPolicy", "sparkConf")
+
+
+def _checked_conf(conf: dict[str, str | bool | int | float]) -> dict[str, str | bool | int | float]:
+    for key in conf:
+        if _SECRET.search(key) and not _REFERENCE.search(key):
+            raise ValueError(
+                f"conf: {key} would be kept with the DAG and shown by Airflow; write it into spark-defaults.conf, or "
+                "name a Secret of the cluster"
+            )
+    return conf
+
+
+Conf = Annotated[
+    dict[Annotated[str, Field(pattern=r"^spark\.[\w.\-/]+$")], str | bool | int | float], AfterValidator(_checked_conf)
+]
+
+
+class _WithConf(Frozen):
+    conf: Conf = Field(default_factory=dict)
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Settings of Spark as it reads them."""
+        return {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in self.conf.items()}
+
+
+class SparkSubmit(_WithConf):
+    """Application of ``spark-submit`` on the worker, by Airflow's SparkSubmitOperator.
+
+    Attributes:
+        connection: Airflow connection of type ``spark``, whose host is the master; without it the master is YARN.
+        deploy_mode: ``client``: the driver is a process of the worker; ``cluster``: of YARN or Kubernetes.
+        conf: settings of Spark, none of them secret.
+        properties_file: on the worker, in place of ``spark-defaults.conf``.
+        application: file that the driver runs, where it runs; null: this package's on the worker.
+    """
+
+    connection: Annotated[str, Field(min_length=1)] = "spark_default"
+    deploy_mode: Literal["client", "cluster"] = "client"
+    properties_file: Annotated[str, Field(min_length=1)] | None = None
+    application: Annotated[str, Field(min_length=1)] | None = None
+
+
+class SparkKubernetes(_WithConf):
+    """SparkApplication of Kubeflow's Spark operator, by Airflow's SparkKubernetesOperator.
+
+    Attributes:
+        connection: Airflow connection of the cluster; without the default one, the cluster that Airflow runs in, or
+            kubectl's.
+        namespace: of the SparkApplication.
+        image: of driver and executors, with Spark's entry point and this package, by digest (``name@sha256:...``).
+        allow_tag: accept an image that is named by a tag.
+        application: file in the image that the driver runs.
+        conf: settings of Spark, none of them secret.
+        secret: a Secret whose keys become variables of driver and executors, such as ``AWS_ACCESS_KEY_ID``.
+        startup_seconds: how long the driver may take to start.
+        template: ``metadata`` and ``spec`` of a SparkApplication in Kubernetes' form, such as ``driver`` and
+            ``executor`` with their sizes, under that of the launcher.
+    """
+
+    connection: Annotated[str, Field(min_length=1)] = "kubernetes_default"
+    namespace: Label = "default"
+    image: str = Field(min_length=1)
+    allow_tag: bool = False
+    application: Annotated[str, Field(min_length=1)] = (
+        "local:///opt/pbg/lib/python3.11/site-packages/pbg_tasks/__main__.py"
+    )
+    secret: ObjectName | None = None
+    startup_seconds: PositiveInt = 900
+    template: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _checked(self) -> Self:
+        check_pinned(self.image, allow_tag=self.allow_tag)
+        if unknown := [key for key in self.template if key not in {"metadata", "spec"}]:
+            raise ValueError(f"template: unknown key {unknown[0]!r}; it has metadata and spec")
+        spec, metadata = (_mapping(self.template, name, "template") for name in ("spec", "metadata"))
+        if taken := [key for key in _OURS if key in spec]:
+            raise ValueError(f"template: spec.{taken[0]} is the launcher's; remove it")
+        if unknown := [key for key in metadata if key not in {"labels", "annotations"}]:
+            raise ValueError(f"template: metadata.{unknown[0]} is the launcher's; remove it")
+        for key in metadata:
+            check_metadata(metadata[key], f"template: metadata.{key}")
+        for part in ("driver", "executor"):
+            for name in ("env", "envFrom"):
+                if not isinstance(_mapping(spec, part, "template: spec").get(name, []), list):
+                    raise ValueError(f"template: spec.{part}.{name} must be a list")  # noqa: TRY004 - for pydantic
+        return self
+
+
+class SparkConnect(Frozen):
+    """Session of a Spark Connect server, opened by commands on the worker.
+
+    Attributes:
+        remote: URL of the server, ``sc://HOST:PORT/;use_ssl=true``; null takes it from the connection.
+        connection: Airflow connection of type ``spark_connect``: its password is the token, which no URL may hold; null
+            takes none.
+    """
+
+    remote: Annotated[str, Field(pattern=r"^sc://[^\s/;]+(/.*)?$")] | None = None
+    connection: Annotated[str, Field(min_length=1)] | None = None
+
+    @model_validator(mode="after")
+    def _named(self) -> Self:
+        if self.remote is None and self.connection is None:
+            raise ValueError("spark_connect takes remote, such as sc://HOST:15002, or connection")
+        return self
+
+
+SparkLaunch = SparkSubmit | SparkKubernetes | SparkConnect
+
+
+def _mapping(parent: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]:
+    found = parent.get(name, {})
+    if not isinstance(found, Mapping):
+        raise ValueError(f"{where}: {name} must be a mapping, as Kubernetes writes it")  # noqa: TRY004 - for pydantic
+    return found
