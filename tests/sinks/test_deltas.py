@@ -173,6 +173,27 @@ def test_index_follows_large_deltas(tmp_path, first):
         assert_near(read(tmp_path / "lance"), rows, exact=moved)
 
 
+def test_table_without_index_loses_another_programs(tmp_path, first, monkeypatch):
+    """The pointer names no index, and adding rows to one may fail."""
+    import lancedb
+
+    real = LanceTables.replace
+
+    def indexed(self, table, numbers, rows):
+        real(self, table, numbers, rows)
+        config = lancedb.index.IvfFlat(distance_type="cosine", num_partitions=2)
+        self._database.open_table(table).create_index("vector", config=config)
+
+    options = DELTA | {"index": "none"}
+    fill(night(tmp_path / "a", first), tmp_path / "lance", **options)
+    monkeypatch.setattr(LanceTables, "replace", indexed)
+    second = later(first, moved=["e1"])
+    measured = fill(night(tmp_path / "b", second), tmp_path / "lance", **options)
+    table = lancedb.connect(str(tmp_path / "lance")).open_table(measured["tables"]["user"]["table"])
+    assert (measured["written_rows"], list(table.list_indices())) == (1, [])
+    assert_near(read(tmp_path / "lance"), second, exact=["e1"])
+
+
 def test_wrong_row_of_delta_is_not_served(tmp_path, first, monkeypatch):
     fill(night(tmp_path / "a", first), tmp_path / "lance", **DELTA)
     before, real = read(tmp_path / "lance"), LanceTables.replace

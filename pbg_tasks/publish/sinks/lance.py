@@ -190,6 +190,9 @@ class LanceTables(FiledTables):
         The version that results is tagged.
         """
         found, options = self._database.open_table(table), self._options
+        if options.index == "none":  # the pointer names none, so that of another program must not answer readers
+            for each in found.list_indices():
+                found.drop_index(each.name)
         indexed = bool(found.list_indices())
         if indexed and record.bases:
             try:
