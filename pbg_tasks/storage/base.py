@@ -200,6 +200,6 @@ class RangedStore(Protocol):
 
         Raises:
             NotFoundError: the object does not exist any more.
-            StorageError: it was changed.
+            StorageError: it was changed; the message has this word and the object's name.
         """
         ...

@@ -322,18 +322,19 @@ def _ranges(size: int, step: int) -> Iterator[tuple[int, int]]:
 
 def _begin_download(place: Place, key: str, part: int) -> tuple[ObjectInfo, StreamingBody]:
     """Return an object's facts and a stream of its first part."""
+    whole = False
     try:
         answer = place.client.get_object(Bucket=place.bucket, Key=place.key, Range=f"bytes=0-{part - 1}")
     except ClientError as error:
         if http_status(error) != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
             raise
-        answer = place.client.get_object(Bucket=place.bucket, Key=place.key)  # an empty object has no first part
+        answer, whole = place.client.get_object(Bucket=place.bucket, Key=place.key), True  # an empty one has no parts
     with ExitStack() as failed:
         failed.callback(answer["Body"].close)
         info = found_object(key, answer).info
         size = _size_of(answer, info.size)
         if info.size != min(size, part):
-            raise _ignored_range(place)
+            raise _was_replaced(place) if whole else _ignored_range(place)
         failed.pop_all()
     return replace(info, size=size), answer["Body"]
 
@@ -351,6 +352,10 @@ def _size_of(answer: GetObjectOutputTypeDef, sent: int) -> int:
 
 def _ignored_range(place: Place) -> StorageError:
     return StorageError(f"the S3 server ignored a range of {place.key}: it cannot be used for downloads")
+
+
+def _was_replaced(place: Place) -> StorageError:
+    return StorageError(f"s3://{place.bucket}/{place.key} was changed while it was read; read it again")
 
 
 def _ask_range(place: Place, tag: str, start: int, end: int) -> StreamingBody:

@@ -216,6 +216,16 @@ def test_object_changed_during_download_leaves_nothing(proxy, behind, store, lar
     assert list(tmp_path.iterdir()) == []
 
 
+def test_empty_object_replaced_between_requests_is_changed(proxy, behind, store, large_file, tmp_path):
+    """A request of a range is refused; one of the whole follows."""
+    store.put("k", b"")
+    replaced = Fault("GET", "/k", before=lambda: store.put("k", large_file), edit=bytes)
+    proxy.faults = [Fault("GET", "/k", edit=bytes), replaced]
+    with pytest.raises(StorageError, match="/k was changed while it was read; read it again"):
+        behind.fetch("k", tmp_path / "k")
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(("data", "requests"), [(b"1", ["GET"]), (b"", ["GET", "GET"])])
 def test_small_object_is_fetched_without_look(proxy, behind, store, tmp_path, data, requests):
     written = store.put_new("k", data, metadata={"v": "1"})
