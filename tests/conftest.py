@@ -8,17 +8,17 @@ import os
 import secrets
 import shutil
 import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
 from tests import tiers
-from tests.rotation import comes_today, fix_rotation
+from tests.rotation import comes_today, fix_rotation, stories, story_comes_today
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from examples.stack.object_store import ObjectStore
 
@@ -54,20 +54,30 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark tests by tier, and leave out those of other days.
 
-    A test that is named runs on every day.
+    A test that is named runs on every day, and so does a story whose file is named.
     """
     tiers.mark(items)
     if config.getoption("every") or any("::" in each for each in config.args):
         return
-    others = [item for item in items if (mark := item.get_closest_marker("rotated")) and not _turn(item, *mark.args)]
+    named = {Path(each).resolve() for each in config.args}
+    others = [item for item in items if not _comes_today(item, named)]
     if others:
         config.hook.pytest_deselected(items=others)
         left_out = set(others)
         items[:] = [item for item in items if item not in left_out]
 
 
-def _turn(item: pytest.Item, days: int) -> bool:
-    return comes_today(item.nodeid, days)
+def _comes_today(item: pytest.Item, named: set[Path]) -> bool:
+    """Whether a test has its turn, by its story or mark."""
+    story = item.path.relative_to(tiers.ROOT).as_posix()
+    if story in stories() and item.path not in named:
+        return story_comes_today(story)
+    mark = item.get_closest_marker("rotated")
+    return mark is None or _in_turn(item, *mark.args, **mark.kwargs)
+
+
+def _in_turn(item: pytest.Item, days: int, group: str = "") -> bool:
+    return comes_today(group or item.nodeid, days)
 
 
 def pytest_report_header() -> str:

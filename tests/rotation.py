@@ -7,15 +7,20 @@ The day is the same in all processes of a run, which prints it; ``PBG_ROTATION``
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 import zlib
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 Item = TypeVar("Item")
+STORY_DAYS = 3
+"""Days that come to all stories."""
+_STORIES = Path(__file__).with_name("stories.txt")
 _SECONDS_OF_A_DAY = 86_400
 
 
@@ -43,6 +48,18 @@ def of_today(items: Sequence[Item], days: int) -> list[Item]:
         days: number of them.
     """
     return list(items[rotation() % days :: days]) or [items[rotation() % len(items)]]
+
+
+@functools.cache
+def stories(listing: Path = _STORIES) -> dict[str, int]:
+    """Return the days of stories: files whose tests run together."""
+    lines = listing.read_text(encoding="utf-8").splitlines()
+    return {name: int(day) for day, _, name in (line.partition(" ") for line in lines)}
+
+
+def story_comes_today(name: str) -> bool:
+    """Whether a file below ``tests`` has its turn; only stories wait."""
+    return name not in stories() or stories()[name] == rotation() % STORY_DAYS
 
 
 def comes_today(name: str, days: int) -> bool:

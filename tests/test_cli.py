@@ -22,18 +22,12 @@ from pbg_tasks.cli.common import show_result
 from pbg_tasks.cli.guide import GROUPS, called
 from pbg_tasks.errors import BY_EXIT_CODE, ConfigError, PbgError
 from pbg_tasks.tasks.context import RunContext
+from tests import commands
 from tests.tasks.conftest import Workplace, ring
 
 
 def pbg(*arguments, **environment):
-    return subprocess.run(
-        [sys.executable, "-m", "pbg_tasks", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env={**os.environ, **environment},
-    )
+    return commands.pbg(*arguments, environment=os.environ | environment)
 
 
 @pytest.fixture
@@ -391,8 +385,13 @@ def test_every_category_has_its_own_status():
 
 
 def test_schema_and_version_are_printed():
-    assert json.loads(pbg("schema").stdout)["title"] == "GraphSpec"
-    assert pbg("--version").stdout.startswith("pbg ")
+    """Start Python anew; other commands here are forks of a process."""
+    schema, version = (
+        subprocess.check_output([sys.executable, "-m", "pbg_tasks", word], text=True, timeout=120)
+        for word in ("schema", "--version")
+    )
+    assert json.loads(schema)["title"] == "GraphSpec"
+    assert version.startswith("pbg ")
 
 
 def test_light_commands_import_nothing_heavy():

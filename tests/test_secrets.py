@@ -21,6 +21,7 @@ from pbg_tasks.config.graph import GraphSpec
 from pbg_tasks.errors import ConfigError, InputError, PbgError
 from pbg_tasks.progress import say
 from pbg_tasks.redaction import credentials_in, redacted
+from tests import commands
 from tests.operators.specs import small_spec
 from tests.tasks.conftest import MODEL
 
@@ -77,17 +78,10 @@ def test_message_without_credentials_stays(text):
 
 
 def pbg(*arguments, home, **environment):
-    """Run a real command in ``home``."""
+    """Run a command in ``home``."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "PBG_"))}
-    return subprocess.run(
-        [sys.executable, "-m", "pbg_tasks", *map(str, arguments)],
-        env=kept | {"PBG_SCRATCH": str(home / "scratch"), "AWS_REGION": "us-east-1", "COLUMNS": "500", **environment},
-        cwd=home,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    kept |= {"PBG_SCRATCH": str(home / "scratch"), "AWS_REGION": "us-east-1", "COLUMNS": "500"}
+    return commands.pbg(*arguments, environment=kept | environment, folder=home)
 
 
 def config(place):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
+from tests.rotation import stories
 from tests.tiers import LIMIT, ROOT, Measurement, is_left_out, slow_files
 
 
@@ -29,13 +30,20 @@ def test_slow_file_is_not_collected_in_fast_run():
 
 
 def test_rotated_tests_come_in_turn_or_by_name():
-    trend = "tests/tasks/test_trend.py"
-    every = collected("--every", trend)
-    days = [collected(trend, PBG_ROTATION=str(day)) for day in range(3)]
+    trend, together = "tests/tasks/test_trend.py", "tests/access/test_roles.py"
+    every = collected("--every", trend, "tests/access")
+    days = [collected(trend, "tests/access", PBG_ROTATION=str(day)) for day in range(3)]
     assert set.union(*days) == every
     assert all(day < every for day in days)
+    assert [any(name.startswith(together) for name in day) for day in days].count(True) == 1
     named = min(every - days[0])
     assert collected(named, PBG_ROTATION="0") == {named}
+    (other, *_) = (day for day, found in enumerate(days) if not any(name.startswith(together) for name in found))
+    assert collected(together, PBG_ROTATION=str(other)) == {name for name in every if name.startswith(together)}
+
+
+def test_stories_exist():
+    assert [name for name in stories() if not (ROOT / name).is_file()] == [], "remove them from tests/stories.txt"
 
 
 def collected(*arguments, **environment):

@@ -6,16 +6,13 @@ Each role has the permissions it needs, and no others.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from functools import partial
 
 import boto3
 import pytest
 
 from pbg_tasks.errors import AccessError
-from pbg_tasks.storage import open_file, open_store
+from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.nightly.chain import TASKS
 from pbg_tasks.tasks.release.adopt import adopt
 from pbg_tasks.tasks.release.repartition import repartition
@@ -33,6 +30,7 @@ from tests.access.policies import (
     permits,
 )
 from tests.access.recording import Permission
+from tests.commands import pbg
 
 pytestmark = pytest.mark.s3
 
@@ -161,22 +159,28 @@ def test_every_task_of_the_chain_has_a_role():
     assert set(ROLE_OF.values()) == set(ROLES)
 
 
+def split(key):
+    """Return the bucket and the name of a key."""
+    bucket, _, name = key.partition("/")
+    return bucket, name
+
+
 @pytest.mark.parametrize("role", ROLES)
 def test_role_on_each_prefix_permits_the_tables_actions(chain, role):
     found = {}
     with chain.role("owner"):
-        for key in ACCESS:
-            store, name = open_file(f"s3://{key}")
-            store.put(name, b"{}")
+        owner = {bucket: open_store(f"s3://{bucket}") for bucket in {BUCKET, SNAPSHOT_BUCKET}}
+        for bucket, name in map(split, ACCESS):
+            owner[bucket].put(name, b"{}")
     with chain.role(role):
+        own = {bucket: open_store(f"s3://{bucket}") for bucket in owner}
         for key in ACCESS:
-            store, name = open_file(f"s3://{key}")
+            bucket, name = split(key)
+            store = own[bucket]
             attempts = (partial(store.get, name), partial(store.put, name, b"{}"), partial(store.delete, name))
             found[key] = tuple(_permitted(attempt) for attempt in attempts)
-    with chain.role("owner"):
-        for key in ACCESS:
-            store, name = open_file(f"s3://{key}")
-            store.delete(name)
+    for bucket, name in map(split, ACCESS):
+        owner[bucket].delete(name)
     assert found == {key: tuple(LETTERS[role] in letters for letters in row) for key, row in ACCESS.items()}
 
 
@@ -226,11 +230,10 @@ def planned(recorded):
 )
 def test_command_under_another_role_ends_with_status_9(recorded, planned, role, arguments):
     given = {"RUN": planned, "SPEC": str(recorded.place.spec)}
-    command = [sys.executable, "-m", "pbg_tasks", *[given.get(each, each) for each in arguments]]
     with recorded.role("owner"):
         before = _objects(open_store(STORE))
     with recorded.role(role):
-        done = subprocess.run(command, env=os.environ, capture_output=True, text=True, check=False, timeout=120)
+        done = pbg(*[given.get(each, each) for each in arguments])
     assert done.returncode == 9, done.stderr
     assert "refused" in done.stderr.splitlines()[-1]
     with recorded.role("owner"):

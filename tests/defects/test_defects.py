@@ -34,6 +34,7 @@ from pbg_tasks.train.engine.base import Engine
 from pbg_tasks.train.engine.choice import make_engine
 from pbg_tasks.train.engine.on_torch import TorchEngine
 from pbg_tasks.train.iterations import chunk_bounds
+from tests.commands import pbg
 from tests.directories import DataSet
 
 
@@ -129,10 +130,9 @@ def test_11_result_is_independent_of_pythons_hash(data):
 def test_12_config_command_works(data):
     path = data.root / "config.json"
     path.write_text(json.dumps(data.config().to_pbg()))
-    command = [sys.executable, "-m", "pbg_tasks", "config", str(path)]
-    whole = subprocess.run([*command, "-p", "lr=0.5"], check=True, capture_output=True, text=True)
+    whole = pbg("config", path, "-p", "lr=0.5")
     assert json.loads(whole.stdout) == data.config(lr=0.5).to_pbg()
-    one = subprocess.run([*command, "entities.n.num_partitions"], check=True, capture_output=True, text=True)
+    one = pbg("config", path, "entities.n.num_partitions")
     assert json.loads(one.stdout) == 2
 
 

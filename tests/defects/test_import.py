@@ -6,8 +6,6 @@ They are numbered as in docs/differences-from-pbg.md.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +15,7 @@ import pytest
 from pbg_tasks.formats.edges import count_edges, edge_file_name, read_edges
 from pbg_tasks.tasks.directory.importing import EdgeLists, import_edges
 from pbg_tasks.tasks.training.train import train_directory
+from tests.commands import pbg
 from tests.defects.imports import TSV, Import, ring
 
 
@@ -102,8 +101,7 @@ def test_13_usual_parquet_files_are_read_by_names(work, compression):
     pq.write_table(table.append_column("score", pa.array([0.5] * 5)), path, compression=compression)
     config = work.root / "config.json"
     config.write_text(json.dumps(work.config(1).to_pbg()))
-    command = [sys.executable, "-m", "pbg_tasks", "import", "parquet", str(config), str(path)]
     columns = ["--lhs-col", "source", "--rel-col", "kind", "--rhs-col", "target", "--weight-col", "score", "--json"]
-    done = subprocess.run([*command, *columns], check=True, capture_output=True, text=True)
+    done = pbg("import", "parquet", config, path, *columns)
     assert json.loads(done.stdout)["edges"] == 5
     assert read_edges(work.root / "train" / edge_file_name(0, 0)).weight.tolist() == [0.5] * 5

@@ -5,8 +5,6 @@ Each gives one clear error in bounded time, or a harmless value; nothing of them
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 
 import pytest
@@ -18,6 +16,7 @@ from pbg_tasks.config.graph import GraphSpec
 from pbg_tasks.config.loading import load_config
 from pbg_tasks.errors import ConfigError
 from pbg_tasks.redaction import credentials_in, redacted
+from tests.commands import pbg
 
 SECONDS = 2.0
 """CPU seconds that a document of these sizes may take; without its bound, each bomb takes minutes or forever."""
@@ -199,8 +198,7 @@ def test_hostile_config_gives_one_error(bounded, source, name):
 )
 def test_command_refuses_hostile_spec_on_one_line(tmp_path, name):
     path = written(tmp_path, SPECS[name][0])
-    command = [sys.executable, "-m", "pbg_tasks", "plan", str(path), "--snapshot", "d1"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = pbg("plan", path, "--snapshot", "d1", timeout=60)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"error: config: {path}: ")
     assert done.stderr.count("\n") == 1

@@ -21,6 +21,7 @@ from pbg_tasks.tasks.nightly.partition import partition
 from pbg_tasks.tasks.nightly.plan import plan
 from pbg_tasks.tasks.nightly.validate import validate
 from tests.prepare.random_graphs import RandomGraph
+from tests.rotation import of_today
 from tests.spark import tables
 from tests.two_engines import PARTS, by_duckdb, by_spark, compared
 
@@ -47,7 +48,7 @@ def test_nights_on_cluster_have_bytes_of_duckdb(cluster, s3_bucket, tmp_path):
     assert [name for name, equal in results.items() if not equal] == []
 
 
-@pytest.mark.parametrize("form", ["iceberg", "delta", "changes"])
+@pytest.mark.parametrize("form", of_today(["iceberg", "delta", "changes"], days=3))
 def test_tables_on_cluster_have_bytes_of_duckdb(cluster, s3_bucket, tmp_path, form):
     """A task reads a data file; one task folds a log."""
     snapshots, key, files = tables.MADE[form](tmp_path, s3_bucket)
