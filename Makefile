@@ -70,10 +70,10 @@ define install
 	@test -x $(VENV)/bin/pip || $(PYTHON) -m venv --clear $(VENV)
 	@echo "installing torch"
 	@$(PY) .ci/install.py $(PY) --no-compile $(TORCH)
-	@echo "installing what $(1) names"
-	@$(PY) .ci/install.py $(PY) --no-compile --no-deps --require-hashes $(addprefix -r ,$(1))
-	@echo "building this package"
-	@$(PIP) install --no-deps --editable .
+	@echo "installing what $(1) names, and building this package"
+	@$(PIP) install --no-deps --editable . & built=$$!; \
+	  $(PY) .ci/install.py $(PY) --no-compile --no-deps --require-hashes $(addprefix -r ,$(1)); installed=$$?; \
+	  wait $$built && exit $$installed
 	@rm -rf pbg_tasks.egg-info
 	@$(PIP) check
 	@touch $@

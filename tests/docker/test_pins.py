@@ -157,3 +157,19 @@ def test_installation_reports_progress_and_failure(tmp_path, broken):
     else:
         assert done.returncode == 0, done.stderr
         assert re.fullmatch(r"  0:\d\d  unpacking 2 packages: done", done.stdout.splitlines()[-1])
+
+
+def test_packages_of_locks_are_shared_among_pips(tmp_path):
+    """Each package is installed once, with all its hashes."""
+    python, locks = tmp_path / "python", [tmp_path / "one.lock", tmp_path / "two.lock"]
+    python.write_text(f'#!/bin/sh\nfor last; do :; done\ncp "$last" {tmp_path}/$$.seen\n')
+    python.chmod(0o755)
+    packages = [f"{name}==1 \\\n    --hash=sha256:{name}1 \\\n    --hash=sha256:{name}2\n" for name in ("a", "b", "c")]
+    locks[0].write_text(f"# a comment\n{packages[0]}    # via b\n{packages[1]}")
+    locks[1].write_text(f"{packages[1]}    # via\n    #   -r x.in\n{packages[2]}")
+    options = [word for lock in locks for word in ("-r", lock)]
+    command = [sys.executable, REPOSITORY / ".ci" / "install.py", python, "--no-deps", *options]
+    subprocess.run(command, check=True, timeout=60)
+    seen = [path.read_text() for path in tmp_path.glob("*.seen")]
+    assert len(seen) == min(2, os.cpu_count())
+    assert sorted(re.split(r"(?m)^(?=\w)", "".join(sorted(seen)))[1:]) == packages
