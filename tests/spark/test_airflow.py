@@ -28,6 +28,7 @@ def night(spark, s3_bucket, tmp_path, monkeypatch):
     from pbg_tasks.tasks.nightly.plan import plan
 
     monkeypatch.setattr("pbg_tasks.prepare.spark.lacking", lambda: ["a session of this process"])  # DuckDB counts
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     graph = RandomGraph(tmp_path / "graph", 300, SEED, plain=True)
     key = graph.write(0)
 
@@ -46,7 +47,6 @@ def submits(monkeypatch, tmp_path):
     """Name a master by a connection, as the provider takes it."""
     pytest.importorskip("airflow.providers.apache.spark", reason="make test-spark runs this, with the provider")
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
-    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
 
     def named(*, cluster):
         found = dict(settings(cluster=cluster))
