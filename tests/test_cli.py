@@ -1,6 +1,8 @@
 """The `pbg` command for people and schedulers.
 
 Output, exit status, one line an error.
+
+The file is longer than others: output, errors and exit status of all commands are tested in one way.
 """
 
 from __future__ import annotations

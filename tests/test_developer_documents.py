@@ -46,6 +46,15 @@ def test_modules_of_document_exist(document):
     assert [name for name in sorted(without_example) if not any((root / name).exists() for root in ROOTS)] == []
 
 
+def test_module_above_400_lines_gives_its_reason():
+    folders = ("pbg_tasks", "operators", "dags", "tests", "benchmarks", "examples", ".ci")
+    sources = {path: path.read_text() for folder in folders for path in (REPOSITORY / folder).rglob("*.py")}
+    large = {path: text[:1500].lower() for path, text in sources.items() if text.count("\n") > 400}
+    assert len(large) > 10
+    reason = re.compile(r"longer\s+than\s+other|over\s+400\s+lines|although\s+it\s+is\s+long")
+    assert [str(path.relative_to(REPOSITORY)) for path, top in large.items() if not reason.search(top)] == []
+
+
 def test_untyped_dictionaries_are_where_decision_allows():
     table = (REPOSITORY / "docs/dev/decisions/014-typed-json.md").read_text()
     allowed = {

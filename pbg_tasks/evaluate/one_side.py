@@ -111,7 +111,7 @@ def exclude_known_ends(
     """
     if loops is None:
         raise ConfigError(
-            "exclude_self: the model does not tell which relations had loops in training, because PBG or an earlier "
+            "exclude_self: the model does not record which relations had loops in training, because PBG or an earlier "
             "version wrote it; train it with this version, or leave exclude_self out"
         )
     same = np.array([relation.lhs == relation.rhs for relation in config.relations])[families.first]

@@ -82,7 +82,7 @@ def approve(url: str, *, by: str, reason: str) -> DecisionReport:
     run = RunContext.open(url)
     task, verdict = _refusing(run)
     if beyond := beyond_approval(verdict):
-        raise ConfigError(f"{run.url}: nobody can approve what nobody could use: {beyond[0]}")
+        raise ConfigError(f"{run.url}: no approval makes its vectors usable: {beyond[0]}")
     decided = _decide(run, task, approved=True, by=by, reason=reason)
     say(f"{task}: passes once the night is run again, by `pbg run SPEC --snapshot {run.spec.snapshot}` or in Airflow")
     for night in _at_stake(run):

@@ -69,7 +69,7 @@ def test_known_end_of_another_type_stays_a_candidate(tmp_path):
 
 def test_excluding_known_end_needs_known_loops(tmp_path):
     graph = Graph(make_config())
-    with pytest.raises(ConfigError, match="exclude_self: the model does not tell which relations had loops"):
+    with pytest.raises(ConfigError, match="exclude_self: the model does not record which relations had loops"):
         graph.evaluate(tmp_path, graph.triples[:3], evaluation=Evaluation(exclude_self=True))
 
 

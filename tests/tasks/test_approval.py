@@ -151,7 +151,7 @@ def test_unusable_vectors_cannot_be_approved(place, refused):
     verdict = json.loads(run.store.get(key).data)
     verdict["checks"].append({"name": "health of n", "passed": False, "sentence": "n: 3 vectors are not finite"})
     run.store.put(key, canonical_json(verdict))
-    with pytest.raises(ConfigError, match="nobody can approve what nobody could use: n: 3 vectors are not"):
+    with pytest.raises(ConfigError, match="no approval makes its vectors usable: n: 3 vectors are not"):
         approve(refused, by="ada", reason="never mind")
     with pytest.raises(
         UnusableError, match="n: 3 vectors are not finite; train it otherwise, or leave it: later nights go on"
@@ -185,7 +185,7 @@ def test_empty_snapshot_can_be_rejected_only(place, accepted):
     for _ in range(2):  # the second time from the stored result
         with pytest.raises(UnusableError, match=r"'d1': .*the snapshot has no edges .*later nights go on without it"):
             run_task("validate", run)
-    with pytest.raises(ConfigError, match=r"nobody can approve what nobody could use: .* the snapshot has no edges"):
+    with pytest.raises(ConfigError, match=r"no approval makes its vectors usable: .* the snapshot has no edges"):
         approve(run, by="ada", reason="a quiet day")
     assert "blocked" in table([show(run)])
     assert reject(run, by="ada", reason="the feed was down")["task"] == "validate"

@@ -1,4 +1,8 @@
-"""``embedding_precision: bf16``: half the memory, expected steps, float32 in files."""
+"""``embedding_precision: bf16``: half the memory, expected steps, float32 in files.
+
+The file is longer than others: memory, steps, files and refusals of one setting are compared with float32 by one set of
+helpers.
+"""
 
 from __future__ import annotations
 

@@ -64,9 +64,9 @@ def connect(
         try:
             return _connect(address, credentials, service, deadline - time.monotonic(), limit)
         except TimeoutError:
-            lost = RankLostError(f"{where}: nobody answered for {timeout:g} s")
+            lost = RankLostError(f"{where}: no answer for {timeout:g} s")
         except OSError as error:
-            raise RankLostError(f"{where}: nobody answers ({error.strerror})") from None
+            raise RankLostError(f"{where}: no answer ({error.strerror})") from None
         except RankLostError as error:
             lost = RankLostError(f"{where}: {error}")
         except PbgError as error:
