@@ -77,8 +77,8 @@ def measure(case: Case, *, entities: int, edges: int, rounds: int) -> list[str]:
         tables[way], held[way] = table_of(case, way, entities)
     random, ratios = np.random.default_rng(0), []
     for number in range(rounds + 1):
-        ends = (random.integers(0, entities, edges) for _ in range(2))
-        bucket = EdgeList(*ends, np.zeros(edges, np.int64))
+        left, right = random.integers(0, entities, (2, edges))
+        bucket = EdgeList(left, right, np.zeros(edges, np.int64))
         seconds = {}
         for way in WAYS if number % 2 else WAYS[::-1]:
             started = time.process_time()
