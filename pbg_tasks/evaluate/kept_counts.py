@@ -156,11 +156,13 @@ class KeptRanker:
             if correct is None:
                 anew.append((*ends, rows))
                 continue
-            own = rows[is_kept]
-            counted[0, own] = counts[own] + correct[0]
-            counted[1, own] = counted[0, own] - correct[1]
+            own, raw = rows[is_kept], counts[rows[is_kept]] + correct[0]
+            filtered = raw - correct[1]
+            holds = filtered >= 0  # otherwise rounding judged a candidate differently in the earlier night
+            anew.append((*ends, np.concatenate((rows[~is_kept], own[~holds]))))
+            own = own[holds]
+            counted[:, own] = raw[holds], filtered[holds]
             again.append((*ends, own))
-            anew.append((*ends, rows[~is_kept]))
         ranks = side.rank(model, [each for each in anew if len(each[2])])
         kept = side.rank(model, again, counted)
         for _, _, own in again:
@@ -179,7 +181,7 @@ class KeptRanker:
     ) -> tuple[np.ndarray, np.ndarray] | None:
         """Return what tonight's candidates and answers change in kept counts.
 
-        None is returned where that takes too many scores.
+        None is returned where that takes too many scores, or leaves close candidates unsettled.
 
         Returns:
             int64 (M,), number of candidates to add to each edge's count; and of known answers in the sum.
@@ -202,8 +204,12 @@ class KeptRanker:
             ends = (only, tables[rhs]) if predict == "lhs" else (tables[lhs], only)
             return side.rank(model, [(*ends, rows)]).select(rows)
 
+        before = len(model.unsettled)
         right = ranked(known)
-        return ranked(came).raw - ranked(went).raw, right.raw - right.filtered
+        change = ranked(came).raw - ranked(went).raw
+        if len(model.unsettled) > before:  # counting anew may settle what these candidates alone leave open
+            return None
+        return change, right.raw - right.filtered
 
 
 @dataclass(frozen=True, slots=True)

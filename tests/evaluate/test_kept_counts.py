@@ -148,6 +148,27 @@ def test_counts_of_unsettled_tiles_are_not_kept(tmp_path, monkeypatch):
     assert nights.compare(kept) == nights.compare(None)
 
 
+def test_counts_that_a_correction_contradicts_are_counted_anew(tmp_path):
+    nights = Nights(tmp_path, 4)
+    kept = nights.keep()
+    report = nights.compare(replace(kept, no_worse=np.zeros_like(kept.no_worse)))
+    assert all(0 < ranks["hits1"] < ranks["mrr"] <= 1 for ranks in report.against.current.values())
+
+
+def test_correction_of_unsettled_tiles_is_not_taken(tmp_path, monkeypatch, scored):
+    monkeypatch.setattr(parts, "MAX_SETTLED", 1000)
+    nights = Nights(tmp_path, 0)
+    for graph in (nights.other, nights.then):
+        for table in graph.embeddings.values():
+            table[:] = table[0]
+    kept = nights.keep()
+    monkeypatch.setattr(parts, "MAX_SETTLED", 0)
+    anew = nights.compare(None)
+    scores = scored.pop("compare")
+    assert nights.compare(kept) == anew
+    assert scored["compare"] > scores  # those of the correction, too
+
+
 def test_kept_counts_score_only_differences(tmp_path, scored):
     nights = Nights(tmp_path, 3, unknown=0)
     kept = nights.keep()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,6 +17,7 @@ from pbg_tasks.tasks.nightly import kept_counts
 from pbg_tasks.tasks.nightly.chain import run_chain, run_task
 from pbg_tasks.tasks.nightly.comparison_target import release_before
 from pbg_tasks.tasks.nightly.evaluate import Releases, _evaluate
+from pbg_tasks.tasks.nightly.kept_counts import are_kept
 from pbg_tasks.tasks.nightly.plan import plan
 from tests.tasks.conftest import ring
 
@@ -111,3 +113,20 @@ def test_night_with_kept_counts_has_equal_figures(night, ranked, monkeypatch, ca
     for task in ("drift", "gate", "publish"):
         run_task(task, night.url)
     assert "kept" not in Channel(night.store, night.spec.graph.channel).current().release.metrics
+
+
+@pytest.mark.parametrize(
+    ("change", "kept"),
+    [
+        ({}, True),
+        ({"operator": "complex_diagonal", "comparator": "cos"}, True),
+        ({"operator": "linear"}, False),
+        ({"operator": "affine"}, False),
+        ({"operator": "of_a_package"}, False),
+        ({"comparator": "of_a_package"}, False),
+    ],
+)
+def test_counts_hold_for_parts_that_round_alike(change, kept):
+    relation = SimpleNamespace(operator=change.get("operator", "translation"))
+    config = SimpleNamespace(comparator=change.get("comparator", "dot"), relations=[relation])
+    assert are_kept(config) is kept

@@ -44,7 +44,7 @@ from pbg_tasks.tasks.nightly.evaluation_parts import (
     store_drift,
     stored_drift,
 )
-from pbg_tasks.tasks.nightly.kept_counts import kept_counts, store_kept_counts
+from pbg_tasks.tasks.nightly.kept_counts import are_kept, kept_counts, store_kept_counts
 from pbg_tasks.tasks.nightly.moved_vectors import Comparison, partition_drifts, with_compared_rows
 from pbg_tasks.tasks.nightly.yardstick import best_release, changes_of
 from pbg_tasks.tasks.runs.base import bring_model
@@ -212,7 +212,7 @@ class _Brought:
         if baseline is not None and reason is None:
             previous, whole = run.spec.previous, share is None and not counted
             # The places of entities, by which kept counts know them, are tonight's where the ids are.
-            may_correct = whole and previous is not None and previous.keep_ids
+            may_correct = whole and previous is not None and previous.keep_ids and are_kept(baseline.config)
             kept = kept_counts(run, baseline.release, baseline.rows) if may_correct else None
             before_it = baseline.compared(run.config, tonight.relations, kept)
         best_compared, best_reason = (before_it, reason) if best is not None else (None, None)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pbg_tasks.checkpoint.manifest import sha256
 from pbg_tasks.config import RunLayout
+from pbg_tasks.config.registry import COMPARATORS, OPERATORS
 from pbg_tasks.config.results import EvalResult, KeptCountsRecord, PreserveResult, parse_result
 from pbg_tasks.errors import FormatError, NotFoundError
 from pbg_tasks.evaluate.kept_counts import RULE, KeptCounts
@@ -18,8 +19,11 @@ from pbg_tasks.storage.staging import put_equal
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from pbg_tasks.config import ConfigSchema
     from pbg_tasks.publish import Release
     from pbg_tasks.tasks.context import RunContext
+
+_MATRICES = {"linear", "affine"}
 
 
 def store_kept_counts(run: RunContext, kept: KeptCounts) -> KeptCountsRecord:
@@ -52,12 +56,21 @@ def kept_counts(run: RunContext, release: Release, rows: Mapping[str, Sequence[i
         return None
 
 
+def are_kept(config: ConfigSchema) -> bool:
+    """Whether counts of a model hold in later nights.
+
+    Products of whole matrices round by the shape of their batch, and parts of installed packages may change.
+    """
+    operators = {relation.operator for relation in config.relations}
+    return config.comparator in COMPARATORS.built_in and operators <= {*OPERATORS.built_in} - _MATRICES
+
+
 def _read(run: RunContext, release: Release, rows: Mapping[str, Sequence[int]]) -> KeptCounts:
     key = f"runs/{release.run}/{RunLayout.result(EvalResult.TASK)}"
     source = f"{run.store.url}/{key}"
     record = parse_result(EvalResult, run.store.get(key).data, source=source).kept
     if record is None:
-        raise FormatError(f"{source}: names none, as results of earlier versions")
+        raise FormatError(f"{source}: names none, as results of earlier versions and of evaluations in parts")
     if record.rule != RULE:
         raise FormatError(f"{source}: they were counted by rule {record.rule}, and this version has rule {RULE}")
     if record.manifest_sha256 != release.manifest_sha256:
