@@ -17,15 +17,19 @@ from pbg_tasks.config.schema import PositiveInt
 
 PREPARATION = ("validate", "partition", "bucket", "prepare")
 """Tasks that may run on Spark; the last one with ``airflow.few_tasks`` only."""
-_SECRET = re.compile(r"(secret|password|token)[^.]*$|secret\.key$", re.IGNORECASE)
+_SECRET = re.compile(
+    r"(secret|password|token)[^.]*$|(secret|private|encryption|api)[._-]?key$|account\.key(\.|$)", re.IGNORECASE
+)
+_SECRET_VALUE = re.compile(r"(secret|password|token|account\.key)[\w.\-]*=", re.IGNORECASE)
+"""Options of a Java machine or a URL that hold a secret."""
 _REFERENCE = re.compile(r"\.secretKeyRef\.|\.secrets\.")
 """Settings that name a Secret of Kubernetes, and hold no secret themselves."""
 _OURS = ("type", "mode", "image", "mainApplicationFile", "arguments", "restartPolicy", "sparkConf")
 
 
 def _checked_conf(conf: dict[str, str | bool | int | float]) -> dict[str, str | bool | int | float]:
-    for key in conf:
-        if _SECRET.search(key) and not _REFERENCE.search(key):
+    for key, value in conf.items():
+        if (_SECRET.search(key) or _SECRET_VALUE.search(str(value))) and not _REFERENCE.search(key):
             raise ValueError(
                 f"conf: {key} would be kept with the DAG and shown by Airflow; write it into spark-defaults.conf, or "
                 "name a Secret of the cluster"

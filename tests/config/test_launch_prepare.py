@@ -11,6 +11,7 @@ from tests.operators.specs import small_spec
 
 IMAGE = f"registry.example/pbg-spark@sha256:{'0' * 64}"
 POD = {"image": IMAGE, "resources": {"cpu": "1", "memory": "2Gi"}}
+AZURE = "spark.hadoop.fs.azure.account.key.a.dfs.core.windows.net"
 
 
 def spec(launch, place="s3://bucket", engine="spark", **keys):
@@ -85,6 +86,9 @@ def test_settings_are_text_as_spark_reads_them():
         ({"spark_submit": {"conf": {"spark.authenticate.secret": "s"}}}, {}, "spark.authenticate.secret would be kept"),
         ({"spark_submit": {"conf": {"spark.executorEnv.AWS_SECRET_ACCESS_KEY": "s"}}}, {}, "_KEY would be kept"),
         ({"spark_submit": {"conf": {"spark.hadoop.fs.s3a.secret.key": "s"}}}, {}, "secret.key would be kept"),
+        ({"spark_submit": {"conf": {AZURE: "s"}}}, {}, "account.key.a.dfs.core.windows.net would be kept"),
+        ({"spark_submit": {"conf": {"spark.hadoop.fs.gs.auth.service.account.private.key": "s"}}}, {}, "would be kept"),
+        ({"spark_submit": {"conf": {"spark.driver.extraJavaOptions": "-Dfs.s3a.secret.key=s"}}}, {}, "would be kept"),
         ({"spark_connect": {}}, {}, "spark_connect takes remote"),
         ({"spark_connect": {"remote": "http://host"}}, {}, "launch.spark_connect.remote"),
         (

@@ -96,6 +96,7 @@ class Application:
         check_provider("spark_kubernetes")
         from airflow.providers.cncf.kubernetes.operators.spark_kubernetes import SparkKubernetesOperator
         from kubernetes.client import ApiException
+        from urllib3.exceptions import HTTPError
 
         launch = self._launch
         self._operator = SparkKubernetesOperator(
@@ -109,8 +110,15 @@ class Application:
         )
         try:
             as_part_of_task(self._operator, context)
-        except (AirflowException, ValueError, ApiException) as error:
+        except ApiException as error:  # the next try finds the driver again
             return self._cause(error)
+        except (AirflowException, ValueError) as error:
+            cause = self._cause(error)
+            with contextlib.suppress(ApiException, HTTPError):  # no driver may begin after its task has failed
+                self.kill()
+            return cause
+        except HTTPError as error:
+            return ResourceError(f"pbg {self._call[0]}: Kubernetes API: no answer: {error}")
         return None
 
     def kill(self) -> None:
@@ -123,6 +131,8 @@ class Application:
         from kubernetes.client import ApiException
 
         what, pod = f"pbg {self._call[0]}", self._driver()
+        if "took too long to start" in str(error):
+            return ResourceError(f"{what}: the driver got no node in {self._launch.startup_seconds} s: {error}")
         refused = isinstance(error, ApiException)
         reported = refusal(error, f"{what}: Kubernetes API") if refused else error_of(what, "", str(error))
         if pod is None:
@@ -138,11 +148,12 @@ class Application:
     def _driver(self) -> Manifest | None:
         """Return the driver's pod in the form of this package's pods."""
         from kubernetes.client import ApiClient, ApiException
+        from urllib3.exceptions import HTTPError
 
         operator, pod = self._operator, self._operator.remote_pod
         launcher = vars(operator).get("launcher")
         if pod is None and launcher is not None and launcher.pod_spec is not None:  # it ended before it was seen to run
-            with contextlib.suppress(ApiException):
+            with contextlib.suppress(ApiException, HTTPError):
                 name = launcher.pod_spec.metadata.name
                 pod = operator.client.read_namespaced_pod(name, operator.namespace)
         found: Manifest = ApiClient().sanitize_for_serialization(pod) or {}

@@ -25,6 +25,13 @@ if TYPE_CHECKING:
     from pbg_tasks.config import SparkSubmit
     from pbg_tasks.errors import PbgError
 
+_ONE_ATTEMPT = {
+    "spark.yarn.maxAppAttempts": "1",
+    "spark.yarn.submit.waitAppCompletion": "true",
+    "spark.kubernetes.submission.waitAppCompletion": "true",
+}
+"""Settings by which ``spark-submit`` ends with the application; Airflow tries again, and not where a task refused."""
+
 
 class Submission:
     """Application of one command.
@@ -60,7 +67,7 @@ class Submission:
             task_id=self._task_id,
             application=launch.application or str(Path(pbg_tasks.__file__).with_name("__main__.py")),
             application_args=[*self._call, "--json"],
-            conf=launch.settings,
+            conf=launch.settings | (_ONE_ATTEMPT if launch.deploy_mode == "cluster" else {}),
             conn_id=launch.connection,
             deploy_mode=launch.deploy_mode,
             properties_file=launch.properties_file,
@@ -69,7 +76,9 @@ class Submission:
         )
         with tempfile.TemporaryDirectory() as folder:
             note = Path(folder, "error")
-            variables = {**environment, ERROR_FILE: str(note), "PYTHONSAFEPATH": "1"}
+            own = {name: value for name, value in environment.items() if not name.startswith("SPARK_CONNECT_")}
+            own.pop("SPARK_REMOTE", None)  # with it the driver would leave its cluster for a Spark Connect server
+            variables = {**own, ERROR_FILE: str(note), "PYTHONSAFEPATH": "1"}
             if launch.deploy_mode == "client":
                 variables.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
             try:
