@@ -386,6 +386,11 @@ class GraphSpec(Frozen):
         self.launch.check_engine(self.resources.engine)
         self.launch.check_places(self.store, snapshots=snapshots, exports=exports)
         export_parts = max((each.parts for each in self.exports), default=1)
+        if self.model.embedding_precision == "bf16" and (self.launch.ranks > 1 or self.train.device == "cuda"):
+            key = f"launch.ranks is {self.launch.ranks}" if self.launch.ranks > 1 else "train.device is cuda"
+            raise ValueError(
+                f"model.embedding_precision: bf16 is for one process on the CPU, yet {key}; leave one of them out"
+            )
         few = self.airflow.few_tasks
         self.launch.check_tasks(few_tasks=few, eval_parts=self.eval.parts, export_parts=export_parts)
         if self.airflow.few_tasks and self.eval.parts > 1:

@@ -6,6 +6,7 @@ It is a committed version of this run, the release before, given vectors, or ran
 from __future__ import annotations
 
 import hashlib
+import zlib
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,12 +14,11 @@ import torch
 
 from pbg_tasks.train.data.stored import StoredVectors
 from pbg_tasks.train.data.tables import Table, is_narrow
+from pbg_tasks.train.engine.rounding import Rounding
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
-
-    from torch import Tensor
 
     from pbg_tasks.checkpoint import CheckpointFiles
     from pbg_tasks.config import ConfigSchema
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from pbg_tasks.train.data.initial import CheckpointStart
     from pbg_tasks.train.data.named_arrays import NamedArrays
     from pbg_tasks.train.data.partitions import PartitionKey
+
+_SHRUNK_VALUES = 1 << 22  # of a table, at a time
 
 
 def seeded(*parts: object) -> torch.Generator:
@@ -98,18 +100,25 @@ class StartingPoint:
                 self._initial.fill(key, table)
         elif self._newcomers is None or not self._newcomers.holds(key):
             known = self._stored.fill(key, table, rest=draw)
-            self._shrunk(table.embeddings[:known], table.row_sums[:known])
+            self._shrunk(key, table, rows=known, known=known)
         else:
             known = self._stored.fill(key, table)
             self._newcomers.fill(key, Table(table.embeddings[known:], table.row_sums[known:]))
             # Newcomers were placed among the known rows before these are shrunk; their sums are their own.
-            self._shrunk(table.embeddings, table.row_sums[:known])
+            self._shrunk(key, table, rows=len(table), known=known)
         return table
 
-    def _shrunk(self, embeddings: Tensor, sums: Tensor) -> None:
-        if self._shrink is not None:
-            embeddings.mul_(self._shrink.vectors)
-            sums.mul_(self._shrink.sums)
+    def _shrunk(self, key: PartitionKey, table: Table, *, rows: int, known: int) -> None:
+        if self._shrink is None:
+            return
+        table.row_sums[:known].mul_(self._shrink.sums)
+        bits = Rounding(zlib.crc32(f"shrink/{self._seed}/{key.entity}/{key.partition}".encode()), 0)
+        step = max(1, _SHRUNK_VALUES // table.embeddings.shape[1])
+        for start in range(0, rows, step):
+            part = table.embeddings[start : min(start + step, rows)]
+            moved = part.float().mul_(self._shrink.vectors)  # float32 rows change in place
+            if table.narrow:
+                part.copy_(bits.rounded(moved, torch.arange(start, start + len(part))))
 
     def model(self, current: ModelState) -> ModelState | None:
         """Return the shared parameters and their optimizer state.

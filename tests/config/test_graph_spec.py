@@ -106,6 +106,10 @@ def test_config_json_has_pbgs_keys_and_no_others():
             lambda s: s.update(gates={"drift": {"min_cosine": {"warn": 0.5, "block": 0.9}}}),
             "gates.drift.min_cosine: warn 0.5 would never warn",
         ),
+        (
+            lambda s: s["model"].update(embedding_precision="bf16") or s.update(train={"device": "cuda"}),
+            "bf16 is for one process on the CPU, yet train.device is cuda",
+        ),
     ],
 )
 def test_each_mistake_is_named_with_its_key(tmp_path, change, expected):

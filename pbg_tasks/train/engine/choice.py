@@ -26,7 +26,7 @@ def on_gpu(device: DeviceName, config: ModelConfig) -> bool:
     """
     if config.num_gpus > 0 or device == "cuda":
         return True
-    if device != "auto" or find_spec("torch") is None:
+    if device != "auto" or config.embedding_precision == "bf16" or find_spec("torch") is None:
         return False
     import torch
 
