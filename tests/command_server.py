@@ -10,6 +10,7 @@ import contextlib
 import importlib
 import json
 import os
+import select
 import socket
 import sys
 
@@ -25,6 +26,8 @@ def serve(listener: socket.socket) -> list[str]:
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
+        if sys.stdin in select.select([listener, sys.stdin], [], [])[0]:
+            os._exit(0)  # the process of the tests has ended, by whatever signal
         connection, _ = listener.accept()
         if os.fork():
             connection.close()

@@ -65,7 +65,7 @@ def _server() -> str:
         listener.bind(address)
         listener.listen()
         command = [sys.executable, "-m", "tests.command_server", str(listener.fileno())]
-        server = subprocess.Popen(command, cwd=_REPOSITORY, pass_fds=[listener.fileno()], stdin=subprocess.DEVNULL)
+        server = subprocess.Popen(command, cwd=_REPOSITORY, pass_fds=[listener.fileno()], stdin=subprocess.PIPE)
 
     def end() -> None:
         server.terminate()

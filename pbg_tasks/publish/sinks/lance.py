@@ -191,9 +191,9 @@ class LanceTables(FiledTables):
         """
         found, options = self._database.open_table(table), self._options
         if options.index == "none":  # the pointer names none, so that of another program must not answer readers
-            for each in found.list_indices():
+            for each in _vector_indices(found):
                 found.drop_index(each.name)
-        indexed = bool(found.list_indices())
+        indexed = bool(_vector_indices(found))
         if indexed and record.bases:
             try:
                 found.optimize()  # adds the rows that were replaced to the index
@@ -289,6 +289,10 @@ class LanceTables(FiledTables):
         if options.index == "none" or record.rows < options.index_from:
             return {}
         return {"nprobes": options.nprobes, "refine_factor": options.refine_factor}
+
+
+def _vector_indices(table: Any) -> list[Any]:  # noqa: ANN401 - lancedb has no types
+    return [index for index in table.list_indices() if "vector" in index.columns]
 
 
 def _arrow(numbers_N: np.ndarray, rows: Rows) -> Any:  # noqa: ANN401 - pyarrow has no types

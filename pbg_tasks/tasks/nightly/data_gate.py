@@ -67,7 +67,8 @@ def enforce(result: ValidateResult | PartitionResult) -> None:
     if not verdict.passed and approval(RunContext.open(result.run), result.task) is None:
         raise QualityGateError(
             f"snapshot {verdict.snapshot!r}: {_reasons(verdict)}; mend the snapshot, change the limits in "
-            f"gates.data, or take it this once: {how_to_approve(result.run)}, or plan it with --accept-data REASON"
+            "gates.data ({} is no limit, as for days of new events), or take it this once: "
+            f"{how_to_approve(result.run)}, or plan it with --accept-data REASON"
         )
 
 
