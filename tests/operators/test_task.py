@@ -101,7 +101,7 @@ def test_crash_fails_at_once_with_last_line(fake_pbg, context):
 
 def test_command_killed_from_outside_is_retried(fake_pbg, context):
     fake_pbg("os.kill(os.getpid(), 9)")
-    with pytest.raises(RetryableError, match=r"SIGKILL.*out of memory"):
+    with pytest.raises(RetryableError, match=r"SIGKILL.*memory ran out"):
         operator().execute(context)
 
 
