@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 DEFAULT_PORT = 15002
 """Port of a Spark Connect server."""
+_VARIABLE_OF_KEY = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
 
 
 class OnSpark(OnCluster):
@@ -66,12 +67,12 @@ class OnSpark(OnCluster):
             raise RuntimeError("a command of the worker has no place elsewhere: a bug")
         return self._job_error(context, self.kubernetes)
 
-    def _session(self) -> dict[str, str]:
-        """Return the variables of a Spark Connect session; empty without one."""
+    def _with_session(self, environment: dict[str, str]) -> dict[str, str]:
+        """Return an environment with the variables of a Spark Connect session."""
         if not isinstance(self.spark, SparkConnect):
-            return {}
+            return environment
         if self.spark.connection is None:
-            return {"SPARK_REMOTE": str(self.spark.remote)}
+            return environment | {"SPARK_REMOTE": str(self.spark.remote)}
         try:
             connection = Connection.get(self.spark.connection)
         except AirflowNotFoundException:
@@ -82,8 +83,10 @@ class OnSpark(OnCluster):
         encrypted = str(connection.extra_dejson.get("use_ssl", False)).lower()
         host = str(connection.host or "").removeprefix("sc://")
         url = f"sc://{host}:{connection.port or DEFAULT_PORT}/;use_ssl={encrypted}"
-        token = {"SPARK_CONNECT_AUTHENTICATE_TOKEN": connection.password} if connection.password else {}
-        return {"SPARK_REMOTE": self.spark.remote or url, **token}
+        token = {_VARIABLE_OF_KEY: connection.password} if connection.password else {}
+        # The worker's token is another server's.
+        own = {name: value for name, value in environment.items() if name != _VARIABLE_OF_KEY}
+        return own | {"SPARK_REMOTE": self.spark.remote or url} | token
 
     def _end_elsewhere(self) -> None:
         """End the application, or delete the Job, if there is one."""

@@ -21,7 +21,6 @@ from pbg_operators.on_spark import OnSpark
 from pbg_operators.process import CommandProcess
 from pbg_tasks.config.airflow import TOGETHER
 from pbg_tasks.config.base import explain
-from pbg_tasks.config.prepare import SparkConnect
 from pbg_tasks.config.results import GateFindings, Judged, PlanResult
 from pbg_tasks.errors import BY_EXIT_CODE, ConflictError, OutOfTurnError, PbgError, QualityGateError, UnusableError
 from pbg_tasks.redaction import credentials_in, redacted
@@ -247,10 +246,7 @@ class PbgOperator(OnSpark):
 
     def _environment(self) -> dict[str, str]:
         """Return the variables of the command, with a scratch directory that exists."""
-        environment = with_store({**os.environ, "PYTHONUNBUFFERED": "1"}, self.store_conn_id)
-        if isinstance(self.spark, SparkConnect) and self.spark.connection:
-            environment.pop("SPARK_CONNECT_AUTHENTICATE_TOKEN", None)  # it is another server's
-        environment |= self._session()
+        environment = self._with_session(with_store({**os.environ, "PYTHONUNBUFFERED": "1"}, self.store_conn_id))
         if self.scratch:
             Path(self.scratch).mkdir(parents=True, exist_ok=True)
             environment["PBG_SCRATCH"] = self.scratch

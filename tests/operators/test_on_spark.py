@@ -95,6 +95,13 @@ def test_command_on_worker_gets_session_of_spec(context, fake_pbg):
     )
 
 
+def test_token_of_worker_stays_from_other_servers(context, fake_pbg, monkeypatch):
+    monkeypatch.setenv("SPARK_CONNECT_AUTHENTICATE_TOKEN", "of the worker")
+    monkeypatch.setenv("AIRFLOW_CONN_CONNECT", json.dumps({"conn_type": "spark_connect", "host": "spark"}))
+    _, token = shown_session(context, fake_pbg, SparkConnect(connection="connect"))
+    assert token is None
+
+
 @pytest.mark.parametrize(
     ("facts", "remote", "expected"),
     [
