@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 DEFAULT_PORT = 15002
 """Port of a Spark Connect server."""
-_VARIABLE_OF_KEY = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
+_TOKEN_VARIABLE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105 - the name of a variable
 
 
 class OnSpark(OnCluster):
@@ -83,9 +83,9 @@ class OnSpark(OnCluster):
         encrypted = str(connection.extra_dejson.get("use_ssl", False)).lower()
         host = str(connection.host or "").removeprefix("sc://")
         url = f"sc://{host}:{connection.port or DEFAULT_PORT}/;use_ssl={encrypted}"
-        token = {_VARIABLE_OF_KEY: connection.password} if connection.password else {}
+        token = {_TOKEN_VARIABLE: connection.password} if connection.password else {}
         # The worker's token is another server's.
-        own = {name: value for name, value in environment.items() if name != _VARIABLE_OF_KEY}
+        own = {name: value for name, value in environment.items() if name != _TOKEN_VARIABLE}
         return own | {"SPARK_REMOTE": self.spark.remote or url} | token
 
     def _end_elsewhere(self) -> None:

@@ -9,10 +9,9 @@ import pytest
 
 from pbg_tasks.config import Evaluation
 from pbg_tasks.errors import FormatError
-from pbg_tasks.evaluate import evaluation, kept_counts, parts
+from pbg_tasks.evaluate import kept_counts, parts
 from pbg_tasks.evaluate.kept_counts import KeptCounts
 from pbg_tasks.formats.entity_sets import EntitySet
-from pbg_tasks.progress import Progress
 from tests.evaluate.compared_models import compared_model
 from tests.evaluate.graphs import Graph, make_config
 
@@ -88,20 +87,6 @@ class Nights:
             directory / "now", self.now.triples, compared=replace(model, kept=kept), **options
         )
         return report
-
-
-@pytest.fixture
-def scored(monkeypatch):
-    """Return the number of scores under each progress line."""
-    counts = {}
-
-    class Counted(Progress):
-        def advance(self, amount):
-            counts[self.what] = counts.get(self.what, 0) + amount
-            super().advance(amount)
-
-    monkeypatch.setattr(evaluation, "Progress", Counted)
-    return counts
 
 
 @pytest.fixture(autouse=True)

@@ -7,10 +7,9 @@ import json
 import numpy as np
 import pytest
 
-from pbg_tasks.evaluate import evaluation, paired_comparison
+from pbg_tasks.evaluate import paired_comparison
 from pbg_tasks.evaluate.candidates import Candidates
 from pbg_tasks.evaluate.paired_comparison import mean_interval
-from pbg_tasks.progress import Progress
 from tests.evaluate.compared_models import compared_model
 from tests.evaluate.graphs import NAMES, Graph, make_config
 
@@ -100,20 +99,6 @@ def test_missing_common_edge_gives_no_figures(tmp_path):
     found = graph.evaluate(tmp_path, graph.triples, compared=compared)[0].against
     assert (found.edges, found.difference, found.relations) == (0, {}, {})
     assert found.candidate == found.current == {"raw": {"count": 0}, "filtered": {"count": 0}}
-
-
-@pytest.fixture
-def scored(monkeypatch):
-    """Return the number of scores computed under each progress line."""
-    counts = {}
-
-    class Counted(Progress):
-        def advance(self, amount):
-            counts[self.what] = counts.get(self.what, 0) + amount
-            super().advance(amount)
-
-    monkeypatch.setattr(evaluation, "Progress", Counted)
-    return counts
 
 
 def test_compared_lacking_few_entities_scores_only_them(tmp_path, scored):
