@@ -21,6 +21,9 @@ def connect_server(settings, log):
     """Run Spark's server, which takes a token; ``SPARK_REMOTE`` names it.
 
     Its executors have the environment of this process.
+
+    Yields:
+        its address, as ``SPARK_REMOTE`` is, and its token.
     """
     import pyspark
 
@@ -30,12 +33,14 @@ def connect_server(settings, log):
     for key, value in (settings | own).items():
         submit += ["--conf", f"{key}={value}"]
     with pytest.MonkeyPatch.context() as patch, log.open("w") as output:
-        patch.setenv("SPARK_CONNECT_AUTHENTICATE_TOKEN", secrets.token_hex(16))
+        token = secrets.token_hex(16)
+        patch.setenv("SPARK_CONNECT_AUTHENTICATE_TOKEN", token)
         with subprocess.Popen(submit, stdout=output, stderr=subprocess.STDOUT) as server:
             try:
                 _wait_for(server, port, log)
-                patch.setenv("SPARK_REMOTE", f"sc://localhost:{port}")
-                yield
+                address = f"sc://localhost:{port}"
+                patch.setenv("SPARK_REMOTE", address)
+                yield address, token
             finally:
                 server.terminate()
 

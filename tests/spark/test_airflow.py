@@ -94,12 +94,15 @@ def test_refusal_of_submitted_command_is_one(night, submits):
 def test_command_in_session_has_result_of_store(night, monkeypatch, tmp_path):
     launch = {"prepare": "spark_connect", "spark_connect": {"connection": "connect_test"}}
     path, run = night(launch, airflow={})
-    with connect_server(settings(cluster=True), tmp_path / "server.log"):
-        host, _, port = os.environ["SPARK_REMOTE"].removeprefix("sc://").partition(":")
-        monkeypatch.delenv("SPARK_REMOTE")
-        connection = {"conn_type": "spark_connect", "host": host, "port": int(port)}
-        connection["password"] = os.environ["SPARK_CONNECT_AUTHENTICATE_TOKEN"]
-        monkeypatch.delenv("SPARK_CONNECT_AUTHENTICATE_TOKEN")
-        monkeypatch.setenv("AIRFLOW_CONN_CONNECT_TEST", json.dumps(connection))
+    # The task learns of the server by its connection alone. What this removes is there again before the server ends,
+    # which leaves the environment as it was for the tests that follow.
+    server = connect_server(settings(cluster=True), tmp_path / "server.log")
+    with server as (address, token), monkeypatch.context() as own:
+        own.delenv("SPARK_REMOTE")
+        own.delenv("SPARK_CONNECT_AUTHENTICATE_TOKEN")
+        host, _, port = address.removeprefix("sc://").partition(":")
+        connection = {"conn_type": "spark_connect", "host": host, "port": int(port), "password": token}
+        own.setenv("AIRFLOW_CONN_CONNECT_TEST", json.dumps(connection))
         result = executed(task_of(path, "validate", run))
+    assert "SPARK_REMOTE" not in os.environ
     assert RunContext.open(run).require("validate") == result
