@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import gc
 import os
 import secrets
@@ -69,11 +70,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _comes_today(item: pytest.Item, named: set[Path]) -> bool:
     """Whether a test has its turn, by its story or mark."""
-    story = item.path.relative_to(tiers.ROOT).as_posix()
+    story = _below_tests(item.path)
     if story in stories() and item.path not in named:
         return story_comes_today(story)
     mark = item.get_closest_marker("rotated")
     return mark is None or _in_turn(item, *mark.args, **mark.kwargs)
+
+
+@functools.cache
+def _below_tests(path: Path) -> str:
+    """Return a file's name as the list of stories has it."""
+    return path.relative_to(tiers.ROOT).as_posix()
 
 
 def _in_turn(item: pytest.Item, days: int, group: str = "") -> bool:
