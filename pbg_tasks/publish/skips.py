@@ -6,39 +6,53 @@ A gate refused the snapshot, or a user skipped it.
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pbg_tasks.checkpoint.manifest import decode, encode
-from pbg_tasks.config.base import Frozen
+from pbg_tasks.config.base import Growing
 from pbg_tasks.errors import ConflictError, NotFoundError
 
 if TYPE_CHECKING:
     from pbg_tasks.publish.channel import Channel
+    from pbg_tasks.storage.base import ObjectInfo
 
 
-class Skipped(Frozen):
-    """Mark that a chain continues without a snapshot, with the reason."""
+class Skipped(Growing):
+    """Mark that a chain continues without a snapshot, with the reason.
+
+    Attributes:
+        snapshot: its key.
+        reason: of the skip.
+        planned: when the run that was refused was last planned, in seconds since 1970 by the store's clock. The mark
+            does not count for runs that were planned later, however late the refusal came. None for a user's skip,
+            which counts for all runs that were planned before it.
+    """
+
+    later_keys: ClassVar[tuple[str, ...]] = ("planned",)
 
     format: Literal[1] = 1
     snapshot: str
     reason: str
+    planned: float | None = None
 
 
-def skip(channel: Channel, snapshot: str, reason: str, *, since: float = 0.0) -> None:
-    """Let later nights go on without a snapshot; the first reason stays.
+def skip(channel: Channel, snapshot: str, reason: str, *, planned: float | None = None) -> None:
+    """Let later nights go on without a snapshot.
+
+    The first reason stays, unless it is that of a run which was planned earlier.
 
     Args:
         channel: of the nights.
         snapshot: its key.
         reason: of the skip.
-        since: when the snapshot was last planned, in seconds since 1970 by the store's clock; an earlier skip is
-            replaced.
+        planned: when the run that was refused was last planned, in seconds since 1970 by the store's clock; None: the
+            skip counts for all runs that were planned before it.
     """
-    earlier = channel.store.head(_key(channel, snapshot))
-    if earlier is None or (earlier.modified or 0.0) < since:
-        document = encode(Skipped(snapshot=snapshot, reason=reason))
+    earlier = _find(channel, snapshot)
+    if earlier is None or (planned is not None and earlier[1] < planned):
+        document = encode(Skipped(snapshot=snapshot, reason=reason, planned=planned))
         with suppress(ConflictError):
-            channel.store.swap(_key(channel, snapshot), document, expected=earlier)
+            channel.store.swap(_key(channel, snapshot), document, expected=earlier and earlier[2])
 
 
 def skip_anew(channel: Channel, snapshot: str, reason: str | None) -> None:
@@ -56,12 +70,13 @@ def skip_anew(channel: Channel, snapshot: str, reason: str | None) -> None:
 
 
 def when_skipped(channel: Channel, snapshot: str) -> float | None:
-    """Return the time of a snapshot's skip, by the store's clock.
+    """Return the time up to which plans of a snapshot are skipped.
 
-    None is returned where it is not skipped.
+    In seconds since 1970, by the store's clock: of a user's skip its own date, of a refusal that of the refused run's
+    plan. None is returned where the snapshot is not skipped.
     """
-    decided = channel.store.head(_key(channel, snapshot))
-    return None if decided is None else decided.modified or 0.0
+    found = _find(channel, snapshot)
+    return None if found is None else found[1]
 
 
 def why_skipped(channel: Channel, snapshot: str, *, since: float = 0.0) -> str | None:
@@ -70,27 +85,32 @@ def why_skipped(channel: Channel, snapshot: str, *, since: float = 0.0) -> str |
     Args:
         channel: of the nights.
         snapshot: its key.
-        since: time before which a skip does not count, in seconds since 1970 by the store's clock.
+        since: when a run was planned, in seconds since 1970 by the store's clock; a skip that does not count for it is
+            left out.
     """
-    decided = channel.store.head(_key(channel, snapshot))
-    if decided is None or (decided.modified or 0.0) < since:
-        return None
-    return _read(channel, decided.key)
+    found = _find(channel, snapshot)
+    return None if found is None or found[1] < since else found[0].reason
 
 
 def skipped(channel: Channel) -> dict[str, str]:
     """Return the reasons of the channel's skips, by snapshot."""
     prefix = f"channels/{channel.name}/skipped/"
-    keys = [info.key for info in channel.store.list(prefix)]
-    return {key.removeprefix(prefix).removesuffix(".json"): reason for key in keys if (reason := _read(channel, key))}
+    keys = [info.key.removeprefix(prefix).removesuffix(".json") for info in channel.store.list(prefix)]
+    return {key: found[0].reason for key in keys if (found := _find(channel, key)) is not None}
 
 
-def _read(channel: Channel, key: str) -> str | None:
+def _find(channel: Channel, snapshot: str) -> tuple[Skipped, float, ObjectInfo] | None:
+    """Return a snapshot's mark, its time and its object.
+
+    The mark counts for runs that were planned up to that time.
+    """
+    key = _key(channel, snapshot)
     try:
-        data = channel.store.get(key).data
+        there = channel.store.get(key)
     except NotFoundError:
         return None
-    return decode(Skipped, data, source=f"{channel.store.url}/{key}").reason
+    mark = decode(Skipped, there.data, source=f"{channel.store.url}/{key}")
+    return mark, (there.info.modified or 0.0) if mark.planned is None else mark.planned, there.info
 
 
 def _key(channel: Channel, snapshot: str) -> str:

@@ -205,13 +205,13 @@ class RunContext:
     def refuse(self, reason: str) -> None:
         """Record that this run is not good enough.
 
-        Later nights then go on without it. The first reason since the run was last planned stays, also as that of its
-        snapshot.
+        Later nights then go on without it, unless another run of its snapshot was planned after it: the newest one
+        decides. The first reason since the run was last planned stays, also as that of its snapshot.
         """
         if self.spec.publish:
             if self.refusal() is None:
                 self.store.put(self.key(_REFUSED), encode(_Refusal(reason=reason)))
-            skip(Channel(self.store, self.spec.graph.channel), self.spec.snapshot, reason, since=self.planned())
+            skip(Channel(self.store, self.spec.graph.channel), self.spec.snapshot, reason, planned=self.planned())
 
     def refusal(self) -> str | None:
         """Return why the run was refused since it was last planned.

@@ -12,7 +12,7 @@ from pbg_tasks.storage import open_store
 def test_refusal_after_plan_replaces_earlier_reason(tmp_path):
     channel = Channel(open_store(str(tmp_path)), "production")
     skip(channel, "d1", "skipped by hand")
-    skip(channel, "d1", "another run is refused", since=time.time() - 60)
+    skip(channel, "d1", "another run is refused", planned=time.time() - 60)
     assert skipped(channel) == {"d1": "skipped by hand"}
-    skip(channel, "d1", "planned again and refused", since=time.time() + 60)
+    skip(channel, "d1", "planned again and refused", planned=time.time() + 60)
     assert skipped(channel) == {"d1": "planned again and refused"}

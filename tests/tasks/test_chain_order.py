@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import pytest
 
+from pbg_tasks.config import GraphSpec, RunSpec
+from pbg_tasks.config.base import parse
 from pbg_tasks.config.graph import Snapshots
 from pbg_tasks.config.nights import Nights
 from pbg_tasks.errors import ConfigError, OutOfTurnError
 from pbg_tasks.publish import Channel
-from pbg_tasks.publish.skips import skip
+from pbg_tasks.publish.skips import skip, why_skipped
 from pbg_tasks.storage import open_store
+from pbg_tasks.tasks.approval import under_way
+from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.nightly.chain_order import release_to_continue
 from tests.publish.runs import candidate, write_run
+from tests.publish.turned_store import TurnedStore
+from tests.tasks.conftest import MODEL
 
 CHAIN = Nights()
 
@@ -71,6 +77,42 @@ def test_skipped_night_is_passed_over(channel, snapshots):
     release(channel, 5)
     skip(channel, "d6", "half of it is missing")
     assert continued(channel, snapshots, 7) == "d5"
+
+
+def test_newest_run_of_a_day_decides(snapshots, tmp_path):
+    store = TurnedStore(tmp_path / "turned")
+    channel = Channel(store, "production")
+    release(channel, 5)
+
+    def planned(lr):
+        graph = {"graph": "g", "store": "/nowhere", "snapshots": {"location": "/nowhere/{snapshot}.tsv"}}
+        spec = RunSpec(
+            graph=parse(GraphSpec, graph | {"model": MODEL | {"lr": lr}}, source="spec"), snapshot="d6", files=()
+        )
+        run = RunContext(store, spec.run_id, spec, spec.to_bytes())
+        run.store_spec()
+        run.begin()
+        store.now += 60
+        return run
+
+    older, newer = planned(0.1), planned(0.2)
+    older.refuse("half of it is missing")  # later than the newer run was planned
+    with pytest.raises(OutOfTurnError, match="'d7' continues that of 'd6'"):
+        continued(channel, snapshots, 7)
+    assert [night.run_id for night in under_way(store, lambda _: True)] == [newer.run_id]
+    store.now += 60
+    newer.refuse("its training diverged")
+    assert continued(channel, snapshots, 7) == "d5"
+    assert why_skipped(channel, "d6") == "its training diverged"
+    older.begin()  # planned again, it is the newest
+    store.now += 60
+    with pytest.raises(OutOfTurnError, match="'d7' continues that of 'd6'"):
+        continued(channel, snapshots, 7)
+    newest = planned(0.3)
+    newest.refuse("nothing was held out")
+    older.refuse("half of it is missing")
+    assert continued(channel, snapshots, 7) == "d5"
+    assert why_skipped(channel, "d6") == "nothing was held out"
 
 
 def test_night_after_rollback_continues_the_served_release(channel, snapshots):

@@ -65,7 +65,8 @@ def has_finished(channel: Channel, snapshot: str) -> bool:
     """Whether a night was released, refused or skipped.
 
     A finished night keeps no later one waiting; it counts as finished also if its release was rolled back. A refusal
-    does not count any more once the night is planned again: the later nights would only end in a conflict with it.
+    does not count any more once the night is planned again, also if it comes after that plan: the later nights would
+    only end in a conflict with the newer run.
     """
     since = when_skipped(channel, snapshot)
     if since is not None:
