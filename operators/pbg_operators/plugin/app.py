@@ -10,8 +10,8 @@ import anyio
 from fastapi import FastAPI, Request, Response
 
 from pbg_operators.plugin import files, lookup, routes
+from pbg_operators.plugin.answers import Reader, base_of, page
 from pbg_operators.plugin.pages import ABSENT, Pages
-from pbg_operators.plugin.routes import Reader, base_of, page
 from pbg_tasks.errors import PbgError
 from pbg_tasks.report.pages import POLICY, Links
 

@@ -15,8 +15,9 @@ from airflow.sdk import conf
 from fastapi import Path as Part
 from fastapi.responses import StreamingResponse
 
+from pbg_operators.plugin.answers import ReaderDep  # noqa: TC001 - FastAPI reads the annotation
 from pbg_operators.plugin.pages import LOOKUP_BYTES, require_inside
-from pbg_operators.plugin.routes import DagId, ReaderDep, RunId, dag_router, last
+from pbg_operators.plugin.routes import DagId, RunId, dag_router, last
 from pbg_tasks.errors import ConfigError, InputError, NotFoundError
 from pbg_tasks.progress import human_count
 from pbg_tasks.storage.names import check_key
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import BinaryIO
 
-    from pbg_operators.plugin.routes import Reader
+    from pbg_operators.plugin.answers import Reader
 
 router = dag_router()
 SERVED = ("spec.json", "planned.json", "results", "release")

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import Query, Request, Response
 from fastapi.responses import JSONResponse
 
-from pbg_operators.plugin.routes import DagId, ReaderDep, dag_router, last, links_of, page
+from pbg_operators.plugin.answers import ReaderDep, links_of
+from pbg_operators.plugin.routes import DagId, dag_router, last
 from pbg_operators.plugin.waiting import outline
 
 if TYPE_CHECKING:
@@ -34,8 +35,7 @@ async def neighbours(
         pages, url = last(reader, dag_id)
         return {**pages.neighbours(url, entity=entity, entity_type=kind, release=release, count=k)}
 
-    document = await reader.read(read)
-    return page(document, links_of(request, dag_id))
+    return await reader.page(request, dag_id, read)
 
 
 @router.get("/names")

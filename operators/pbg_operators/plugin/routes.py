@@ -7,15 +7,14 @@ request or the cookie of its UI.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
-from urllib.parse import quote, urlencode
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import quote
 
 import anyio
 from fastapi import APIRouter, Depends, HTTPException, Path, Query, Request, Response
-from fastapi.responses import FileResponse, HTMLResponse, JSONResponse
+from fastapi.responses import FileResponse, JSONResponse
 
 from pbg_operators.internals import (
     DagAccessEntity,
@@ -28,22 +27,22 @@ from pbg_operators.internals import (
 )
 from pbg_operators.link import PREFIX
 from pbg_operators.plugin import attempts, database
+from pbg_operators.plugin.answers import ReaderDep, base_of, links_of, page
 from pbg_operators.plugin.begin import begin_document, source_of
-from pbg_operators.plugin.cache import Recent
 from pbg_operators.plugin.pages import ABSENT
 from pbg_operators.plugin.waiting import outline
 from pbg_tasks.config.run import RUN_ID
-from pbg_tasks.report.pages import Links, assets, live_sections, render, render_block
+from pbg_tasks.report.pages import Links, assets, live_sections, render_block
 from pbg_tasks.report.standing import last_night, standing_document, with_failure, with_failures
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
+    from pbg_operators.plugin.answers import Reader
     from pbg_operators.plugin.attempts import Attempt
     from pbg_operators.plugin.pages import Pages, VersionedRun
     from pbg_tasks.report.documents import AttemptRow, HistoryDocument
 
-Answer = TypeVar("Answer")
 DagId = Annotated[str, Path(max_length=250, pattern=r"^[\w.\-]+$")]
 DagRunId = Annotated[str, Path(max_length=250, pattern=r"^[\w.~:+\-]+$")]
 RunId = Annotated[str, Path(pattern=RUN_ID)]
@@ -51,25 +50,6 @@ SearchId = Annotated[str, Path(pattern=r"^[0-9a-f]{12}$")]
 OtherRunId = Annotated[str, Query(pattern=RUN_ID)]
 
 
-@dataclass(frozen=True, slots=True)
-class Reader:
-    """Reader of documents in a bounded number of threads."""
-
-    pages: Pages
-    threads: anyio.CapacityLimiter
-    siblings: Recent[list[str]] = field(default_factory=lambda: Recent(256))
-
-    async def read(self, work: Callable[[], Answer]) -> Answer:
-        """Return the result of ``work``, run in a thread."""
-        return await anyio.to_thread.run_sync(work, limiter=self.threads)
-
-
-def _reader(request: Request) -> Reader:
-    reader: Reader = request.app.state.reader
-    return reader
-
-
-ReaderDep = Annotated[Reader, Depends(_reader)]
 router = APIRouter()
 NAMED = "The DAG itself names the snapshot of each run, so none is chosen here: trigger the DAG."
 SIBLINGS_KEPT = 60.0
@@ -88,22 +68,25 @@ of_dag = dag_router()
 
 
 @router.get("/assets/{name}", dependencies=[Depends(requires_authenticated())])
-async def asset(name: str, reader: ReaderDep) -> Response:
-    """Serve a style sheet or script."""
-    path = (await reader.read(assets)).get(name)
+async def asset(name: str) -> Response:
+    """Serve a style sheet or script.
+
+    It takes none of the reader's threads: an outline is painted while all of them wait for stores.
+    """
+    path = (await anyio.to_thread.run_sync(assets)).get(name)
     if path is None:
         raise HTTPException(HTTPStatus.NOT_FOUND, "no such file")
     return FileResponse(path, headers={"Cache-Control": "private, max-age=3600"})
 
 
 @router.get("/")
-async def graphs(request: Request, user: GetUserDep, reader: ReaderDep) -> Response:
+async def graphs(request: Request, user: GetUserDep) -> Response:
     """List the graphs that the user may read.
 
-    Each row is filled in by a request of its own.
+    Each row is filled in by a request of its own; the list waits for no store.
     """
     allowed = partial(get_auth_manager().get_authorized_dag_ids, user=user, method="GET")
-    tags = await reader.read(lambda: database.graph_dags(allowed()))
+    tags = await anyio.to_thread.run_sync(lambda: database.graph_dags(allowed()))
     base = base_of(request)
     shown = [dag for dag, tag in tags.items() if dag != f"nightly_{tag}" or f"reembed_{tag}" not in tags]
     listed = [
@@ -124,7 +107,7 @@ async def standing(request: Request, dag_id: DagId, user: GetUserDep, reader: Re
     """Return the row of a DAG's graph in the list of all."""
     dag = f"{base_of(request)}/dags/{quote(dag_id)}"
 
-    def read() -> dict[str, object]:
+    def read() -> Response:
         dags, found = _known(request, user, reader, dag_id)
         schedules = attempts.schedules(dags)
         try:
@@ -134,20 +117,18 @@ async def standing(request: Request, dag_id: DagId, user: GetUserDep, reader: Re
             run = pages.another_run(url, night["run"]) if night is not None and night["run"] else None
         except ABSENT:
             document, run = with_failures(_empty(dag_id), found), None
-        return {
-            **standing_document(
-                document,
-                found,
-                [{"paused": each.paused, "at": each.at} for each in schedules],
-                page=dag,
-                run=with_failure(run, found) if run is not None else None,
-                now=time.time(),
-            )
-        }
+        row = standing_document(
+            document,
+            found,
+            [{"paused": each.paused, "at": each.at} for each in schedules],
+            page=dag,
+            run=with_failure(run, found) if run is not None else None,
+            now=time.time(),
+        )
+        html = render_block({**row}, links_of(request, dag_id), "row")
+        return JSONResponse({"rank": row["rank"], "tone": row["tone"], "html": html})
 
-    row = await reader.read(read)
-    html = render_block(row, links_of(request, dag_id), "row")
-    return JSONResponse({"rank": row["rank"], "tone": row["tone"], "html": html})
+    return await reader.read(read)
 
 
 @of_dag.get("")
@@ -167,7 +148,7 @@ async def history(request: Request, dag_id: DagId, user: GetUserDep, reader: Rea
                 raise
             return document
 
-    return page(await reader.read(read), links_of(request, dag_id))
+    return await reader.page(request, dag_id, read)
 
 
 @of_dag.get("/begin")
@@ -201,7 +182,7 @@ async def begin(request: Request, dag_id: DagId, user: GetUserDep, reader: Reade
             )
         }
 
-    return page(await reader.read(read), links_of(request, dag_id))
+    return await reader.page(request, dag_id, read)
 
 
 @of_dag.get("/runs/{run_id}")
@@ -221,8 +202,7 @@ async def dag_run(request: Request, dag_id: DagId, run_id: DagRunId, reader: Rea
             graph = _empty(dag_id)["graph"]
             return {"kind": "failed", "graph": graph, "dag_run": run_id, "attempt": found[0]}
 
-    document = await reader.read(read)
-    return page(document, links_of(request, dag_id, document))
+    return await reader.page(request, dag_id, read)
 
 
 @of_dag.get("/nights/{run}")
@@ -230,8 +210,7 @@ async def night(request: Request, dag_id: DagId, run: RunId, user: GetUserDep, r
     """Show any run of the graph."""
     if waiting := outline(request, links_of(request, dag_id), "run"):
         return waiting
-    document = await reader.read(partial(_night, request, user, reader, dag_id, run))
-    return page(document, links_of(request, dag_id, document))
+    return await reader.page(request, dag_id, partial(_night, request, user, reader, dag_id, run))
 
 
 @of_dag.get("/nights/{run}/live")
@@ -256,38 +235,30 @@ async def live(
 @of_dag.get("/nights/{run}/searches/{search}")
 async def search(request: Request, dag_id: DagId, run: RunId, search: SearchId, reader: ReaderDep) -> Response:
     """Show a search of hyper-parameters on a run of the graph."""
+    if waiting := outline(request, links_of(request, dag_id), "list"):
+        return waiting
 
     def read() -> Mapping[str, object]:
         pages, url = last(reader, dag_id)
         return {**pages.search(url, run, search)}
 
-    document = await reader.read(read)
-    return page(document, links_of(request, dag_id))
+    return await reader.page(request, dag_id, read)
 
 
 @of_dag.get("/compare")
 async def compare(request: Request, dag_id: DagId, left: OtherRunId, right: OtherRunId, reader: ReaderDep) -> Response:
     """Show two runs side by side."""
+    if waiting := outline(request, links_of(request, dag_id), "nights"):
+        return waiting
 
     def read() -> Mapping[str, object]:
         pages, url = last(reader, dag_id)
         return {**pages.comparison(url, left, right)}
 
-    document = await reader.read(read)
-    return page(document, links_of(request, dag_id))
+    return await reader.page(request, dag_id, read)
 
 
 router.include_router(of_dag)
-
-
-def page(document: Mapping[str, object], links: Links, status: HTTPStatus = HTTPStatus.OK) -> Response:
-    """Return a response with the page of a document."""
-    return HTMLResponse(render(document, links), status)
-
-
-def base_of(request: Request) -> str:
-    """Return the path of the application."""
-    return str(request.scope.get("root_path", "")).rstrip("/")
 
 
 def last(reader: Reader, dag_id: str) -> tuple[Pages, str]:
@@ -368,28 +339,3 @@ def _shown_name(dag: str, graph: str) -> str:
 def _airflow(base: str) -> str:
     """Return the path of Airflow's own pages."""
     return base.removesuffix(PREFIX)
-
-
-def links_of(request: Request, dag_id: str, run: Mapping[str, Any] | None = None) -> Links:
-    """Return the addresses of the pages of a DAG or a run."""
-    dag = f"{base_of(request)}/dags/{quote(dag_id)}"
-    comparison = live_page = files = None
-    if run is not None and run["kind"] == "run":
-        previous = run["lineage"]["previous"]
-        comparison = f"{dag}/compare?{urlencode({'left': previous['run'], 'right': run['run']})}" if previous else None
-        page = f"{dag}/nights/{quote(run['run'], safe='')}"
-        live_page, files = f"{page}/live" if run["state"] == "running" else None, f"{page}/files"
-    return Links(
-        assets=f"{base_of(request)}/assets",
-        graphs=f"{base_of(request)}/",
-        history=dag,
-        run=f"{dag}/nights/{{run}}",
-        comparison=comparison,
-        compare=f"{dag}/compare",
-        lookup=f"{dag}/neighbours",
-        names=f"{dag}/names",
-        files=files,
-        begin=f"{dag}/begin",
-        live=live_page,
-        search=f"{dag}/nights/{{run}}/searches/{{search}}",
-    )

@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
+from types import SimpleNamespace
 
+import anyio
 import pytest
 
 from tests.airflow_home import use_private_airflow
 
 use_private_airflow()
 
-from pbg_operators.link import PREFIX  # noqa: E402 - Airflow's home is chosen first
-from pbg_operators.plugin import PbgPlugin  # noqa: E402
+from pbg_operators.internals import GetUserDep  # noqa: E402 - Airflow's home is chosen first
+from pbg_operators.link import PREFIX  # noqa: E402
+from pbg_operators.plugin import PbgPlugin, answers  # noqa: E402
 from pbg_operators.plugin.pages import Pages, beside  # noqa: E402
 from pbg_tasks.errors import ConfigError  # noqa: E402
 from pbg_tasks.publish import Channel  # noqa: E402
@@ -38,6 +42,9 @@ PATHS = (
     "/dags/reembed_x/neighbours?entity=a",
     "/dags/reembed_x/names?prefix=a",
 )
+
+PARTS = ("/standing", "/live", "/names", "/files/spec.json")
+"""Ends of addresses that a page asks for what is on it."""
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +73,36 @@ def test_every_address_is_tested(client):
     shown = {path.replace("files/spec.json", "files/{key:path}") for path in shown}
     assert routes == {path.replace("report.css", "{name}") for path in shown}
     assert {method for route in client.app.routes for method in route.methods} == {"GET"}
+
+
+def test_outlines_wait_for_no_reader(monkeypatch):
+    from fastapi.testclient import TestClient
+
+    from pbg_operators.plugin.app import make_app
+
+    app = make_app.__wrapped__()  # a separate application: its permissions must not reach any other
+    for route in app.routes:
+        app.dependency_overrides |= {each.dependency: lambda: None for each in route.dependencies}
+    (user,) = GetUserDep.__metadata__
+    app.dependency_overrides[user.dependency] = lambda: None
+    monkeypatch.setattr(app.state, "reader", None)
+    client, opened = TestClient(app), {"Sec-Fetch-Dest": "document"}
+    assert client.get("/assets/report.css").status_code == 200
+    pages = [path for path in PATHS if path.startswith("/dags/") and not path.partition("?")[0].endswith(PARTS)]
+    assert len(pages) == 7
+    assert {path: client.get(path, headers=opened).text.count("aria-busy") for path in pages} == dict.fromkeys(pages, 1)
+
+
+def test_page_is_rendered_beside_the_event_loop(monkeypatch):
+    seen = []
+    monkeypatch.setattr(answers, "render", lambda *_: seen.append(threading.current_thread()) or "page")
+    request, read = SimpleNamespace(scope={}), lambda: {"kind": "history"}
+
+    async def ask():
+        return await answers.Reader(None, anyio.CapacityLimiter(1)).page(request, "reembed_x", read)
+
+    assert anyio.run(ask).body == b"page"
+    assert threading.main_thread() not in seen
 
 
 def test_other_run_is_of_the_same_store():
