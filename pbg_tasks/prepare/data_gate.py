@@ -19,7 +19,7 @@ _SHARE = "{:.1%}"
 _SHOWN_RELATIONS = 3
 _FEWEST_OF_TYPE = 30
 _LOST = ("max_removed_edges", "max_gone_relations", "max_gone_entities")
-"""Checks of a share of what was there before; a limit of one night follows for several."""
+"""Checks of a share of what was there before; from the limit of one night follows that of several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +51,10 @@ def judge_snapshot(gates: DataGates, report: SnapshotReport, difference: Differe
         gates: the limits.
         report: figures of the snapshot.
         difference: from those before.
-        apart: number of nights from the compared snapshot to this one.
+        apart: number of nights, this one among them, in which what is gone may have gone.
     """
-    compared = (_unless_awaited(check, difference.awaited, apart) for check in _compared(gates, difference))
+    there = _lost_of_relations_there(difference.edges)
+    compared = (_over_nights(check, difference.awaited, apart, there) for check in _compared(gates, difference))
     return Verdict((*_own(gates, report), *_volumes(gates, difference.volumes), *compared))
 
 
@@ -76,7 +77,7 @@ def judge_entities(
         types: numbers of entities that are ``kept`` and ``gone``, of those in the snapshot before, by type.
         since: key of that snapshot; None for a night that knows no entities.
         awaited: key of a snapshot between the two whose night has not finished; None where there is none.
-        apart: number of nights from that snapshot to this one.
+        apart: number of nights, this one among them, in which what is gone may have gone.
     """
     limit, name = gates.max_gone_entities, "max_gone_entities"
     total = {"kept": sum(each["kept"] for each in types.values()), "gone": sum(each["gone"] for each in types.values())}
@@ -89,23 +90,54 @@ def judge_entities(
         if limit.asked and before >= (1 if check == name else _FEWEST_OF_TYPE):
             share = counts["gone"] / before
             measured = f"{share:.1%} of the {of_what} of {since!r} are in no edge any more"
-            checks.append(_unless_awaited(limit.judge(check, share, measured, _SHARE), awaited, apart))
+            checks.append(_over_nights(limit.judge(check, share, measured, _SHARE), awaited, apart))
     return Verdict(tuple(checks))
 
 
-def _unless_awaited(check: Check, awaited: str | None, apart: int) -> Check:
-    """Let a check only warn while a night between is unfinished.
+def _over_nights(check: Check, awaited: str | None, apart: int, there: float | None = None) -> Check:
+    """Let a check only warn of what several nights could lose.
 
-    It blocks all the same where so many nights could not lose as much, each within the limit. A snapshot of other ids
-    would be published otherwise, because the night before it broke.
+    Entities and edges go by chance: of what is left after one night, the next loses the same share. Relations may be
+    dated and then go in their order, so their shares add up; edges of relations without any are left to their check.
+
+    While a night between is unfinished, the other checks only warn. What is gone blocks all the same beyond that: a
+    snapshot of other ids would be published otherwise, because the night before it broke.
+
+    Args:
+        check: of one night's limit.
+        awaited: the unfinished night; None where there is none.
+        apart: number of nights.
+        there: share of removed edges, among those of relations that have edges; None where that is not known.
     """
-    if awaited is None or check.passed:
+    name = check.name.split()[0]
+    if check.passed or (awaited is None and apart == 1):
         return check
-    if check.name.split()[0] in _LOST and check.value is not None and check.limit is not None:
+    if name in _LOST and check.value is not None and check.limit is not None:
         most = 1 - (1 - check.limit) ** apart
-        if check.value > most:
-            return replace(check, sentence=f"{check.sentence} in a night, {most:.1%} in the {apart} from there")
+        lost = check.value
+        if name == "max_gone_relations":
+            most = min(1.0, check.limit * apart)
+        elif name == "max_removed_edges" and there is not None:
+            lost = there
+        if lost > most:
+            over = f" in a night, {most:.1%} in the {apart} from there" if apart > 1 else ""
+            return replace(check, sentence=f"{check.sentence}{over}")
+        if awaited is None:
+            return only_warning(check, f"as {most:.1%} may go in the {apart} nights from there")
+    if awaited is None:
+        return check
     return only_warning(check, f"for {awaited!r}, which comes between, has no release yet")
+
+
+def _lost_of_relations_there(edges: EdgeChanges | None) -> float | None:
+    """Return the share of removed edges among relations that have edges now.
+
+    None where relations are not known.
+    """
+    if edges is None or not edges.relations:
+        return None
+    there = [each for each in edges.relations.values() if each.now]
+    return sum(each.removed for each in there) / max(1, sum(each.before for each in there))
 
 
 def _own(gates: DataGates, report: SnapshotReport) -> Iterator[Check]:

@@ -128,6 +128,51 @@ def test_entities_gone_over_nights_have_compound_limit(gone, apart, passed):
     assert (check.passed, check.warned) == (passed, passed)
 
 
+def over_nights(limit, relations, apart, awaited):
+    """Judge changes of edges over several nights by one limit."""
+    gates = DataGates.model_validate(QUIET | limit)
+    difference = replace(DIFFERENCE, edges=EdgeChanges.of_relations(relations), degrees={}, columns=[], awaited=awaited)
+    (check,) = judge_snapshot(gates, REPORT, difference, apart=apart).checks
+    return check
+
+
+@pytest.mark.parametrize("awaited", ["d2", None], ids=["unfinished", "refused"])
+@pytest.mark.parametrize(
+    ("removed", "apart", "passed"), [(74, 2, True), (76, 2, False), (76, 3, True), (100, 28, False)]
+)
+def test_edges_gone_over_nights_have_compound_limit(removed, apart, passed, awaited):
+    relations = {"r": RelationEdges(100, 100, 100, removed, removed)}
+    check = over_nights({"max_removed_edges": {"block": 0.5}}, relations, apart, awaited)
+    assert (check.passed, check.warned, check.value) == (passed, passed, removed / 100)
+    if not passed:
+        most = {2: "75.0%", 28: "100.0%"}[apart]
+        assert check.sentence.endswith(f"at most 50.0% allowed in a night, {most} in the {apart} from there")
+
+
+@pytest.mark.parametrize("awaited", ["d2", None], ids=["unfinished", "refused"])
+@pytest.mark.parametrize(("gone", "apart", "passed"), [(49, 2, True), (51, 2, False), (100, 3, False), (100, 4, True)])
+def test_relations_gone_over_nights_add_up(gone, apart, passed, awaited):
+    relations = {"day 1": RelationEdges(0, 0, gone, 0, gone), "day 9": RelationEdges(9, 9, 100 - gone, 9, 0)}
+    check = over_nights({"max_gone_relations": {"block": 0.25}}, relations, apart, awaited)
+    assert (check.passed, check.warned, check.value) == (passed, passed, gone / 100)
+
+
+@pytest.mark.parametrize(
+    ("removed", "passed"), [(0, True), (30, True), (40, False)], ids=["dated relations", "and some", "and too many"]
+)
+def test_edges_of_gone_relations_left_to_their_check(removed, passed):
+    relations = {"day 1": RelationEdges(0, 0, 960, 0, 960), "r": RelationEdges(40, 40, 40, removed, removed)}
+    check = over_nights({"max_removed_edges": {"block": 0.5}}, relations, 2, "d2")
+    assert (check.passed, check.value) == (passed, 0.96 + removed / 1000)
+    everything = {"day 1": relations["day 1"], "day 9": RelationEdges(9, 9, 0, 9, 0)}
+    assert over_nights({"max_removed_edges": {"block": 0.5}}, everything, 2, "d2").passed
+
+
+def test_other_figures_block_after_refused_nights():
+    limits = {"max_added_edges": {"block": 0.05}}
+    assert not over_nights(limits, {"r": RelationEdges(100, 100, 100, 9, 9)}, 5, None).passed
+
+
 def test_entities_gone_of_one_type_block():
     types = {"user": {"kept": 990, "gone": 10}, "item": {"kept": 0, "gone": 50}, "country": {"kept": 1, "gone": 9}}
     verdict = judge_entities(DataGates(), types, since="d1")

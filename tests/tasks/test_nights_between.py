@@ -1,11 +1,21 @@
-"""Nights between two that are compared, which have not finished."""
+"""Nights between two that are compared: unfinished, refused or skipped."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
+from pbg_tasks.config import Gates, RunSpec
+from pbg_tasks.config.base import canonical_json
+from pbg_tasks.config.loading import load_graph_spec
 from pbg_tasks.errors import QualityGateError
+from pbg_tasks.publish import Channel
+from pbg_tasks.publish.skips import skip
+from pbg_tasks.tasks.context import RunContext, graph_store
+from pbg_tasks.tasks.nightly import partition
 from pbg_tasks.tasks.nightly.chain import run_chain, run_task
+from pbg_tasks.tasks.nightly.comparison_target import nights_apart
 from pbg_tasks.tasks.nightly.plan import plan
 from tests.tasks.conftest import ring
 
@@ -21,3 +31,59 @@ def test_other_ids_after_broken_night_are_refused(place):
     gone = r"100\.0% of the entities of 'd1' are .* at most 35\.0% allowed in a night, 57\.7% in the 2 from there"
     with pytest.raises(QualityGateError, match=gone):
         run_task("partition", run)
+
+
+@pytest.mark.parametrize(("nights", "passed"), [(1, False), (2, True)])
+def test_refused_nights_between_raise_the_limit(monkeypatch, nights, passed):
+    monkeypatch.setattr(partition, "awaited", lambda _: None)
+    monkeypatch.setattr(partition, "nights_apart", lambda _, since: nights if since == "d1" else 0)
+    run = SimpleNamespace(spec=SimpleNamespace(graph=SimpleNamespace(gates=Gates())))
+    (check,) = partition._judge(run, {"n": {"kept": 50, "gone": 50}}, "d1").checks
+    assert (check.passed, check.warned) == (passed, passed)
+
+
+USAGE = dict.fromkeys(("cpu_seconds", "memory_bytes", "store_bytes_read", "store_bytes_written"), 0)
+FINDINGS = {
+    "validate": {"edges": 24, "columns": {}},
+    "partition": {
+        "counts": {"n": [8]},
+        "entities": dict.fromkeys(("total", "new", "kept", "gone"), 0),
+        "types": {},
+        "relations": 3,
+    },
+}
+
+
+def finish(run, task, *, passed):
+    """Store what a task of the data gate found."""
+    header = {"task": task, "run": run.url, "seconds": 0, "usage": USAGE}
+    verdict = {"passed": passed, "checks": [], "accepted": None, "snapshot": run.spec.snapshot}
+    run.store.put(run.key(f"results/{task}.json"), canonical_json(header | FINDINGS[task] | {"data_gate": verdict}))
+
+
+def test_refused_data_are_no_night_of_changes(place):
+    place.write_spec({"num_epochs": 1}, nights={"walk": "independent"})
+    for day in range(1, 6):
+        place.snapshot(f"d{day}", ring(8))
+    graph = load_graph_spec(place.spec)
+    store = graph_store(graph)
+
+    def planned(day):
+        spec = RunSpec(graph=graph, snapshot=f"d{day}", files=(), walk="independent")
+        run = RunContext(store, spec.run_id, spec, spec.to_bytes())
+        run.store_spec()
+        run.begin()
+        return run
+
+    runs = {day: planned(day) for day in (2, 3, 5)}
+    last, channel = runs[5], Channel(store, "production")
+    assert nights_apart(last, "d1") == 4  # none of those between has finished
+    assert nights_apart(last, "d5") == nights_apart(last, "d9") == nights_apart(last, None) == 1
+    skip(channel, "d4", "by hand")
+    runs[2].refuse("the data gate refused it")
+    runs[3].refuse("the quality gate refused it")
+    assert nights_apart(last, "d1") == 1
+    for task in FINDINGS:
+        finish(runs[2], task, passed=task == "validate")
+        finish(runs[3], task, passed=True)
+    assert nights_apart(last, "d1") == 2  # the data of d3 were good, its vectors were not

@@ -5,19 +5,21 @@ Without torch, because ``plan`` uses it too.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from pbg_tasks.config import RunLayout
 from pbg_tasks.config.base import digest
 from pbg_tasks.config.nights import snapshot_order
-from pbg_tasks.config.results import EvalResult
-from pbg_tasks.errors import InputError
+from pbg_tasks.config.results import EvalResult, PartitionResult, ValidateResult
+from pbg_tasks.errors import ConfigError, FormatError, InputError
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
+from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.nightly.chain_order import has_finished, snapshot_before
 
 if TYPE_CHECKING:
     from pbg_tasks.publish import Release
-    from pbg_tasks.tasks.context import RunContext
 
 
 def release_before(run: RunContext) -> Release | None:
@@ -47,18 +49,43 @@ def awaited(run: RunContext) -> str | None:
 
 
 def nights_apart(run: RunContext, since: str | None) -> int:
-    """Return the number of nights from an earlier snapshot to a run's.
+    """Return the number of nights since an earlier snapshot.
+
+    The run's own night counts, and of those between each that is unfinished or whose data passed the gate. A night of
+    refused or skipped data does not: its fault may go on, and would pass a day later as the loss of two nights.
 
     Args:
-        run: of snapshots that are listed.
+        run: the run.
         since: key of the earlier snapshot; None: there is none, which counts as one night.
     """
-    from pbg_tasks.prepare.sources import snapshot_keys
+    from pbg_tasks.prepare.sources import lists_keys, snapshot_keys, snapshot_source
 
-    if since is None:
+    snapshots = run.spec.graph.snapshots
+    if since is None or not lists_keys(snapshot_source(snapshots)):
         return 1
     first, last = snapshot_order(since), snapshot_order(run.spec.snapshot)
-    return sum(first < snapshot_order(key) <= last for key in snapshot_keys(run.spec.graph.snapshots))
+    between = [key for key in snapshot_keys(snapshots) if first < snapshot_order(key) < last]
+    channel = Channel(run.store, run.spec.graph.channel)
+    return 1 + sum(not has_finished(channel, key) or _data_passed(channel, key) for key in between)
+
+
+def _data_passed(channel: Channel, snapshot: str) -> bool:
+    """Whether a run of a snapshot passed the data gate.
+
+    An approval does not count.
+    """
+    last = RunLayout.result(PartitionResult.TASK)
+    for info in channel.store.list(f"runs/{snapshot}-"):
+        name, _, rest = info.key.removeprefix("runs/").partition("/")
+        if rest != last or name.rpartition("-")[0] != snapshot:
+            continue
+        with suppress(ConfigError, FormatError):  # removed meanwhile, or damaged
+            night = RunContext.within(channel.store, name)
+            judged = (night.find(ValidateResult), night.find(PartitionResult))
+            ours = night.spec.graph.channel == channel.name
+            if ours and all(each is not None and each.data_gate.passed for each in judged):
+                return True
+    return False
 
 
 def release_evaluated_against(run: RunContext) -> Release | None:

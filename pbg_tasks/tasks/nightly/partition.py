@@ -75,9 +75,11 @@ def judge_ahead(run: RunContext) -> Verdict:
 
 
 def _judge(run: RunContext, types: Mapping[str, Mapping[str, int]], since: str | None) -> Verdict:
-    missing = awaited(run)
-    apart = 1 if missing is None else nights_apart(run, since)
-    return judge_entities(run.spec.graph.gates.data, types, since=since, awaited=missing, apart=apart)
+    gates, missing = run.spec.graph.gates.data, awaited(run)
+    verdict = judge_entities(gates, types, since=since, awaited=missing)
+    if verdict.passed:
+        return verdict
+    return judge_entities(gates, types, since=since, awaited=missing, apart=nights_apart(run, since))
 
 
 def _on_duckdb(run: RunContext) -> tuple[EntityReport, tuple[str | None, dict[str, dict[str, int]]]]:

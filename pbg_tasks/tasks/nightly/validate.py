@@ -76,8 +76,9 @@ def _validate(run: RunContext) -> ValidateFindings:
         return _empty(settle(run, Verdict((nothing,))))
     earlier = earlier_edges(channel, run.spec.snapshot)
     difference = replace(_difference(run, report, release, list(earlier.values())), awaited=missing)
-    apart = 1 if missing is None else nights_apart(run, difference.since)
-    verdict = _with_entities(run, judge_snapshot(graph.gates.data, report, difference, apart=apart))
+    verdict = judge_snapshot(graph.gates.data, report, difference)
+    if not verdict.passed:
+        verdict = judge_snapshot(graph.gates.data, report, difference, apart=nights_apart(run, difference.since))
     return ValidateFindings(
         edges=report.edges,
         self_loops=report.self_loops,
@@ -87,20 +88,23 @@ def _validate(run: RunContext) -> ValidateFindings:
         columns=report.columns,
         difference=_shown(difference),
         earlier_edges=earlier,
-        data_gate=settle(run, verdict),
+        data_gate=settle(run, _with_entities(run, verdict)),
     )
 
 
 def _with_entities(run: RunContext, verdict: Verdict) -> Verdict:
     """Add what ``partition`` would refuse to a refusal.
 
-    One approval then covers both.
+    One approval then covers both. The night is refused already, so where that look ahead fails, ``partition`` judges
+    the entities alone: else the refusal would be lost, and with it what later nights and users wait for.
     """
     if verdict.passed or run.spec.accepted is not None:
         return verdict
     try:
         ahead = judge_ahead(run)
-    except PbgError as error:
+    except EvictedError:
+        raise
+    except (PbgError, duckdb.Error, OSError, MemoryError) as error:
         say(f"warning: the entities are judged by partition alone: {error}")
         return verdict
     return Verdict((*verdict.checks, *(check for check in ahead.checks if not check.passed)))
