@@ -3,19 +3,37 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
+import duckdb
 import pytest
 
 from pbg_tasks.config.limits import Check, Verdict
-from pbg_tasks.errors import QualityGateError
+from pbg_tasks.config.results import (
+    Entities,
+    GateResult,
+    PartitionResult,
+    PlanResult,
+    ValidateResult,
+    VerdictDocument,
+)
+from pbg_tasks.errors import EvictedError, PbgError, QualityGateError
 from pbg_tasks.tasks.approval import approve
 from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.nightly.chain import run_chain, run_task
 from pbg_tasks.tasks.nightly.data_gate import settle
 from pbg_tasks.tasks.nightly.plan import plan
+from pbg_tasks.tasks.nightly.publish import _data
+from pbg_tasks.tasks.nightly.validate import _with_entities
 from tests.tasks.conftest import ring
 
 QUICK = {"num_epochs": 1}
+FAILURES = [
+    PbgError("no ids"),
+    duckdb.OutOfMemoryException("failed to allocate"),
+    OSError("No space left on device"),
+    MemoryError("no memory"),
+]
 
 
 def test_one_approval_covers_edges_and_entities(place):
@@ -36,3 +54,40 @@ def test_one_approval_covers_edges_and_entities(place):
     (seen,) = [Check(**each) for each in found["checks"] if not each["passed"]]
     for change in ({"value": 0.6}, {"limit": 0.2}, {"name": "another"}):  # no question named these
         assert not settle(run, Verdict((replace(seen, **change),))).passed
+
+
+@pytest.mark.parametrize("accepted", [None, "a holiday"])
+def test_release_has_acceptance_only_if_planned_with_one(monkeypatch, accepted):
+    monkeypatch.setattr("pbg_tasks.tasks.nightly.publish.decisions", lambda _: [])
+    verdict = VerdictDocument(passed=True, checks=[], accepted="ada, with the edges: a holiday")
+    results = {
+        ValidateResult: SimpleNamespace(edges=1, earlier_edges={}, columns={}, data_gate=verdict),
+        PartitionResult: SimpleNamespace(entities=Entities(total=1, new=0, kept=1, gone=0), data_gate=verdict),
+        GateResult: SimpleNamespace(checks=[]),
+        PlanResult: SimpleNamespace(degrees={}),
+    }
+    run = SimpleNamespace(spec=SimpleNamespace(accepted=accepted), need=results.__getitem__)
+    found = _data(run).document()
+    assert found.get("accepted", "none") == (accepted or "none")
+
+
+@pytest.mark.parametrize("error", FAILURES, ids=lambda error: type(error).__name__)
+def test_failed_look_ahead_leaves_the_refusal(monkeypatch, capsys, error):
+    def fail(_):
+        raise error
+
+    monkeypatch.setattr("pbg_tasks.tasks.nightly.validate.judge_ahead", fail)
+    run = SimpleNamespace(spec=SimpleNamespace(accepted=None))
+    refused = Verdict((Check("min_edges", passed=False, value=1.0, limit=2.0, sentence="too few"),))
+    assert _with_entities(run, refused) == refused
+    assert f"warning: the entities are judged by partition alone: {error}" in capsys.readouterr().err
+
+
+def test_evicted_look_ahead_ends_the_task(monkeypatch):
+    def end(_):
+        raise EvictedError("told to end (SIGTERM)")
+
+    monkeypatch.setattr("pbg_tasks.tasks.nightly.validate.judge_ahead", end)
+    refused = Verdict((Check("min_edges", passed=False, value=1.0, limit=2.0, sentence="too few"),))
+    with pytest.raises(EvictedError):
+        _with_entities(SimpleNamespace(spec=SimpleNamespace(accepted=None)), refused)

@@ -139,7 +139,7 @@ def _data(run: RunContext) -> ReleaseData:
         columns=validated.columns,
         degrees=run.need(PlanResult).degrees,
     )
-    if any(result.data_gate.accepted for result in (validated, partitioned)):
+    if run.spec.accepted is not None and any(each.data_gate.accepted for each in (validated, partitioned)):
         data = data.model_copy(update={"accepted": run.spec.accepted})
     fell = (check for check in run.need(GateResult).checks if check.name in FALLS and not check.passed)
     if any(check.value is not None for check in fell):

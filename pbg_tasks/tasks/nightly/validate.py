@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
+import duckdb
+
 from pbg_tasks.checkpoint import open_preserved
 from pbg_tasks.config import RunLayout
 from pbg_tasks.config.limits import Check, Verdict
@@ -20,7 +22,7 @@ from pbg_tasks.config.results import (
     ValidateFindings,
     ValidateResult,
 )
-from pbg_tasks.errors import PbgError
+from pbg_tasks.errors import EvictedError, PbgError
 from pbg_tasks.prepare.comparison import WINDOWS, changed_columns, degree_distance, volumes
 from pbg_tasks.prepare.connection import connect
 from pbg_tasks.prepare.data_gate import Difference, judge_snapshot
