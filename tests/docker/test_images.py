@@ -27,7 +27,7 @@ def test_images_are_non_root_and_contain_no_compiler(image):
     instructions = stages()[image]
     assert [line for line in instructions if line.startswith("USER")][-1] == "USER 65532:65532"
     installs = [line for line in instructions if "apt-get" in line or "pip install" in line]
-    java = "RUN apt-get update && apt-get install --yes --no-install-recommends openjdk-17-jre-headless && "
+    java = "RUN apt-get update && apt-get install --yes --no-install-recommends openjdk-17-jre-headless tini && "
     assert installs == ([f"{java}rm -rf /var/lib/apt/lists/*"] if image == "spark" else [])
 
 
