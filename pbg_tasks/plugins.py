@@ -11,7 +11,6 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pbg_tasks.errors import ConfigError, PbgError
@@ -126,6 +125,8 @@ class Kind:
 
 @cache
 def _installed(group: str) -> dict[str, tuple[EntryPoint, ...]]:
+    from importlib.metadata import entry_points  # a slow import, which only names that are not built in need
+
     points: dict[str, tuple[EntryPoint, ...]] = {}
     for point in entry_points(group=group):
         if point not in points.get(point.name, ()):  # a package found twice on the path is listed twice

@@ -76,6 +76,8 @@ _COLLECTED_EVERY = 50_000
 """New objects after which Python looks for cycles. At its default of 700 it does so hundreds of times while modules are
 imported, all of which stay: a twentieth of the CPU time of a short command, .4 s of an evaluation.
 """
+_NO_PLUGINS = "PYDANTIC_DISABLE_PLUGINS", "__all__"
+"""Pydantic looks for plugins in the metadata of all installed packages: a twentieth of a short command's CPU time."""
 _OPTION = re.compile(r"--?[a-z][a-z-]*(?=$|=)")
 _SHORTAGE = ("failed to map segment", "annot allocate memory", "can't start new thread")  # texts of loaders
 
@@ -106,6 +108,7 @@ def main() -> None:
     if os.getpid() == 1:
         end_on_sigterm()
     gc.set_threshold(_COLLECTED_EVERY)
+    os.environ.setdefault(*_NO_PLUGINS)
     try:
         _check_arguments(sys.argv[1:])
         called(app, sys.argv[1] if len(sys.argv) > 1 else "")(spread_overrides(sys.argv[1:]))

@@ -11,71 +11,12 @@ import re
 from pathlib import PurePosixPath
 from typing import Any, NoReturn
 
-import yaml
-
 from pbg_tasks.config.literal import read_literal_config
 from pbg_tasks.errors import ConfigError
 
 SUFFIXES = (".py", ".json", ".yaml", ".yml")
 _MAX_BYTES = 8 << 20
-_MAX_YAML_VALUES = 250_000
-_MERGE = "tag:yaml.org,2002:merge"
-_FLOAT = "tag:yaml.org,2002:float"
 _UNQUOTED = re.compile(r"^[^#'\"\n]*:[ \t]+\{\w+\}[^,}\s]", re.MULTILINE)  # ``location: {snapshot}/edges.csv``
-_TIMESTAMP = "tag:yaml.org,2002:timestamp"
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML loader that refuses a repeated key and documents without bound.
-
-    YAML itself takes the last of two equal keys silently; here that is an error with its line. Aliases let a few lines
-    stand for a document without bound, or for one that contains itself: values are counted as often as they appear,
-    before they are built.
-    """
-
-    def __init__(self, stream: str) -> None:
-        super().__init__(stream)
-        self._values = 0
-        self._sizes: dict[int, int] = {}
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        mark, before = self.peek_event().start_mark, self._values  # type: ignore[no-untyped-call]
-        self._values += 1
-        node = None
-        if self._values <= _MAX_YAML_VALUES:
-            is_alias = self.check_event(yaml.AliasEvent)
-            node = super().compose_node(parent, index)
-            if not is_alias:
-                self._sizes[id(node)] = self._values - before
-            elif id(node) not in self._sizes:
-                raise yaml.composer.ComposerError(None, None, "an alias stands for what it is a part of", mark)
-            else:
-                self._values = before + self._sizes[id(node)]
-        if self._values > _MAX_YAML_VALUES:
-            many = f"more than {_MAX_YAML_VALUES} values, aliases included; a large config is written as JSON"
-            raise yaml.composer.ComposerError(None, None, many, mark)
-        return node
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - PyYAML's signature
-        seen = set()
-        for key_node, _ in node.value:
-            if not isinstance(key_node, yaml.ScalarNode):
-                raise yaml.constructor.ConstructorError(None, None, "a key must be a word", key_node.start_mark)
-            if key_node.tag == _MERGE:
-                continue
-            key = self.construct_object(key_node)
-            if key in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"key {key!r} appears twice", key_node.start_mark)
-            seen.add(key)
-        return super().construct_mapping(node, deep=deep)
-
-
-# 1e-3, which every config has, is a number as in YAML 1.2. This also gives the loader resolvers of its own.
-_Loader.add_implicit_resolver(
-    _FLOAT, re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)[eE][-+]?[0-9]+$"), list("-+.0123456789")
-)
-for _resolvers in _Loader.yaml_implicit_resolvers.values():  # a day is a snapshot's key, not a date object
-    _resolvers[:] = [each for each in _resolvers if each[0] != _TIMESTAMP]
 
 
 def parse_document(data: bytes, *, source: str) -> dict[str, Any]:
@@ -114,8 +55,12 @@ def parse_yaml(text: str, *, source: str) -> Any:  # noqa: ANN401 - any YAML val
     Raises:
         ConfigError: it is not YAML, has a key twice, contains an object, or has too many values.
     """
+    import yaml
+
+    from pbg_tasks.config.yaml_loader import Loader
+
     try:
-        return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
+        return yaml.load(text, Loader=Loader)  # noqa: S506 - a SafeLoader
     # PyYAML passes on the errors of a scalar that does not fit its tag (`!!int x`) as they are.
     except (yaml.YAMLError, ValueError, ArithmeticError, LookupError, TypeError, AttributeError) as error:
         if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:

@@ -12,9 +12,6 @@ from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from pbg_tasks.errors import ConfigError
 from pbg_tasks.formats.entities import (
     read_relation_names,
@@ -174,6 +171,9 @@ def write_known(directory: Path, entity: str, partitions: Iterable[Sequence[str]
         partitions: names of each, by offset.
         seen: snapshot that stands for the first and the last one that had them.
     """
+    import pyarrow as pa  # here, because a night's own ids are written by DuckDB
+    import pyarrow.parquet as pq
+
     fields = [("name", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())]
     fields += [("first_seen", pa.string()), ("last_seen", pa.string()), ("unseen", pa.int32())]
     schema = pa.schema(fields)

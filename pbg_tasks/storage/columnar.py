@@ -8,16 +8,14 @@ from __future__ import annotations
 import fnmatch
 import os
 import re
+import sys
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
-
 from pbg_tasks.errors import AccessError, ConfigError, InputError, StorageError
 from pbg_tasks.redaction import credentials_in, shown
-from pbg_tasks.storage.endpoint import ALLOWED_VARIABLE, ENDPOINT_VARIABLES, Endpoints
 from pbg_tasks.storage.names import is_hidden
 
 if TYPE_CHECKING:
@@ -41,6 +39,8 @@ def filesystem_for(url: str, environment: Mapping[str, str] = os.environ) -> fss
         raise ConfigError(f"{shown(url)} holds {found}: write the place alone, as for a store")
     protocol = url.partition("://")[0] if "://" in url else "file"
     if protocol == "s3":
+        from pbg_tasks.storage.endpoint import ALLOWED_VARIABLE
+
         named = (item for item in environment.items() if item[0].startswith("AWS_") or item[0] == ALLOWED_VARIABLE)
         return _s3(tuple(sorted(named)))
     if protocol == "file":
@@ -60,6 +60,7 @@ def _s3(environment: tuple[tuple[str, str], ...]) -> fsspec.AbstractFileSystem:
     import fsspec
     from aiobotocore.session import AioSession
 
+    from pbg_tasks.storage.endpoint import ENDPOINT_VARIABLES, Endpoints
     from pbg_tasks.storage.s3_async import session_class
     from pbg_tasks.storage.s3_client import connect, share_service_data
 
@@ -191,12 +192,22 @@ def read_errors(location: str, done: str = "listed") -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         raise InputError(f"{location}: no snapshot there; check the key and location") from error
-    except (PermissionError, NoCredentialsError) as error:
+    except _errors(PermissionError, "NoCredentialsError") as error:
         raise AccessError(
             f"{location}: reading is refused ({error}); check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY or the file mode"
         ) from error
-    except (OSError, BotoCoreError, ClientError) as error:
+    except _errors(OSError, "BotoCoreError", "ClientError") as error:
         raise StorageError(f"{location}: cannot be {done} ({error}); check AWS_ENDPOINT_URL") from error
+
+
+def _errors(own: type[Exception], *names: str) -> tuple[type[Exception], ...]:
+    """Return an error class of Python, and classes of the AWS SDK.
+
+    The latter are looked up when an error has come, because a local snapshot needs no SDK: without it, no error is of
+    its classes.
+    """
+    sdk = sys.modules.get("botocore.exceptions")
+    return (own,) if sdk is None else (own, *(getattr(sdk, name) for name in names))
 
 
 def _uri(location: str, name: str) -> str:

@@ -13,7 +13,6 @@ import socket
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 from pbg_tasks.errors import ConfigError
 from pbg_tasks.redaction import credentials_in
@@ -93,6 +92,8 @@ class Endpoints:
         try:
             addresses = _resolve(host)
         except OSError:
+            from urllib.request import getproxies, proxy_bypass  # not above: it imports an HTTP client
+
             # A proxy may resolve the name. Without encryption it must be resolved here, to find out that it is near.
             proxied = parts.scheme in getproxies() and not proxy_bypass(host)
             if proxied and (parts.scheme == "https" or host in self._allowed):

@@ -17,7 +17,7 @@ from pbg_tasks.config import ConfigSchema, GraphSpec
 from pbg_tasks.config.base import parse
 from pbg_tasks.config.schema import AUTO
 from pbg_tasks.errors import ConfigError
-from pbg_tasks.formats.embeddings import embeddings_file_name
+from pbg_tasks.formats.names import embeddings_file_name
 from pbg_tasks.memory.forecast import Forecast
 from pbg_tasks.memory.tables import table_bytes
 from pbg_tasks.memory.training import TrainingSize, training_forecast

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import pytest
 import yaml
 
-from pbg_tasks.config.documents import _Loader
+from pbg_tasks.config.yaml_loader import Loader
 
 MODEL = {
     "entities": {"n": {"num_partitions": 2}},
@@ -43,7 +43,7 @@ SMALL_GRAPH = {"min_common_edges": 1, "min_over_popularity": {}, "min_over_start
 class _Quoting(yaml.SafeDumper):
     """A writer that quotes ``1e5``, which PyYAML takes for a text."""
 
-    yaml_implicit_resolvers = _Loader.yaml_implicit_resolvers
+    yaml_implicit_resolvers = Loader.yaml_implicit_resolvers
 
 
 class Workplace:
