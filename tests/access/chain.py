@@ -24,6 +24,7 @@ from pbg_tasks.tasks.announcing import announced
 from pbg_tasks.tasks.approval import approve, reject
 from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.nightly.chain import TASKS, run_task
+from pbg_tasks.tasks.nightly.evaluate import count_part, evaluate
 from pbg_tasks.tasks.nightly.export_release import export_release
 from pbg_tasks.tasks.nightly.plan import plan
 from pbg_tasks.tasks.nightly.promote import promote
@@ -153,22 +154,28 @@ def nights(chain: Chain) -> None:
 
 
 def _released_nights(chain: Chain) -> None:
-    """Release a night of a single process and one of a gang."""
+    """Release a night of one process, and one in parts."""
     chain.spec(exports=[{"format": "npy"}], eval={"max_candidates": 20})
     _released(chain, "d1", lambda run: chain.tasks(run, "train"))
     _released(
         chain,
         "d2",
         lambda run: chain.do("train", partial(launch, ["train", run, "--json"], ranks=2, servers=0, max_restarts=0)),
+        parts=2,
     )
 
 
-def _released(chain: Chain, day: str, train: Callable[[str], object]) -> None:
+def _released(chain: Chain, day: str, train: Callable[[str], object], parts: int | None = None) -> None:
     run = chain.plan(day)
     names = list(TASKS)
     at = names.index("train")
     chain.tasks(run, *names[:at])
     train(run)
+    if parts is not None:
+        chain.tasks(run, "preserve")
+        for part in range(parts):
+            chain.do("eval", partial(count_part, run, f"{part + 1}/{parts}"))
+        chain.do("eval", partial(evaluate, run, parts))
     chain.tasks(run, *names[at:])
     for _ in range(2):  # the second replaces nothing
         chain.do("export-release", partial(export_release, run, "npy"))
