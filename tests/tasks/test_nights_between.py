@@ -68,8 +68,8 @@ def test_refused_data_are_no_night_of_changes(place):
     graph = load_graph_spec(place.spec)
     store = graph_store(graph)
 
-    def planned(day):
-        spec = RunSpec(graph=graph, snapshot=f"d{day}", files=(), walk="independent")
+    def planned(day, walk="independent"):
+        spec = RunSpec(graph=graph, snapshot=f"d{day}", files=(), walk=walk)
         run = RunContext(store, spec.run_id, spec, spec.to_bytes())
         run.store_spec()
         run.begin()
@@ -78,6 +78,7 @@ def test_refused_data_are_no_night_of_changes(place):
     runs = {day: planned(day) for day in (2, 3, 5)}
     last, channel = runs[5], Channel(store, "production")
     assert nights_apart(last, "d1") == 4  # none of those between has finished
+    assert nights_apart(planned(5, "chain"), "d1") == 1  # as outside of a chain, which would have waited
     assert nights_apart(last, "d5") == nights_apart(last, "d9") == nights_apart(last, None) == 1
     skip(channel, "d4", "by hand")
     runs[2].refuse("the data gate refused it")

@@ -51,8 +51,9 @@ def awaited(run: RunContext) -> str | None:
 def nights_apart(run: RunContext, since: str | None) -> int:
     """Return the number of nights since an earlier snapshot.
 
-    The run's own night counts, and of those between each that is unfinished or whose data passed the gate. A night of
-    refused or skipped data does not: its fault may go on, and would pass a day later as the loss of two nights.
+    The night itself counts, and of those between each whose data passed the gate; between independent nights also one
+    that is unfinished. A night of refused or skipped data does not: its fault may go on, and would pass a day later as
+    the loss of two nights.
 
     Args:
         run: the run.
@@ -66,7 +67,8 @@ def nights_apart(run: RunContext, since: str | None) -> int:
     first, last = snapshot_order(since), snapshot_order(run.spec.snapshot)
     between = [key for key in snapshot_keys(snapshots) if first < snapshot_order(key) < last]
     channel = Channel(run.store, run.spec.graph.channel)
-    return 1 + sum(not has_finished(channel, key) or _data_passed(channel, key) for key in between)
+    waits = run.spec.walk != "independent"
+    return 1 + sum(_data_passed(channel, key) or not (waits or has_finished(channel, key)) for key in between)
 
 
 def _data_passed(channel: Channel, snapshot: str) -> bool:
