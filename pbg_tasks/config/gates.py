@@ -17,7 +17,19 @@ EVERY_OTHER = "*"
 """Key of ``Gates.relations`` for all relations that have no entry."""
 
 
-class DataGates(Frozen):
+class EntityLimits(Frozen):
+    """Limits of one entity type in place of those for all types.
+
+    Attributes:
+        max_gone_entities: the type then counts no more among all entities; null: the limit for all.
+        max_degree_distance: null: the limit for all.
+    """
+
+    max_gone_entities: AtMost | None = None
+    max_degree_distance: AtMost | None = None
+
+
+class DataGates(Growing):
     """Limits that a snapshot must fulfil before it is trained on.
 
     Shares are of 1; *before* is the last release's snapshot.
@@ -35,7 +47,10 @@ class DataGates(Frozen):
         max_degree_distance: Kolmogorov-Smirnov distance between the distributions of an entity type's degrees before
             and now, between 0 and 1; 1 for a type that is in no edge any more.
         changed_columns: consequence of files with other columns, or columns of other types, than before.
+        entities: limits of single entity types by their name, such as one whose entities are others every night.
     """
+
+    later_keys: ClassVar[tuple[str, ...]] = ("entities",)
 
     min_edges: AtLeast = AtLeast(block=1)
     min_volume: AtLeast = AtLeast(warn=0.5, block=0.2)
@@ -48,6 +63,17 @@ class DataGates(Frozen):
     max_self_loops: AtMost = AtMost(warn=0.05)
     max_degree_distance: AtMost = AtMost(warn=0.25)
     changed_columns: Literal["ignore", "warn", "block"] = "warn"
+    entities: dict[str, EntityLimits] = Field(default={})
+
+    @property
+    def gone_entities(self) -> dict[str, AtMost]:
+        """Limits on gone entities of the types that have their own."""
+        return {name: each.max_gone_entities for name, each in self.entities.items() if each.max_gone_entities}
+
+    def degree_distance(self, entity: str) -> AtMost:
+        """Return the limit on the distance of an entity type's degrees."""
+        own = self.entities.get(entity)
+        return own.max_degree_distance if own and own.max_degree_distance else self.max_degree_distance
 
 
 class RelationFloor(Frozen):

@@ -430,6 +430,9 @@ class GraphSpec(Frozen):
 
     @model_validator(mode="after")
     def _judged(self) -> Self:
+        if strange := [name for name in self.gates.data.entities if name not in self.model.entities]:
+            types = ", ".join(self.model.entities)
+            raise ValueError(f"gates.data.entities names {strange[0]!r}; entity types of the model: {types}")
         if self.model.relations_from_data:
             return self  # the names of relations are known only from the snapshot
         labels = relation_labels(self.model, [relation.name for relation in self.model.relations])

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from pbg_tasks.config.gates import DataGates
+    from pbg_tasks.config.limits import AtMost
     from pbg_tasks.prepare.comparison import Volume
     from pbg_tasks.prepare.difference import EdgeChanges
     from pbg_tasks.prepare.validate import SnapshotReport
@@ -70,7 +71,7 @@ def judge_entities(
 
     Entities that were absent before already count neither as kept nor as gone: where names come and go every day, they
     become most of all that are known, though no day differs much from the one before. A type of which only a few were
-    there is not judged alone.
+    there is not judged alone. A type with a limit of its own is judged by that one only, and does not count among all.
 
     Args:
         gates: the limits.
@@ -79,13 +80,17 @@ def judge_entities(
         awaited: key of a snapshot between the two whose night has not finished; None where there is none.
         apart: number of nights, this one among them, in which what is gone may have gone.
     """
-    limit, name = gates.max_gone_entities, "max_gone_entities"
-    total = {"kept": sum(each["kept"] for each in types.values()), "gone": sum(each["gone"] for each in types.values())}
-    judged: dict[str, tuple[str, Mapping[str, int]]] = {name: ("entities", total)}
-    if len(types) > 1:
-        judged |= {f"{name} of {entity}": (f"entities of type {entity}", counts) for entity, counts in types.items()}
+    name, own = "max_gone_entities", gates.gone_entities
+    shared = [counts for entity, counts in types.items() if entity not in own]
+    total = {"kept": sum(counts["kept"] for counts in shared), "gone": sum(counts["gone"] for counts in shared)}
+    all_of_them = f"entities of other types than {', '.join(own)}" if own else "entities"
+    judged: dict[str, tuple[AtMost, str, Mapping[str, int]]] = {name: (gates.max_gone_entities, all_of_them, total)}
+    if len(types) > 1 or own:
+        for entity, counts in types.items():
+            limit = own.get(entity, gates.max_gone_entities)
+            judged[f"{name} of {entity}"] = (limit, f"entities of type {entity}", counts)
     checks = []
-    for check, (of_what, counts) in judged.items():
+    for check, (limit, of_what, counts) in judged.items():
         before = counts["kept"] + counts["gone"]
         if limit.asked and before >= (1 if check == name else _FEWEST_OF_TYPE):
             share = counts["gone"] / before
@@ -167,10 +172,11 @@ def _compared(gates: DataGates, difference: Difference) -> Iterator[Check]:
     if difference.edges is not None and difference.edges.before:
         yield from _edges(gates, difference.since, difference.edges)
     for entity, distance in difference.degrees.items():
-        if gates.max_degree_distance.asked:
+        limit = gates.degree_distance(entity)
+        if limit.asked:
             measured = f"the degrees of {entity} are distributed otherwise than in {difference.since!r} (distance "
             name = f"max_degree_distance of {entity}"
-            yield gates.max_degree_distance.judge(name, distance, f"{measured}{distance:.3f})")
+            yield limit.judge(name, distance, f"{measured}{distance:.3f})")
     if difference.since is not None and gates.changed_columns != "ignore":
         changed, blocks = bool(difference.columns), gates.changed_columns == "block"
         sentence = "; ".join(difference.columns) or "the files have the columns they had"

@@ -103,6 +103,18 @@ def test_config_json_has_pbgs_keys_and_no_others():
         ),
         (lambda s: s.update(gates={"relations": {"buys": {"min_mr": 0.2}}}), "did you mean 'min_mrr'?"),
         (
+            lambda s: s.update(gates={"data": {"entities": {"usr": {"max_gone_entities": {}}}}}),
+            "gates.data.entities names 'usr'; entity types of the model: item, user",
+        ),
+        (
+            lambda s: (
+                s["model"].update(dynamic_relations=True)
+                or s["model"].update(relations=s["model"]["relations"][:1])
+                or s.update(gates={"data": {"entities": {"usr": {}}}})
+            ),
+            "gates.data.entities names 'usr'",
+        ),
+        (
             lambda s: s.update(gates={"drift": {"min_cosine": {"warn": 0.5, "block": 0.9}}}),
             "gates.drift.min_cosine: warn 0.5 would never warn",
         ),

@@ -184,3 +184,33 @@ def test_entities_gone_of_one_type_block():
     assert verdict.checks[2].sentence == (
         "100.0% of the entities of type item of 'd1' are in no edge any more, at most 35.0% allowed"
     )
+
+
+def test_type_with_own_limit_leaves_all():
+    types = {"user": {"kept": 95, "gone": 5}, "session": {"kept": 0, "gone": 900}}
+    assert not judge_entities(DataGates(), types, since="d1").passed
+    gates = DataGates.model_validate({"entities": {"session": {"max_gone_entities": {}}}})
+    verdict = judge_entities(gates, types, since="d1")
+    assert [(each.name, each.passed, each.value) for each in verdict.checks] == [
+        ("max_gone_entities", True, 0.05),
+        ("max_gone_entities of user", True, 0.05),
+    ]
+    assert verdict.checks[0].sentence.startswith("5.0% of the entities of other types than session of 'd1' are in no")
+    types["user"] = {"kept": 50, "gone": 50}  # the others are judged as before
+    assert not judge_entities(gates, types, since="d1").passed
+
+
+def test_only_type_is_judged_by_own_limit():
+    gates = DataGates.model_validate(
+        {"max_gone_entities": {}, "entities": {"n": {"max_gone_entities": {"block": 0.9}}}}
+    )
+    for gone, passed in ((90, True), (91, False)):
+        (check,) = judge_entities(gates, {"n": {"kept": 100 - gone, "gone": gone}}, since="d1").checks
+        assert (check.name, check.passed) == ("max_gone_entities of n", passed)
+
+
+@pytest.mark.parametrize(("own", "passed"), [({}, True), ({"block": 0.2}, False), (None, False)])
+def test_degrees_of_one_type_have_own_limit(own, passed):
+    limits = {"max_degree_distance": {"block": 0.2}, "entities": {"n": {"max_degree_distance": own}}}
+    assert judged(limits, degrees={"n": 0.3}).passed is passed
+    assert not judged(limits, degrees={"n": 0.0, "m": 0.3}).passed

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import duckdb
 import pytest
 
+from pbg_tasks.config import DataGates
 from pbg_tasks.config.limits import Check, Verdict
 from pbg_tasks.config.results import (
     Entities,
@@ -21,7 +22,7 @@ from pbg_tasks.errors import EvictedError, PbgError, QualityGateError
 from pbg_tasks.tasks.approval import approve
 from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.nightly.chain import run_chain, run_task
-from pbg_tasks.tasks.nightly.data_gate import settle
+from pbg_tasks.tasks.nightly.data_gate import _key, settle
 from pbg_tasks.tasks.nightly.plan import plan
 from pbg_tasks.tasks.nightly.publish import _data
 from pbg_tasks.tasks.nightly.validate import _with_entities
@@ -91,3 +92,14 @@ def test_evicted_look_ahead_ends_the_task(monkeypatch):
     refused = Verdict((Check("min_edges", passed=False, value=1.0, limit=2.0, sentence="too few"),))
     with pytest.raises(EvictedError):
         _with_entities(SimpleNamespace(spec=SimpleNamespace(accepted=None)), refused)
+
+
+@pytest.mark.parametrize(
+    ("own", "key"), [({"block": 0.2}, "entities.n.max_gone_entities"), (None, "max_gone_entities")]
+)
+def test_refusal_names_limit_of_the_type(own, key):
+    data = DataGates.model_validate({"entities": {"n": {"max_gone_entities": own}}})
+    run = SimpleNamespace(spec=SimpleNamespace(graph=SimpleNamespace(gates=SimpleNamespace(data=data))))
+    assert _key("max_gone_entities of n", run) == key
+    assert _key("max_gone_entities", run) == "max_gone_entities"
+    assert _key("min_volume of 7", run) == "min_volume"

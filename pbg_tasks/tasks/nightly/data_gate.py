@@ -31,7 +31,7 @@ def settle(run: RunContext, verdict: Verdict) -> VerdictDocument:
     beyond = beyond_approval(found)
     accepted = None if verdict.passed or beyond else run.spec.accepted or _approved_before(run, found)
     if accepted is not None:
-        say(f"accepted ({accepted}): {_reasons(found)}")
+        say(f"accepted ({accepted}): {_reasons(found, run)}")
     elif not verdict.passed:
         run.refuse(beyond[0] if beyond else "the data gate refused it")
     passed = verdict.passed or accepted is not None
@@ -64,14 +64,24 @@ def enforce(result: ValidateResult | PartitionResult) -> None:
     if beyond := beyond_approval(verdict):
         advice = "mend the snapshot, or leave it: later nights go on without it"
         raise UnusableError(f"snapshot {verdict.snapshot!r}: {beyond[0]}; {advice}")
-    if not verdict.passed and approval(RunContext.open(result.run), result.task) is None:
+    if verdict.passed:
+        return
+    run = RunContext.open(result.run)
+    if approval(run, result.task) is None:
         raise QualityGateError(
-            f"snapshot {verdict.snapshot!r}: {_reasons(verdict)}; mend the snapshot, change the limits in "
+            f"snapshot {verdict.snapshot!r}: {_reasons(verdict, run)}; mend the snapshot, change the limits in "
             "gates.data ({} is no limit, as for days of new events), or take it this once: "
             f"{how_to_approve(result.run)}, or plan it with --accept-data REASON"
         )
 
 
-def _reasons(verdict: VerdictDocument) -> str:
+def _reasons(verdict: VerdictDocument, run: RunContext) -> str:
     failed = [check for check in verdict.checks if not check.passed]
-    return "; ".join(f"{check.sentence} (gates.data.{check.name.split()[0]})" for check in failed)
+    return "; ".join(f"{check.sentence} (gates.data.{_key(check.name, run)})" for check in failed)
+
+
+def _key(check: str, run: RunContext) -> str:
+    """Return the key of a check's limit below ``gates.data``."""
+    name, _, entity = check.partition(" of ")
+    own = run.spec.graph.gates.data.entities.get(entity)
+    return name if getattr(own, name, None) is None else f"entities.{entity}.{name}"

@@ -67,8 +67,9 @@ def judge_ahead(run: RunContext) -> Verdict:
     Raises:
         PbgError: the ids cannot be given.
     """
-    graph = run.spec.graph
-    if graph.resources.engine == "spark" or not graph.gates.data.max_gone_entities.asked:
+    graph, gates = run.spec.graph, run.spec.graph.gates.data
+    limits = (gates.max_gone_entities, *gates.gone_entities.values())
+    if graph.resources.engine == "spark" or not any(limit.asked for limit in limits):
         return Verdict(())
     _, (since, types) = _assign(run, store=False)
     return _judge(run, types, since)
