@@ -77,7 +77,7 @@ def test_failed_look_ahead_leaves_the_refusal(monkeypatch, capsys, error):
     def fail(_):
         raise error
 
-    monkeypatch.setattr("pbg_tasks.tasks.nightly.validate.judge_ahead", fail)
+    monkeypatch.setattr("pbg_tasks.tasks.nightly.partition.judge_ahead", fail)
     run = SimpleNamespace(spec=SimpleNamespace(accepted=None))
     refused = Verdict((Check("min_edges", passed=False, value=1.0, limit=2.0, sentence="too few"),))
     assert _with_entities(run, refused) == refused
@@ -88,7 +88,7 @@ def test_evicted_look_ahead_ends_the_task(monkeypatch):
     def end(_):
         raise EvictedError("told to end (SIGTERM)")
 
-    monkeypatch.setattr("pbg_tasks.tasks.nightly.validate.judge_ahead", end)
+    monkeypatch.setattr("pbg_tasks.tasks.nightly.partition.judge_ahead", end)
     refused = Verdict((Check("min_edges", passed=False, value=1.0, limit=2.0, sentence="too few"),))
     with pytest.raises(EvictedError):
         _with_entities(SimpleNamespace(spec=SimpleNamespace(accepted=None)), refused)
