@@ -6,7 +6,7 @@ It is never part of a run, because it changes no result.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
@@ -22,19 +22,27 @@ _SECRET = re.compile(
 )
 _SECRET_VALUE = re.compile(r"(secret|password|token|account\.key)[\w.\-]*=", re.IGNORECASE)
 """Options of a Java machine or a URL that hold a secret."""
-_REFERENCE = re.compile(r"\.secretKeyRef\.|\.secrets\.")
-"""Settings that name a Secret of Kubernetes, and hold no secret themselves."""
+_REFERENCE = re.compile(r"\.secretKeyRef\.|\.secrets\.|_(file|path)$", re.IGNORECASE)
+"""Settings that name a Secret of Kubernetes or a file, and hold no secret themselves."""
+_OPEN = ("hadoopConf", "envVars")
+"""Mappings of a SparkApplication whose values stand in it."""
 _OURS = ("type", "mode", "image", "mainApplicationFile", "arguments", "restartPolicy", "sparkConf")
 
 
 def _checked_conf(conf: dict[str, str | bool | int | float]) -> dict[str, str | bool | int | float]:
     for key, value in conf.items():
-        if (_SECRET.search(key) or _SECRET_VALUE.search(str(value))) and not _REFERENCE.search(key):
-            raise ValueError(
-                f"conf: {key} would be kept with the DAG and shown by Airflow; write it into spark-defaults.conf, or "
-                "name a Secret of the cluster"
-            )
+        _check_open(f"conf: {key}", key, value, "write it into spark-defaults.conf, or name a Secret of the cluster")
     return conf
+
+
+def _check_open(what: str, name: str, value: object, advice: str) -> None:
+    """Refuse a setting that holds a secret.
+
+    Raises:
+        ValueError: its name or value is that of a secret.
+    """
+    if (_SECRET.search(name) or _SECRET_VALUE.search(str(value))) and not _REFERENCE.search(name):
+        raise ValueError(f"{what} would be kept with the DAG and shown by Airflow; {advice}")
 
 
 Conf = Annotated[
@@ -112,6 +120,8 @@ class SparkKubernetes(_WithConf):
             for name in ("env", "envFrom"):
                 if not isinstance(_mapping(spec, part, "template: spec").get(name, []), list):
                     raise ValueError(f"template: spec.{part}.{name} must be a list")  # noqa: TRY004 - for pydantic
+        for where, name, value in _open_settings(spec, "spec"):
+            _check_open(f"template: {where}: {name}", name, value, "name a Secret: with `secret`, or valueFrom in env")
         return self
 
 
@@ -135,6 +145,30 @@ class SparkConnect(Frozen):
 
 
 SparkLaunch = SparkSubmit | SparkKubernetes | SparkConnect
+
+
+def _open_settings(part: object, where: str) -> Iterator[tuple[str, str, object]]:
+    """Yield the settings and variables that stand in a template.
+
+    Returns:
+        Place, name and value of each.
+    """
+    if isinstance(part, list):
+        for each in part:
+            yield from _open_settings(each, where)
+    if not isinstance(part, Mapping):
+        return
+    for key, value in part.items():
+        at = f"{where}.{key}"
+        if key in _OPEN and isinstance(value, Mapping):
+            yield from ((at, str(name), each) for name, each in value.items())
+        elif key == "env" and isinstance(value, list):
+            pairs = (each for each in value if isinstance(each, Mapping) and each.get("value"))
+            yield from ((at, str(each.get("name")), each["value"]) for each in pairs)
+        elif key == "javaOptions":
+            yield where, key, value
+        else:
+            yield from _open_settings(value, at)
 
 
 def _mapping(parent: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]:

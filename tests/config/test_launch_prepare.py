@@ -19,6 +19,11 @@ def spec(launch, place="s3://bucket", engine="spark", **keys):
     return parse(GraphSpec, document | {"resources": {"engine": engine}}, source="graph.yaml")
 
 
+def application(**spec):
+    """Return a launch by a SparkApplication whose template has a spec."""
+    return {"spark_kubernetes": {"image": IMAGE, "template": {"spec": spec}}}
+
+
 @pytest.mark.parametrize(
     ("launch", "expected"),
     [
@@ -89,6 +94,23 @@ def test_settings_are_text_as_spark_reads_them():
         ({"spark_submit": {"conf": {AZURE: "s"}}}, {}, "account.key.a.dfs.core.windows.net would be kept"),
         ({"spark_submit": {"conf": {"spark.hadoop.fs.gs.auth.service.account.private.key": "s"}}}, {}, "would be kept"),
         ({"spark_submit": {"conf": {"spark.driver.extraJavaOptions": "-Dfs.s3a.secret.key=s"}}}, {}, "would be kept"),
+        (application(hadoopConf={"fs.s3a.secret.key": "s"}), {}, r"template: spec.hadoopConf: fs.s3a.secret.key would"),
+        (
+            application(driver={"env": [{"name": "AWS_SECRET_ACCESS_KEY", "value": "s"}]}),
+            {},
+            r"template: spec.driver.env: AWS_SECRET_ACCESS_KEY would be kept with the DAG .* valueFrom in env",
+        ),
+        (application(executor={"envVars": {"DB_PASSWORD": "s"}}), {}, "spec.executor.envVars: DB_PASSWORD would be"),
+        (
+            application(executor={"javaOptions": "-Dfs.s3a.secret.key=s"}),
+            {},
+            "spec.executor: javaOptions would be kept",
+        ),
+        (
+            application(driver={"sidecars": [{"name": "a", "env": [{"name": "API_KEY", "value": "s"}]}]}),
+            {},
+            "spec.driver.sidecars.env: API_KEY would be kept",
+        ),
         ({"spark_connect": {}}, {}, "spark_connect takes remote"),
         ({"spark_connect": {"remote": "http://host"}}, {}, "launch.spark_connect.remote"),
         (
@@ -101,3 +123,18 @@ def test_settings_are_text_as_spark_reads_them():
 def test_each_mistake_of_preparation_is_named(launch, keys, sentence):
     with pytest.raises(ConfigError, match=sentence):
         spec(launch, **keys)
+
+
+def test_application_that_names_secrets_is_accepted():
+    reference = {"name": "AWS_SECRET_ACCESS_KEY", "valueFrom": {"secretKeyRef": {"name": "keys", "key": "secret"}}}
+    driver = {
+        "env": [reference, {"name": "AWS_WEB_IDENTITY_TOKEN_FILE", "value": "/var/run/token"}, {"name": "TZ"}],
+        "envFrom": [{"secretRef": {"name": "keys"}}],
+        "envSecretKeyRefs": {"DB_PASSWORD": {"name": "keys", "key": "password"}},
+        "secrets": [{"name": "account", "path": "/mnt", "secretType": "GCPServiceAccount"}],
+        "javaOptions": "-Xss8m",
+    }
+    volumes = [{"name": "keys", "secret": {"secretName": "keys"}}]
+    launch = application(driver=driver, volumes=volumes, hadoopConf={"fs.s3a.endpoint": "http://store:9000"})
+    found = SparkKubernetes.model_validate(launch["spark_kubernetes"])
+    assert found.template["spec"]["driver"] == driver
