@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pbg_tasks.evaluate.ids import by_types
+from pbg_tasks.evaluate.ids import of_types
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,9 +47,9 @@ class Coverage:
     def add(self, bucket: Bucket, listed: EdgeList) -> None:
         """Add the training edges of a bucket."""
         edges = self._numbering.triples([(bucket, listed)])
-        for (lhs, rhs), rows in by_types(self._config, self._families, edges):
-            self._trained[lhs][edges.lhs[rows]] = True
-            self._trained[rhs][edges.rhs[rows]] = True
+        for (lhs, rhs), own in of_types(self._config, self._families, edges):
+            self._trained[lhs][own.lhs] = True
+            self._trained[rhs][own.rhs] = True
 
     def to_json(self) -> dict[str, dict[str, int]]:
         """Return the numbers of ``new`` and of reached entities by type.

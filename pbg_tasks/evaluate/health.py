@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 COLLAPSE = 0.99
 SAMPLE_ROWS = 1024
+_ROWS = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,9 @@ class Health:
         """
         norms, reservoir = [np.empty(0)], _Sample(seed)
         for block in blocks:
-            norm = np.sqrt(np.square(block, dtype=np.float64).sum(axis=1))  # float32 would overflow
+            # In pieces that stay in the cache; float32 would overflow.
+            pieces = (block[start : start + _ROWS] for start in range(0, max(len(block), 1), _ROWS))
+            norm = np.sqrt(np.concatenate([np.square(piece, dtype=np.float64).sum(axis=1) for piece in pieces]))
             norms.append(norm)
             usable = np.isfinite(norm) & (norm > 0)
             reservoir.add(block, norm, np.flatnonzero(usable))
@@ -105,7 +108,11 @@ class _Sample:
             usable: int64, its usable rows.
         """
         before = len(self._rows)
-        marks = np.concatenate((self._marks, self._rng.random(len(usable))))
+        drawn = self._rng.random(len(usable))
+        if before == SAMPLE_ROWS:  # a mark above all of these is not kept
+            low = np.flatnonzero(drawn < self._marks[-1])
+            drawn, usable = drawn[low], usable[low]
+        marks = np.concatenate((self._marks, drawn))
         kept = np.argsort(marks)[:SAMPLE_ROWS]
         rows, old = np.empty((len(kept), block.shape[1])), kept < before
         new = usable[kept[~old] - before]

@@ -100,3 +100,17 @@ def by_types(config: ModelConfig, families: Families, edges: Triples) -> Iterato
         rows = np.flatnonzero(np.isin(index, [number for number, own in enumerate(types) if own == pair]))
         if len(rows):
             yield pair, rows
+
+
+def of_types(config: ModelConfig, families: Families, edges: Triples) -> Iterator[tuple[tuple[str, str], Triples]]:
+    """Yield the edges of each pair of types.
+
+    Those of a config with one pair are not copied.
+    """
+    pairs = {(relation.lhs, relation.rhs) for relation in config.relations}
+    if len(pairs) == 1:
+        if len(edges):
+            yield pairs.pop(), edges
+        return
+    for pair, rows in by_types(config, families, edges):
+        yield pair, edges.select(rows)

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from pbg_tasks.evaluate.questions import Questions, Side
     from pbg_tasks.evaluate.tables import EntityTable
 
-_STEP = 1 << 20  # known answers, or keys of edges, that are processed together, some 70 bytes each
+_STEP = 1 << 20  # known answers that are processed together, some 70 bytes each
+_WAITING = 1 << 22  # keys of edges that are counted together: to sort them takes less than to join their counts
 
 
 class Counted(NamedTuple):
@@ -77,7 +78,7 @@ class Popularity:
         """Count training edges."""
         _, answer = ends(piece, self._predict)
         self._waiting.append(piece.rel * self._entities + answer)
-        if sum(map(len, self._waiting)) >= _STEP:
+        if sum(map(len, self._waiting)) >= _WAITING:
             self._count_waiting()
 
     def _count_waiting(self) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from pbg_tasks.evaluate.ids import by_types
+from pbg_tasks.evaluate.ids import of_types
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,6 +56,7 @@ class RelationDrift:
     ) -> None:
         self._config, self._families = config, families
         self._figures = {"cosine": cosine, "overlap": overlap}
+        self._there = {name: _there(figures) for name, figures in self._figures.items()}
         self.degree = {entity: np.zeros(len(values), np.int64) for entity, values in cosine.items()}
         self._edges = np.zeros(len(families), np.int64)
         self._sums = {name: np.zeros((2, len(families))) for name in self._figures}  # ends with a figure, their sum
@@ -63,15 +64,14 @@ class RelationDrift:
     def add(self, edges: Triples) -> None:
         """Add some of tonight's edges."""
         self._edges += np.bincount(edges.rel, minlength=len(self._families))
-        for (lhs, rhs), rows in by_types(self._config, self._families, edges):
-            own = edges.select(rows)
+        for (lhs, rhs), own in of_types(self._config, self._families, edges):
             for entity, numbers in ((lhs, own.lhs), (rhs, own.rhs)):
                 np.add.at(self.degree[entity], numbers, 1)
                 for name, figures in self._figures.items():
-                    found = figures[entity][numbers]
-                    there = ~np.isnan(found)
-                    for row, weights in enumerate((None, found[there])):
-                        self._sums[name][row] += np.bincount(own.rel[there], weights, len(self._families))
+                    there = np.flatnonzero(self._there[name][entity][numbers])  # few of them have an overlap
+                    rel, found = own.rel[there], figures[entity][numbers[there]]
+                    for row, weights in enumerate((None, found)):
+                        self._sums[name][row] += np.bincount(rel, weights, len(self._families))
 
     def to_json(self, names: list[str]) -> dict[str, dict[str, float | None]]:
         """Return the figures of each relation that has edges, by name.
@@ -84,6 +84,11 @@ class RelationDrift:
     def _means(self, rel: int) -> dict[str, float | None]:
         sums = self._sums.items()
         return {name: round(total[rel] / ends[rel], 6) if ends[rel] else None for name, (ends, total) in sums}
+
+
+def _there(figures: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return which entities have a figure: bool (N,) by type."""
+    return {entity: ~np.isnan(values) for entity, values in figures.items()}
 
 
 class Surroundings:
@@ -103,14 +108,19 @@ class Surroundings:
         self._config, self._families = config, families
         self._limit = limit
         self.edges: dict[End, list[Edge]] = {end: [] for end in chosen}
+        # A flag of each number up to the last chosen one, and one for all numbers behind it: `isin` takes longer.
+        self._is_chosen = {}
+        for entity in config.entities:
+            numbers = [end.number for end in chosen if end.entity == entity]
+            self._is_chosen[entity] = np.zeros(max(numbers, default=-1) + 2, bool)
+            self._is_chosen[entity][numbers] = True
 
     def add(self, edges: Triples) -> None:
         """Search some edges for those around the entities."""
-        for (lhs, rhs), rows in by_types(self._config, self._families, edges):
-            around = np.zeros(len(rows), bool)
-            for entity, numbers in ((lhs, edges.lhs), (rhs, edges.rhs)):
-                around |= np.isin(numbers[rows], [end.number for end in self.edges if end.entity == entity])
-            own = edges.select(rows[around])
+        for (lhs, rhs), typed in of_types(self._config, self._families, edges):
+            around = self._is_chosen[lhs].take(typed.lhs, mode="clip")
+            around |= self._is_chosen[rhs].take(typed.rhs, mode="clip")
+            own = typed.select(np.flatnonzero(around))
             for end, listed in self.edges.items():
                 here = np.zeros(len(own), bool)
                 for entity, numbers in ((lhs, own.lhs), (rhs, own.rhs)):

@@ -268,3 +268,23 @@ def test_edges_around_entity_are_of_its_type():
         Edge(user, 1, user),
         Edge(End("user", 2), 1, user),
     ]
+
+
+def test_edges_of_one_type_have_same_figures():
+    config = make_config()
+    knows = config.model_copy(update={"relations": config.relations[1:]})
+    random = np.random.default_rng(0)
+    lhs, rhs = random.integers(30, size=(2, 400))
+    one, two = (Triples(lhs, np.full(400, number), rhs) for number in (0, 1))
+    cosine = {"user": np.where(random.random(30) < 0.5, np.nan, random.random(30)), "item": np.empty(0)}
+    chosen, found = [End("user", 3), End("user", 7)], []
+    for own, edges in ((knows, one), (config, two)):
+        families = Families(own, len(own.relations))
+        moved, around = RelationDrift(own, families, cosine, cosine), Surroundings(own, families, chosen, limit=50)
+        moved.add(edges)
+        around.add(edges)
+        figures = moved.to_json([relation.name for relation in own.relations])
+        listed = {end: [(edge.lhs, edge.rhs) for edge in edges] for end, edges in around.edges.items()}
+        found.append((figures, moved.degree["user"].tolist(), listed))
+    assert found[0] == found[1]
+    assert all(found[0][2].values())

@@ -55,7 +55,7 @@ def edges_to(lhs, hub):
 @pytest.mark.parametrize("step", [1, 100, 1 << 20])
 @pytest.mark.parametrize("seen", ["once", "in every piece", "at random"])
 def test_counts_are_those_of_all_pieces(monkeypatch, seen, step):
-    monkeypatch.setattr(popularity, "_STEP", step)
+    monkeypatch.setattr(popularity, "_WAITING", step)
     random = np.random.default_rng(0)
     pieces = {
         "once": random.permutation(900).reshape(30, 30),
@@ -74,7 +74,7 @@ def test_counts_are_those_of_all_pieces(monkeypatch, seen, step):
 def test_counted_pieces_are_not_processed_again(monkeypatch, pieces):
     watched, each = Watched(), 100
     monkeypatch.setattr(popularity, "np", watched)
-    monkeypatch.setattr(popularity, "_STEP", each)
+    monkeypatch.setattr(popularity, "_WAITING", each)
     found = Popularity("lhs", pieces * each)
     for piece in np.random.default_rng(0).permutation(pieces * each).reshape(pieces, each):
         found.add(edges_to(piece, 0))
@@ -83,7 +83,7 @@ def test_counted_pieces_are_not_processed_again(monkeypatch, pieces):
 
 
 def test_small_pieces_are_counted_together(monkeypatch):
-    monkeypatch.setattr(popularity, "_STEP", 100)
+    monkeypatch.setattr(popularity, "_WAITING", 100)
     found, joined = Popularity("lhs", 1000), []
     real = popularity.Counted.joined
     monkeypatch.setattr(popularity.Counted, "joined", lambda *both: joined.append(1) or real(*both))
@@ -138,6 +138,7 @@ def test_known_answers_are_found_in_any_pieces(tmp_path, monkeypatch, step, limi
     graph.triples[:60, 0], graph.triples[:60, 1] = 3, 1  # a hub: which entities does 3 know?
     train, held_out = graph.triples[20:], np.concatenate((graph.triples[:20], graph.triples[10:70:3]))
     monkeypatch.setattr(popularity, "_STEP", step)
+    monkeypatch.setattr(popularity, "_WAITING", step)
     assert_popularity_is_that_of_brute_force(tmp_path, graph, train, held_out, limit)
 
 
