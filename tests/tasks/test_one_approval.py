@@ -21,11 +21,13 @@ from pbg_tasks.config.results import (
 from pbg_tasks.errors import EvictedError, PbgError, QualityGateError
 from pbg_tasks.tasks.approval import approve
 from pbg_tasks.tasks.context import RunContext
+from pbg_tasks.tasks.nightly import on_spark
 from pbg_tasks.tasks.nightly.chain import run_chain, run_task
 from pbg_tasks.tasks.nightly.data_gate import _key, settle
+from pbg_tasks.tasks.nightly.partition import _on_duckdb
 from pbg_tasks.tasks.nightly.plan import plan
 from pbg_tasks.tasks.nightly.publish import _data
-from pbg_tasks.tasks.nightly.validate import _with_entities
+from pbg_tasks.tasks.nightly.validate import _report, _with_entities
 from tests.tasks.conftest import ring
 
 QUICK = {"num_epochs": 1}
@@ -37,12 +39,18 @@ FAILURES = [
 ]
 
 
-def test_one_approval_covers_edges_and_entities(place):
+@pytest.mark.parametrize("engine", ["duckdb", "spark"])
+def test_one_approval_covers_edges_and_entities(place, monkeypatch, engine):
     limits = {"max_removed_edges": {"block": 0.3}, "max_gone_entities": {"block": 0.3}}
+    monkeypatch.setattr(on_spark, "count", lambda *_: None)
+    monkeypatch.setattr(on_spark, "validate", _report)  # in place of executors, which leave the same files
+    monkeypatch.setattr(on_spark, "partition", _on_duckdb)
+    resources = {"engine": engine, "memory_gb": 1, "threads": 1}
     place.write_spec(model=QUICK, gates={"max_mrr_drop": 1.0, "data": limits})
     place.snapshot("d1", ring(60))
     place.snapshot("d2", ring(30))
     run_chain(place.spec, "d1")
+    place.write_spec(model=QUICK, gates={"max_mrr_drop": 1.0, "data": limits}, resources=resources)
     url = plan(place.spec, "d2")["run"]
     with pytest.raises(
         QualityGateError, match=r"max_removed_edges\); 50\.0% of the entities of 'd1' .*max_gone_entities"

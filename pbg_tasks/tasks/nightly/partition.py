@@ -60,18 +60,23 @@ def _partition(run: RunContext) -> PartitionFindings:
 
 
 def judge_ahead(run: RunContext) -> Verdict:
-    """Judge the entities as this task will; nothing is stored.
+    """Judge the entities as this task will.
 
-    The question about the edges then names both. Spark's preparation has no such look ahead.
+    The question about the edges then names both. On Spark the ids are stored, since executors write them in their
+    place; the task finds equal bytes there.
 
     Raises:
         PbgError: the ids cannot be given.
     """
     graph, gates = run.spec.graph, run.spec.graph.gates.data
-    limits = (gates.max_gone_entities, *gates.gone_entities.values())
-    if graph.resources.engine == "spark" or not any(limit.asked for limit in limits):
+    if not any(limit.asked for limit in (gates.max_gone_entities, *gates.gone_entities.values())):
         return Verdict(())
-    _, (since, types) = _assign(run, store=False)
+    if graph.resources.engine == "spark":
+        from pbg_tasks.tasks.nightly import on_spark
+
+        _, (since, types) = on_spark.partition(run)
+    else:
+        _, (since, types) = _assign(run, store=False)
     return _judge(run, types, since)
 
 
