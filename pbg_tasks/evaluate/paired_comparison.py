@@ -15,6 +15,7 @@ import numpy as np
 from pbg_tasks.evaluate.kept_counts import KeptRanker
 from pbg_tasks.evaluate.ranking import Ranks
 from pbg_tasks.evaluate.report import by_relation, rank_figures
+from pbg_tasks.progress import counted, say
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -176,6 +177,9 @@ class PairedRanks:
     def rank(self, model: Model, rows: np.ndarray, ranked: Mapping[Side, Ranks]) -> None:
         """Rank some more edges by both models.
 
+        An edge with a rank below 1 is left out: it has no reciprocal, and parts count without each other's vectors, so
+        that its candidates could not be counted anew.
+
         Args:
             model: tonight's.
             rows: int64, of the held-out edges.
@@ -198,7 +202,10 @@ class PairedRanks:
         for name, sides in found.items():
             for predict, part in zip(self._sides, sides, strict=True):
                 self._ranks[name, predict].take(rows, part)
-        self._done[rows] = True
+        possible = np.logical_and.reduce([part.possible() for part in found["candidate"]])
+        self._done[rows[possible]] = True
+        if left_out := int(np.count_nonzero(~possible)):
+            say(f"eval: {counted(left_out, 'edge')} not compared: rounding judged a candidate in two ways")
 
     def _theirs_of(
         self,

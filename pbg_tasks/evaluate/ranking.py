@@ -80,11 +80,17 @@ class Ranks:
     def without(self, outside: Ranks) -> Ranks:
         """Return the ranks of the same edges among fewer candidates.
 
+        Where rounding judged a candidate differently in the two counts, the result may not be a rank: see ``possible``.
+
         Args:
             outside: ranks among the candidates that are left out, none of which is the true entity of an edge.
         """
         own = 1  # the true entity, which is counted in both
         return Ranks(*(getattr(self, field.name) - getattr(outside, field.name) + own for field in fields(self)))
+
+    def possible(self) -> np.ndarray:
+        """Return which ranks are 1 or more: bool (N,)."""
+        return (self.raw >= 1) & (self.filtered >= 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import pytest
 from pbg_tasks.evaluate import paired_comparison
 from pbg_tasks.evaluate.candidates import Candidates
 from pbg_tasks.evaluate.paired_comparison import mean_interval
+from pbg_tasks.evaluate.ranking import Ranks
 from tests.evaluate.compared_models import compared_model
 from tests.evaluate.graphs import NAMES, Graph, make_config
 
@@ -130,6 +131,24 @@ def test_ranks_without_some_candidates_are_exact(tmp_path):
     for figures in (report.against.candidate, report.against.current):
         assert figures["raw"]["mr"] == round(raw.mean(), 8)
         assert figures["filtered"]["mr"] == round(filtered.mean(), 8)
+
+
+def test_edge_with_impossible_rank_is_not_compared(tmp_path, monkeypatch, capsys):
+    graph = Graph(make_config(partitions=2, operator="diagonal"))
+    compared = compared_model(graph, graph, tmp_path / "compared", unknown=1)
+    fair = graph.triples[is_known(graph, graph.triples, compared.known)]
+    exact = Ranks.without
+
+    def without(self, outside):
+        ranks = exact(self, outside)
+        ranks.filtered[0] = 0
+        return ranks
+
+    monkeypatch.setattr(Ranks, "without", without)
+    found = graph.evaluate(tmp_path, graph.triples, compared=compared)[0].against
+    assert found.edges == len(fair) - 1
+    assert found.candidate == found.current
+    assert "eval: 1 edge not compared: rounding judged a candidate in two ways" in capsys.readouterr().err
 
 
 def test_very_many_edges_are_sampled(tmp_path, monkeypatch):
