@@ -25,18 +25,21 @@ class PlainWheel(bdist_wheel):
         return "py3", "none", super().get_tag()[2]
 
 
-def text_for_index(readme: str) -> str:
+def text_for_index(readme: Path) -> str:
     """Return the README without what leads into the checkout.
 
-    An index shows neither its pictures nor its pages, and the project has no public address to lead to.
+    An index shows neither its pictures nor its pages, and the project has no public address to lead to. A tree without
+    the file, such as what an image copies, installs all the same.
     """
-    title, *parts = (part for part in readme.split("\n\n") if "![" not in part)
+    if not readme.is_file():
+        return "This was built from a tree without README.md."
+    title, *parts = (part for part in readme.read_text(encoding="utf-8").split("\n\n") if "![" not in part)
     note = "Pictures, and links to pages of the source tree, are left out here."
     return re.sub(r"\[([^\]]+)\]\((?!https?://)[^)]*\)", r"\1", "\n\n".join((title, note, *parts)))
 
 
 setup(
-    long_description=text_for_index(Path("README.md").read_text(encoding="utf-8")),
+    long_description=text_for_index(Path("README.md")),
     long_description_content_type="text/markdown",
     cmdclass={"bdist_wheel": PlainWheel},
     ext_modules=[

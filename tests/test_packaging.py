@@ -143,6 +143,16 @@ def test_text_for_index_leads_nowhere_it_cannot(built):
     assert "a graph of your own in ten minutes" in text  # of a link whose target is left out
 
 
+def test_tree_without_readme_has_facts_of_a_wheel(tmp_path):
+    for name in ("setup.py", "pyproject.toml", "LICENSE"):
+        shutil.copy(REPOSITORY / name, tmp_path)
+    code = BUILD.replace("getattr(build_meta, sys.argv[1])", "build_meta.prepare_metadata_for_build_wheel")
+    (tmp_path / "facts").mkdir()
+    subprocess.run([sys.executable, "-c", code, "", "facts"], cwd=tmp_path, check=True, capture_output=True, timeout=60)
+    (facts,) = tmp_path.glob("facts/*.dist-info/METADATA")
+    assert facts.read_text().endswith("\n\nThis was built from a tree without README.md.\n")
+
+
 def test_wheel_has_every_module_of_checkout(built):
     with zipfile.ZipFile(built.wheel) as archive:
         packed = {name for name in archive.namelist() if name.endswith(".py")}
