@@ -122,6 +122,18 @@ def test_draft_for_store_of_no_scheme_is_refused(tmp_path):
         draft_spec(str(tmp_path), "gs://bucket/graph")
 
 
+def test_draft_names_limits_for_days_of_new_events(tmp_path):
+    (tmp_path / "edges" / "d1").mkdir(parents=True)
+    (tmp_path / "edges" / "d1" / "edges.csv").write_text("lhs,rel,rhs\n" + "".join(f"a{n},r,b{n}\n" for n in range(9)))
+    drafted(tmp_path, tmp_path / "edges")
+    path = tmp_path / "graph.yaml"
+    note = "Where each snapshot is a day of new events, add to data:\n# "
+    (named,) = (part.partition("\n")[0] for part in path.read_text().split(note)[1:])
+    path.write_text(path.read_text().replace("  data:\n", f"  data:\n    {named.replace(', ', f'{chr(10)}    ')}\n"))
+    data = load_graph_spec(path).gates.data
+    assert [data.max_removed_edges.asked, data.max_gone_entities.asked] == [False, False]
+
+
 def test_drafted_spec_runs_unchanged(tmp_path):
     lines = [f"e{n},{name},e{(n + step) % 40}\n" for n in range(40) for name, step in STEPS]
     for day in ("2026-11-9", "2026-11-20"):

@@ -29,7 +29,8 @@ _LEAST_EDGES = 0.5
 
 
 _GATES = """A night with fewer edges is refused, and one whose MRR falls by more than a fifth. min_mrr is a floor, to be
-raised once a night has shown what the graph gives."""
+raised once a night has shown what the graph gives. Where each snapshot is a day of new events, add to data:
+max_removed_edges: {}, max_gone_entities: {}"""
 _GUESSED = """the columns of an edge. The first line counts as their names, because its values stand in no other line;
 if it is an edge, set header: false, and lhs, rel and rhs to column0, column1 and so on"""
 _MANY_EDGES = 1_000_000  # from here on, a hundredth of the edges is enough to measure with
