@@ -9,7 +9,7 @@ import pytest
 from pbg_tasks.config import Gates, RunSpec
 from pbg_tasks.config.base import canonical_json
 from pbg_tasks.config.loading import load_graph_spec
-from pbg_tasks.errors import QualityGateError
+from pbg_tasks.errors import AccessError, QualityGateError, StorageError
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.skips import skip
 from pbg_tasks.tasks.context import RunContext, graph_store
@@ -88,3 +88,17 @@ def test_refused_data_are_no_night_of_changes(place):
         finish(runs[2], task, passed=task == "validate")
         finish(runs[3], task, passed=True)
     assert nights_apart(last, "d1") == 2  # the data of d3 were good, its vectors were not
+
+
+@pytest.mark.parametrize(("error", "apart"), [(AccessError("no"), 1), (StorageError("later"), None)])
+def test_snapshots_that_cannot_be_listed_count_none(place, monkeypatch, error, apart):
+    def fail(_):
+        raise error
+
+    monkeypatch.setattr("pbg_tasks.prepare.sources.snapshot_keys", fail)
+    run = SimpleNamespace(spec=SimpleNamespace(graph=load_graph_spec(place.spec), snapshot="d9", walk="chain"))
+    if apart is None:
+        with pytest.raises(StorageError, match="later"):  # the task is tried again
+            nights_apart(run, "d1")
+    else:
+        assert nights_apart(run, "d1") == apart

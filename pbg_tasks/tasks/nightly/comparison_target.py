@@ -12,7 +12,7 @@ from pbg_tasks.config import RunLayout
 from pbg_tasks.config.base import digest
 from pbg_tasks.config.nights import snapshot_order
 from pbg_tasks.config.results import EvalResult, PartitionResult, ValidateResult
-from pbg_tasks.errors import ConfigError, FormatError, InputError
+from pbg_tasks.errors import AccessError, ConfigError, FormatError, InputError
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
 from pbg_tasks.tasks.context import RunContext
@@ -65,7 +65,12 @@ def nights_apart(run: RunContext, since: str | None) -> int:
     if since is None or not lists_keys(snapshot_source(snapshots)):
         return 1
     first, last = snapshot_order(since), snapshot_order(run.spec.snapshot)
-    between = [key for key in snapshot_keys(snapshots) if first < snapshot_order(key) < last]
+    try:
+        keys = snapshot_keys(snapshots)
+    except (ConfigError, AccessError) as error:  # a task may read the files of its snapshot alone
+        say(f"warning: what is gone is judged as of one night, as the snapshots cannot be listed: {error}")
+        return 1
+    between = [key for key in keys if first < snapshot_order(key) < last]
     channel = Channel(run.store, run.spec.graph.channel)
     waits = run.spec.walk != "independent"
     return 1 + sum(_data_passed(channel, key) or not (waits or has_finished(channel, key)) for key in between)
