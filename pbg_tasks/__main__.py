@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from pbg_tasks.cli import main
+from pbg_tasks.cli import command
 
-main()
+command()

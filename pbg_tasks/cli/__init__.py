@@ -23,6 +23,7 @@ from pbg_tasks.cli import dags, exchange, info, migrations, models, nightly, rel
 from pbg_tasks.cli.common import spread_overrides
 from pbg_tasks.cli.first_process import end_on_sigterm
 from pbg_tasks.cli.guide import GuidedGroup, called, guide
+from pbg_tasks.cli.leaving import leave_after
 from pbg_tasks.errors import ERROR_FILE, ConfigError, EvictedError, PbgError, ResourceError
 from pbg_tasks.memory.address_space import limit_hint, require_addresses
 from pbg_tasks.redaction import credentials_in, redacted
@@ -97,6 +98,11 @@ def _begin(
     if command is not None and command not in _NOTHING_HEAVY:
         size = (_STORE_ONLY | _NO_TORCH).get(command, _EVERYTHING)
         require_addresses(f"`pbg {command}`", size + _EACH_CPU * len(os.sched_getaffinity(0)))
+
+
+def command() -> None:
+    """Run the command as all that this process does."""
+    leave_after(main)
 
 
 def main() -> None:
