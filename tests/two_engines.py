@@ -43,14 +43,15 @@ _CLUSTER = {
     "spark.authenticate.secret": secrets.token_hex(16),
     "spark.executor.memory": "1g",
 }
+_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _SMALL = {
     "spark.sql.adaptive.enabled": "false",  # it plans anew after each of hundreds of small stages
     "spark.sql.shuffle.partitions": "2",
     "spark.default.parallelism": "2",
     "spark.ui.enabled": "false",
-    # Half of the work of so small nights would be that of the better compiler.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
-    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    # Half of the work of so small nights would be that of the better compiler, and some that of threads which collect.
+    "spark.driver.extraJavaOptions": _JAVA,
+    "spark.executor.extraJavaOptions": _JAVA,
     "spark.log.level": "ERROR",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "1g",
