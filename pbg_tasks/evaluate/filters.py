@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pbg_tasks.evaluate.ids import are_among
 from pbg_tasks.evaluate.questions import ends
 
 if TYPE_CHECKING:
@@ -30,8 +31,8 @@ class Answers:
         self._keys, self._entities = keys, entities
 
     def among(self, numbers: np.ndarray) -> Answers:
-        """Return only the answers with the given numbers."""
-        return Answers(self._keys[np.isin(self._keys % self._entities, numbers)], self._entities)
+        """Return only the answers with the given numbers, which ascend."""
+        return Answers(self._keys[are_among(self._keys % self._entities, numbers)], self._entities)
 
     def others(self, questions: np.ndarray, true: np.ndarray) -> np.ndarray:
         """Count the answers besides an edge's own, for its question.

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from pbg_tasks.model.families import Families
 
 Bucket = tuple[int, int]
+_FEW = 64
+"""Of so many times more numbers, a few are searched one by one: ``isin`` goes through all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,19 @@ class Triples:
     def select(self, rows: np.ndarray) -> Triples:
         """Return some of the edges."""
         return Triples(self.lhs[rows], self.rel[rows], self.rhs[rows])
+
+
+def are_among(numbers: np.ndarray, ascending: np.ndarray) -> np.ndarray:
+    """Return whether each number is one of others: bool (N,).
+
+    Args:
+        numbers: int64 (N,), in any order.
+        ascending: int64, the others, in order.
+    """
+    if len(numbers) * _FEW >= len(ascending):
+        return np.isin(numbers, ascending)
+    found: np.ndarray = ascending.take(np.searchsorted(ascending, numbers), mode="clip") == numbers
+    return found
 
 
 class Numbering:

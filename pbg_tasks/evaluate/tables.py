@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 import torch
 
+from pbg_tasks.evaluate.ids import are_among
 from pbg_tasks.formats.embeddings import iter_blocks, iter_rows
 
 if TYPE_CHECKING:
@@ -169,7 +170,7 @@ class EntityTable:
 
     def eligible(self, numbers: np.ndarray) -> np.ndarray:
         """Return whether entities are candidates: bool (N,)."""
-        return np.ones(len(numbers), bool) if self._sample is None else np.isin(numbers, self._sample)
+        return np.ones(len(numbers), bool) if self._sample is None else are_among(numbers, self._sample)
 
     def only_candidates(self, answers: Answers) -> Answers:
         """Return the answers that are candidates."""

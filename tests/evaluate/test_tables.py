@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from pbg_tasks.errors import FormatError
+from pbg_tasks.evaluate.ids import are_among
 from pbg_tasks.evaluate.tables import EntityTable
 from pbg_tasks.formats.embeddings import write_embeddings
 from tests.evaluate.graphs import INFO, make_config
@@ -70,3 +71,13 @@ def test_few_rows_that_are_not_finite_are_refused(tmp_path, rows):
     write_embeddings(tmp_path / "1.h5", rows[SIZES[0] :], None, lr=0.1, iteration=INFO, config=config)
     with pytest.raises(FormatError, match="not finite"):
         table_of(tmp_path, None).gather(np.array([900]), 10)
+
+
+@pytest.mark.parametrize("others", [0, 1, 20, 5000])
+def test_few_and_many_numbers_are_found_alike(others):
+    random = np.random.default_rng(0)
+    ascending = np.sort(random.choice(10_000, others, replace=False))
+    for count in (0, 1, 70, 300):
+        numbers = random.integers(-5, 10_005, count)
+        expected = np.array([number in set(ascending.tolist()) for number in numbers.tolist()], bool)
+        np.testing.assert_array_equal(are_among(numbers, ascending), expected)
