@@ -48,6 +48,14 @@ def test_unforeseen_end_is_left_to_python(end):
     assert "words" in done.stderr
 
 
+def test_handler_of_environment_is_called(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import atexit\natexit.register(print, 'spans sent')\n")
+    found = {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    words = [sys.executable, "-c", ENDING.format(end="return")]
+    done = subprocess.run(words, env=os.environ | found, capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout == "done joined\nhandled\nspans sent\ntorn down"
+
+
 def test_full_disk_behind_stdout_is_no_success():
     with open("/dev/full", "w") as full:  # noqa: PTH123 - a device
         assert ended("return", stdout=full, stderr=subprocess.DEVNULL).returncode == 120

@@ -19,10 +19,12 @@ if TYPE_CHECKING:
 def leave_after(command: Callable[[], None]) -> None:
     """Run a command, and end the process with its status.
 
-    A status that is no number, and an exception, are left to Python.
+    A status that is no number, and an exception, are left to Python; so is everything where the environment has
+    registered an exit handler before, such as a tracer's.
     """
     status: list[int] = []
-    atexit.register(_leave, status)  # called after all handlers that the command registers
+    if atexit._ncallbacks() == 0:  # noqa: SLF001 - the only way to know that none comes later
+        atexit.register(_leave, status)  # called after all handlers that the command registers
     try:
         command()
     except SystemExit as end:
