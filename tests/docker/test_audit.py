@@ -20,6 +20,7 @@ from tests.docker.files import REPOSITORY
 
 SCRIPT = REPOSITORY / ".ci" / "audit.py"
 PYTHON = REPOSITORY / ".venv.audit" / "bin" / "python"
+READY = REPOSITORY / ".venv.audit" / ".ready"  # Make writes it once all is installed
 FLAW = {
     "id": "GHSA-0000-0000-0001",
     "aliases": ["CVE-2026-0001"],
@@ -65,7 +66,7 @@ def service():
 @pytest.fixture
 def audit(tmp_path, service):
     """Audit packages; return exit status and output."""
-    if not PYTHON.exists():
+    if not READY.exists():
         pytest.skip(".venv.audit: not made yet (make audit)")
 
     def run(*packages, path="/", exceptions="", seconds=30):

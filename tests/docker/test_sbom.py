@@ -11,6 +11,7 @@ import pytest
 from tests.docker.files import DOCKER, IMAGES, REPOSITORY, installed, stages
 
 PYTHON = REPOSITORY / ".venv.audit" / "bin" / "python"
+READY = REPOSITORY / ".venv.audit" / ".ready"  # Make writes it once all is installed
 LOCKS = {"python": {"requirements.lock", "docker/torch.lock"}}
 
 
@@ -34,7 +35,7 @@ def entries(name):
 
 @pytest.mark.parametrize("name", ["python", *IMAGES])
 def test_bill_lists_packages_of_the_locks(tmp_path, name):
-    if not PYTHON.exists():
+    if not READY.exists():
         pytest.skip(".venv.audit: not made yet (make sbom)")
     command = [str(PYTHON), str(REPOSITORY / ".ci" / "sbom.py"), name, f"--into={tmp_path}"]
     command += (

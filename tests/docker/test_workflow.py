@@ -10,6 +10,7 @@ import pytest
 from tests.docker.files import REPOSITORY
 
 ZIZMOR = REPOSITORY / ".venv.audit" / "bin" / "zizmor"
+READY = REPOSITORY / ".venv.audit" / ".ready"  # Make writes it once all is installed
 WORKFLOW = """\
 name: x
 on: {trigger}
@@ -31,7 +32,7 @@ FLAWS = {
 @pytest.fixture
 def findings():
     """The exit status of zizmor and the names of its findings."""
-    if not ZIZMOR.exists():
+    if not READY.exists():
         pytest.skip(".venv.audit: not made yet (make audit)")
     makefile = (REPOSITORY / "Makefile").read_text()
     (arguments,) = re.findall(r"bin/zizmor (.*) \.github\n", makefile)
