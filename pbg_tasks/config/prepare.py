@@ -25,7 +25,7 @@ _SECRET_VALUE = re.compile(r"(secret|password|token|account\.key)[\w.\-]*=", re.
 _REFERENCE = re.compile(r"\.secretKeyRef\.|\.secrets\.|_(file|path)$", re.IGNORECASE)
 """Settings that name a Secret of Kubernetes or a file, and hold no secret themselves."""
 _OPEN = ("hadoopConf", "envVars")
-"""Mappings of a SparkApplication whose values stand in it."""
+"""Mappings of a SparkApplication that hold values in plain text."""
 _OURS = ("type", "mode", "image", "mainApplicationFile", "arguments", "restartPolicy", "sparkConf")
 
 
@@ -83,7 +83,7 @@ class SparkKubernetes(_WithConf):
         connection: Airflow connection of the cluster; without the default one, the cluster that Airflow runs in, or
             kubectl's.
         namespace: of the SparkApplication.
-        image: of driver and executors, with Spark's entry point and this package, by digest (``name@sha256:...``).
+        image: of driver and executors, such as ``docker/``'s image ``spark``, by digest (``name@sha256:...``).
         allow_tag: accept an image that is named by a tag.
         application: file in the image that the driver runs.
         conf: settings of Spark, none of them secret.

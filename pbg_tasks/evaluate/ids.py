@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Bucket = tuple[int, int]
 _FEW = 64
-"""Of so many times more numbers, a few are searched one by one: ``isin`` goes through all of them."""
+"""Factor of the others' number from which numbers are searched one by one: ``isin`` would go through all."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ PATHS = (
 )
 
 PARTS = ("/standing", "/live", "/names", "/files/spec.json")
-"""Ends of addresses that a page asks for what is on it."""
+"""Ends of the addresses from which a page loads its content."""
 
 
 @pytest.fixture(scope="module")
