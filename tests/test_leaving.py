@@ -56,6 +56,13 @@ def test_handler_of_environment_is_called(tmp_path):
     assert done.stdout == "done joined\nhandled\nspans sent\ntorn down"
 
 
+def test_closed_output_ends_without_traceback():
+    words = [sys.executable, "-c", f"import sys; sys.stdout = None\n{ENDING.format(end='return')}"]
+    words[2] = words[2].replace('sys.stdout.write("done ")', "sys.exit(5)")
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.stderr, done.returncode) == ("", 5)
+
+
 def test_full_disk_behind_stdout_is_no_success():
     with open("/dev/full", "w") as full:  # noqa: PTH123 - a device
         assert ended("return", stdout=full, stderr=subprocess.DEVNULL).returncode == 120

@@ -38,8 +38,9 @@ def _leave(status: list[int]) -> None:
     if not status:
         return
     try:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:  # a caller may have closed it
+                stream.flush()
     except (OSError, ValueError):
         return  # Python reports what it cannot write, with a status of its own
     os._exit(status[0])

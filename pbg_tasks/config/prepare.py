@@ -41,7 +41,7 @@ def _check_open(what: str, name: str, value: object, advice: str) -> None:
     Raises:
         ValueError: its name or value is that of a secret.
     """
-    if (_SECRET.search(name) or _SECRET_VALUE.search(str(value))) and not _REFERENCE.search(name):
+    if (_SECRET.search(name) and not _REFERENCE.search(name)) or _SECRET_VALUE.search(str(value)):
         raise ValueError(f"{what} would be kept with the DAG and shown by Airflow; {advice}")
 
 
@@ -167,6 +167,8 @@ def _open_settings(part: object, where: str) -> Iterator[tuple[str, str, object]
             yield from ((at, str(each.get("name")), each["value"]) for each in pairs)
         elif key == "javaOptions":
             yield where, key, value
+        elif key in {"args", "command"} and isinstance(value, list):
+            yield from ((where, key, each) for each in value)
         else:
             yield from _open_settings(value, at)
 

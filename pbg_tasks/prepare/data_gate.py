@@ -71,7 +71,8 @@ def judge_entities(
 
     Entities that were absent before already count neither as kept nor as gone: where names come and go every day, they
     become most of all that are known, though no day differs much from the one before. A type of which only a few were
-    there is not judged alone. A type with a limit of its own is judged by that one only, and does not count among all.
+    there is not judged alone. A type with a limit of its own is always judged, by that one only, and does not count
+    among all.
 
     Args:
         gates: the limits.
@@ -92,7 +93,8 @@ def judge_entities(
     checks = []
     for check, (limit, of_what, counts) in judged.items():
         before = counts["kept"] + counts["gone"]
-        if limit.asked and before >= (1 if check == name else _FEWEST_OF_TYPE):
+        alone = check != name and check.removeprefix(f"{name} of ") not in own
+        if limit.asked and before >= (_FEWEST_OF_TYPE if alone else 1):
             share = counts["gone"] / before
             measured = f"{share:.1%} of the {of_what} of {since!r} are in no edge any more"
             checks.append(_over_nights(limit.judge(check, share, measured, _SHARE), awaited, apart))
@@ -128,21 +130,20 @@ def _over_nights(check: Check, awaited: str | None, apart: int, there: float | N
             over = f" in a night, {most:.1%} in the {apart} from there" if apart > 1 else ""
             return replace(check, sentence=f"{check.sentence}{over}")
         if awaited is None:
-            return only_warning(check, f"as {most:.1%} may go in the {apart} nights from there")
+            of_all = "" if lost == check.value else f"it is {lost:.1%} without relations that went, and "
+            return only_warning(check, f"as {of_all}{most:.1%} may go in the {apart} nights from there")
     if awaited is None:
         return check
     return only_warning(check, f"for {awaited!r}, which comes between, has no release yet")
 
 
 def _lost_of_relations_there(edges: EdgeChanges | None) -> float | None:
-    """Return the share of removed edges among relations that have edges now.
+    """Return the share of removed edges among relations that remained.
 
-    None where relations are not known.
+    None where none is known to have: relations that are all others are not dated but read from elsewhere.
     """
-    if edges is None or not edges.relations:
-        return None
-    there = [each for each in edges.relations.values() if each.now]
-    return sum(each.removed for each in there) / max(1, sum(each.before for each in there))
+    there = [each for each in (edges.relations if edges else {}).values() if each.now and each.before]
+    return sum(each.removed for each in there) / sum(each.before for each in there) if there else None
 
 
 def _own(gates: DataGates, report: SnapshotReport) -> Iterator[Check]:

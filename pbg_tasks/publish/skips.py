@@ -79,6 +79,15 @@ def when_skipped(channel: Channel, snapshot: str) -> float | None:
     return None if found is None else found[1]
 
 
+def is_skipped_by_user(channel: Channel, snapshot: str) -> bool:
+    """Whether a user skipped a snapshot.
+
+    A refusal that an earlier version of this package stored counts as such a skip.
+    """
+    found = _find(channel, snapshot)
+    return found is not None and found[0].planned is None
+
+
 def why_skipped(channel: Channel, snapshot: str, *, since: float = 0.0) -> str | None:
     """Return the reason of a snapshot's skip; None without one.
 

@@ -111,6 +111,16 @@ def test_settings_are_text_as_spark_reads_them():
             {},
             "spec.driver.sidecars.env: API_KEY would be kept",
         ),
+        (
+            application(driver={"sidecars": [{"name": "a", "args": ["--verbose", "--password=s"]}]}),
+            {},
+            "spec.driver.sidecars: args would be kept",
+        ),
+        (
+            application(driver={"env": [{"name": "JAVA_OPTS_FILE", "value": "-Ddb.password=s"}]}),
+            {},
+            "spec.driver.env: JAVA_OPTS_FILE would be kept",
+        ),
         ({"spark_connect": {}}, {}, "spark_connect takes remote"),
         ({"spark_connect": {"remote": "http://host"}}, {}, "launch.spark_connect.remote"),
         (

@@ -165,12 +165,18 @@ def test_edges_of_gone_relations_left_to_their_check(removed, passed):
     check = over_nights({"max_removed_edges": {"block": 0.5}}, relations, 2, "d2")
     assert (check.passed, check.value) == (passed, 0.96 + removed / 1000)
     everything = {"day 1": relations["day 1"], "day 9": RelationEdges(9, 9, 0, 9, 0)}
-    assert over_nights({"max_removed_edges": {"block": 0.5}}, everything, 2, "d2").passed
+    assert not over_nights({"max_removed_edges": {"block": 0.5}}, everything, 2, "d2").passed  # such as another column
 
 
 def test_other_figures_block_after_refused_nights():
     limits = {"max_added_edges": {"block": 0.05}}
     assert not over_nights(limits, {"r": RelationEdges(100, 100, 100, 9, 9)}, 5, None).passed
+
+
+def test_small_type_with_own_limit_is_judged():
+    gates = DataGates.model_validate({"entities": {"n": {"max_gone_entities": {"block": 0.1}}}})
+    assert not judge_entities(gates, {"n": {"kept": 2, "gone": 1}}, since="d1").passed
+    assert judge_entities(DataGates(), {"n": {"kept": 2, "gone": 8}, "m": {"kept": 90, "gone": 0}}, since="d1").passed
 
 
 def test_entities_gone_of_one_type_block():

@@ -11,7 +11,7 @@ from pbg_tasks.config.base import canonical_json
 from pbg_tasks.config.loading import load_graph_spec
 from pbg_tasks.errors import AccessError, QualityGateError, StorageError
 from pbg_tasks.publish import Channel
-from pbg_tasks.publish.skips import skip
+from pbg_tasks.publish.skips import skip, skip_anew
 from pbg_tasks.tasks.context import RunContext, graph_store
 from pbg_tasks.tasks.nightly import partition
 from pbg_tasks.tasks.nightly.chain import run_chain, run_task
@@ -54,10 +54,10 @@ FINDINGS = {
 }
 
 
-def finish(run, task, *, passed):
+def finish(run, task, *, passed, accepted=None):
     """Store what a task of the data gate found."""
     header = {"task": task, "run": run.url, "seconds": 0, "usage": USAGE}
-    verdict = {"passed": passed, "checks": [], "accepted": None, "snapshot": run.spec.snapshot}
+    verdict = {"passed": passed, "checks": [], "accepted": accepted, "snapshot": run.spec.snapshot}
     run.store.put(run.key(f"results/{task}.json"), canonical_json(header | FINDINGS[task] | {"data_gate": verdict}))
 
 
@@ -88,6 +88,17 @@ def test_refused_data_are_no_night_of_changes(place):
         finish(runs[2], task, passed=task == "validate")
         finish(runs[3], task, passed=True)
     assert nights_apart(last, "d1") == 2  # the data of d3 were good, its vectors were not
+    finish(runs[3], "partition", passed=True, accepted="half the shops are closed")
+    assert nights_apart(last, "d1") == 1
+    finish(runs[3], "partition", passed=True)
+    again = planned(3, "chain")
+    finish(again, "validate", passed=False)
+    assert nights_apart(last, "d1") == 1  # the run that was planned last decides
+    for task in FINDINGS:
+        finish(again, task, passed=True)
+    assert nights_apart(last, "d1") == 2
+    skip_anew(channel, "d3", "another shop's edges")
+    assert nights_apart(last, "d1") == 1
 
 
 @pytest.mark.parametrize(("error", "apart"), [(AccessError("no"), 1), (StorageError("later"), None)])

@@ -15,6 +15,7 @@ from pbg_tasks.config.results import EvalResult, PartitionResult, ValidateResult
 from pbg_tasks.errors import AccessError, ConfigError, FormatError, InputError
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
+from pbg_tasks.publish.skips import is_skipped_by_user
 from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.nightly.chain_order import has_finished, snapshot_before
 
@@ -77,22 +78,28 @@ def nights_apart(run: RunContext, since: str | None) -> int:
 
 
 def _data_passed(channel: Channel, snapshot: str) -> bool:
-    """Whether a run of a snapshot passed the data gate.
+    """Whether the data of a snapshot passed the data gate.
 
-    An approval does not count.
+    The run that was planned last decides. What was accepted or approved did not pass, nor did what a user skipped.
     """
-    last = RunLayout.result(PartitionResult.TASK)
+    if is_skipped_by_user(channel, snapshot):
+        return False
+    verdicts: list[tuple[float, bool]] = []
+    result = RunLayout.result(ValidateResult.TASK)
     for info in channel.store.list(f"runs/{snapshot}-"):
         name, _, rest = info.key.removeprefix("runs/").partition("/")
-        if rest != last or name.rpartition("-")[0] != snapshot:
+        if rest != result or name.rpartition("-")[0] != snapshot:
             continue
         with suppress(ConfigError, FormatError):  # removed meanwhile, or damaged
             night = RunContext.within(channel.store, name)
-            judged = (night.find(ValidateResult), night.find(PartitionResult))
-            ours = night.spec.graph.channel == channel.name
-            if ours and all(each is not None and each.data_gate.passed for each in judged):
-                return True
-    return False
+            if night.spec.graph.channel == channel.name:
+                judged = (night.find(ValidateResult), night.find(PartitionResult))
+                verdicts.append((night.planned(), not all(_passed_alone(each) for each in judged)))
+    return not max(verdicts, default=(0.0, True))[1]
+
+
+def _passed_alone(result: ValidateResult | PartitionResult | None) -> bool:
+    return result is not None and result.data_gate.passed and result.data_gate.accepted is None
 
 
 def release_evaluated_against(run: RunContext) -> Release | None:
