@@ -42,7 +42,10 @@ class Reader:
 
         def make() -> Response:
             document = work()
-            return page(document, links_of(request, dag_id, document))
+            absent = document["kind"] == "message" and "again" not in document
+            return page(
+                document, links_of(request, dag_id, document), HTTPStatus.NOT_FOUND if absent else HTTPStatus.OK
+            )
 
         return await self.read(make)
 

@@ -52,6 +52,7 @@ OtherRunId = Annotated[str, Query(pattern=RUN_ID)]
 
 router = APIRouter()
 NAMED = "The DAG itself names the snapshot of each run, so none is chosen here: trigger the DAG."
+_UNDER_WAY = ("queued", "running")
 SIBLINGS_KEPT = 60.0
 """Number of seconds for which the DAGs of a graph are known."""
 ENTITIES = (None, DagAccessEntity.RUN, DagAccessEntity.XCOM)
@@ -137,16 +138,17 @@ async def history(request: Request, dag_id: DagId, user: GetUserDep, reader: Rea
     if waiting := outline(request, links_of(request, dag_id), "nights"):
         return waiting
 
-    def read() -> HistoryDocument:
+    def read() -> Mapping[str, object]:
         found = _known(request, user, reader, dag_id)[1]
         try:
             pages, url = last(reader, dag_id)
-            return with_failures(pages.history(url), found)
+            return {**with_failures(pages.history(url), found)}
         except ABSENT:
             document = with_failures(_empty(dag_id), found)
-            if not document["nights"] or not document["store"]:  # any DAG has this tab, and may have failed
+            if not document["store"]:  # any DAG has this tab, and may have failed
                 raise
-            return document
+            text = "The graph has no night yet. Begin one, or trigger its DAG."
+            return {**document} if document["nights"] else {**_message("No night yet", text)}
 
     return await reader.page(request, dag_id, read)
 
@@ -197,6 +199,9 @@ async def dag_run(request: Request, dag_id: DagId, run_id: DagRunId, reader: Rea
             pages, url = reader.pages.own(database.planned(dag_id, run_id))
             return {**with_failure(pages.run(url), found)}
         except ABSENT:
+            if found and found[0]["state"] in _UNDER_WAY and found[0]["run"] is None:
+                text = "Its page appears once its plan is stored; this one looks for it every few seconds."
+                return {**_message("Not planned yet", text), "again": 5}
             if not found or found[0]["state"] != "failed" or found[0]["run"]:
                 raise
             graph = _empty(dag_id)["graph"]
@@ -324,6 +329,11 @@ def _empty(dag_id: str) -> HistoryDocument:
         "left_out": 0,
         "searches": [],
     }
+
+
+def _message(title: str, text: str) -> dict[str, object]:
+    """Return the document of a page with nothing but a sentence."""
+    return {"kind": "message", "graph": "", "title": title, "text": text}
 
 
 def _shown_name(dag: str, graph: str) -> str:

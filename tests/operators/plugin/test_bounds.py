@@ -74,6 +74,13 @@ def site(place, tmp_path_factory):
         yield site
 
 
+def test_graph_without_night_leads_to_its_first(site):
+    answer = site.get("")  # no test before this one has begun any
+    assert answer.status_code == 404
+    assert "No night yet" in answer.text
+    assert f'href="/pbg/dags/{DAG}/begin"' in answer.text
+
+
 def test_own_run_is_shown(site, place):
     answer = site.get(f"/runs/{site.planned({'run': place.runs['own']})}")
     assert answer.status_code == 200, answer.text
@@ -92,6 +99,16 @@ def fail(site, run_id, reason, **run):
     with create_session() as session:
         session.query(DagRun).filter_by(dag_id=DAG, run_id=run_id).one()._state = "failed"
         session.query(TaskInstance).filter_by(dag_id=DAG, run_id=run_id, task_id=PLAN).update({"state": "failed"})
+
+
+def test_run_without_plan_has_page_that_asks_again(site):
+    site.post(f"dags/{DAG}/dagRuns", {"dag_run_id": "manual__begun", "logical_date": None, "partition_key": "d9"})
+    answer = site.get("/runs/manual__begun")
+    assert answer.status_code == 200
+    assert "Not planned yet" in answer.text
+    assert '<meta http-equiv="refresh" content="5">' in answer.text
+    assert f'href="/pbg/dags/{DAG}/begin"' in answer.text
+    assert "Not planned yet" not in site.get("/runs/manual__of_nobody").text
 
 
 def test_run_that_failed_early_has_page_and_row(site, place):
@@ -227,8 +244,8 @@ def test_run_outside_is_not_found_and_not_named(site, place):
         assert "CANARY" not in answer.text
         for shown in ("other store", "store within", "other graph"):
             assert id_of(place.runs[shown]) not in answer.text, name
-    for result in ({"run": 3}, {"run": None}, ["run"], "text"):
-        assert site.get(f"/runs/{site.planned(result)}").status_code == 404
+    for result in ({"run": 3}, {"run": None}, ["run"], "text"):  # none names a run
+        assert "Not planned yet" in site.get(f"/runs/{site.planned(result)}").text
 
 
 def test_pages_of_dag_follow_its_last_own_run(site, place):
