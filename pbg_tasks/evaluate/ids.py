@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pbg_tasks.model.families import Families
 
 Bucket = tuple[int, int]
-_FEW = 64
+_FAR_MORE = 64
 """Factor of the others' number from which numbers are searched one by one: ``isin`` would go through all."""
 
 
@@ -50,7 +50,7 @@ def are_among(numbers: np.ndarray, ascending: np.ndarray) -> np.ndarray:
         numbers: int64 (N,), in any order.
         ascending: int64, the others, in order.
     """
-    if len(numbers) * _FEW >= len(ascending):
+    if len(numbers) * _FAR_MORE >= len(ascending):
         return np.isin(numbers, ascending)
     found: np.ndarray = ascending.take(np.searchsorted(ascending, numbers), mode="clip") == numbers
     return found

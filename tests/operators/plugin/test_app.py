@@ -15,14 +15,14 @@ from tests.airflow_home import use_private_airflow
 
 use_private_airflow()
 
-from pbg_operators.internals import GetUserDep  # noqa: E402 - Airflow's home is chosen first
-from pbg_operators.link import PREFIX  # noqa: E402
+from pbg_operators.link import PREFIX  # noqa: E402 - Airflow's home is chosen first
 from pbg_operators.plugin import PbgPlugin, answers  # noqa: E402
 from pbg_operators.plugin.pages import Pages, beside  # noqa: E402
 from pbg_tasks.errors import ConfigError  # noqa: E402
 from pbg_tasks.publish import Channel  # noqa: E402
 from pbg_tasks.storage import open_store  # noqa: E402
 from pbg_tasks.tasks.nightly.plan import plan  # noqa: E402
+from tests.operators.plugin.permitted import permitted_app  # noqa: E402
 from tests.publish.runs import candidate, write_run  # noqa: E402
 from tests.tasks.conftest import Workplace, ring  # noqa: E402
 
@@ -78,13 +78,7 @@ def test_every_address_is_tested(client):
 def test_outlines_wait_for_no_reader(monkeypatch):
     from fastapi.testclient import TestClient
 
-    from pbg_operators.plugin.app import make_app
-
-    app = make_app.__wrapped__()  # a separate application: its permissions must not reach any other
-    for route in app.routes:
-        app.dependency_overrides |= {each.dependency: lambda: None for each in route.dependencies}
-    (user,) = GetUserDep.__metadata__
-    app.dependency_overrides[user.dependency] = lambda: None
+    app = permitted_app()
     monkeypatch.setattr(app.state, "reader", None)
     client, opened = TestClient(app), {"Sec-Fetch-Dest": "document"}
     assert client.get("/assets/report.css").status_code == 200

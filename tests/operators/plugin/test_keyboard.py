@@ -22,6 +22,7 @@ from pbg_operators.plugin.pages import Pages  # noqa: E402
 from pbg_tasks.tasks.nightly.chain import run_chain  # noqa: E402
 from pbg_tasks.tasks.tuning.steps import start  # noqa: E402
 from tests.browser import UNREACHED, chromium, tab_through  # noqa: E402
+from tests.operators.plugin.permitted import permitted_app  # noqa: E402
 from tests.tasks.conftest import ring, workplace  # noqa: E402
 
 pytestmark = pytest.mark.browser
@@ -57,14 +58,7 @@ def site(runs):
     """Serve the pages to a user with all rights."""
     import uvicorn
 
-    from pbg_operators.internals import GetUserDep
-    from pbg_operators.plugin.app import make_app
-
-    app = make_app.__wrapped__()  # a separate application: its permissions must not reach any other
-    for route in app.routes:
-        app.dependency_overrides |= {each.dependency: lambda: None for each in route.dependencies}
-    (user,) = GetUserDep.__metadata__
-    app.dependency_overrides[user.dependency] = lambda: None
+    app = permitted_app()
     server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error"))
     thread = threading.Thread(target=server.run, daemon=True)
     with pytest.MonkeyPatch.context() as patch:
