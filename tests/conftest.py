@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import atexit
-import functools
 import gc
 import os
 import secrets
 import shutil
 import subprocess
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
 from tests import tiers
-from tests.rotation import comes_today, fix_rotation, stories, story_comes_today
+from tests.rotation import comes_today, fix_rotation, story_comes_today
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from examples.stack.object_store import ObjectStore
 
@@ -48,36 +47,37 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave slow files, and folders of them, out of a fast run."""
-    return True if config.getoption("fast") and tiers.is_left_out(collection_path, tiers.slow_files()) else None
+    """Leave out slow files, if fast, and stories of other days.
+
+    Slow are folders of slow files, too. A story whose file is named, alone or with a test, comes to no such question.
+    """
+    if config.getoption("fast") and tiers.is_left_out(collection_path, tiers.slow_files()):
+        return True
+    waits = not config.getoption("every") and not story_comes_today(_below_tests(collection_path))
+    return True if waits else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark tests by tier, and leave out those of other days.
 
-    A test that is named runs on every day, and so does a story whose file is named.
+    A test that is named runs on every day.
     """
     tiers.mark(items)
     if config.getoption("every") or any("::" in each for each in config.args):
         return
-    named = {Path(each).resolve() for each in config.args}
-    others = [item for item in items if not _comes_today(item, named)]
+    others = [item for item in items if not _comes_today(item)]
     if others:
         config.hook.pytest_deselected(items=others)
         left_out = set(others)
         items[:] = [item for item in items if item not in left_out]
 
 
-def _comes_today(item: pytest.Item, named: set[Path]) -> bool:
-    """Whether a test has its turn, by its story or mark."""
-    story = _below_tests(item.path)
-    if story in stories() and item.path not in named:
-        return story_comes_today(story)
+def _comes_today(item: pytest.Item) -> bool:
+    """Whether a test has its turn, by its mark."""
     mark = item.get_closest_marker("rotated")
     return mark is None or _in_turn(item, *mark.args, **mark.kwargs)
 
 
-@functools.cache
 def _below_tests(path: Path) -> str:
     """Return a file's name as the list of stories has it."""
     return path.relative_to(tiers.ROOT).as_posix()

@@ -8,6 +8,7 @@ The day is the same in all processes of a run, which prints it; ``PBG_ROTATION``
 from __future__ import annotations
 
 import functools
+import math
 import os
 import time
 import zlib
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 Item = TypeVar("Item")
-STORY_DAYS = 3
-"""Days that come to all stories."""
+STORY_DAYS = 5
+"""Days that come to all stories; a prime, so that a story meets all choices of ``of_today``, too."""
 _STORIES = Path(__file__).with_name("stories.txt")
 _SECONDS_OF_A_DAY = 86_400
 
@@ -46,7 +47,12 @@ def of_today(items: Sequence[Item], days: int) -> list[Item]:
     Args:
         items: in an order that is the same every day.
         days: number of them.
+
+    Raises:
+        ValueError: a story would meet the same items on each of its days.
     """
+    if math.gcd(days, STORY_DAYS) > 1:
+        raise ValueError(f"choose by a number of days that {STORY_DAYS} does not divide, not {days}")
     return list(items[rotation() % days :: days]) or [items[rotation() % len(items)]]
 
 

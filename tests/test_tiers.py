@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from types import SimpleNamespace
 
-from tests.rotation import stories
+import pytest
+
+from tests.rotation import STORY_DAYS, comes_today, of_today, stories, story_comes_today
 from tests.tiers import LIMIT, ROOT, Measurement, is_left_out, slow_files
 
 
@@ -29,31 +30,34 @@ def test_slow_file_is_not_collected_in_fast_run():
     assert "test_browser.py" not in done.stdout
 
 
-def test_rotated_tests_come_in_turn_or_by_name():
-    trend, together = "tests/tasks/test_trend.py", "tests/report/test_browser.py"
-    every = collected("--every", trend, "tests/report")
-    days = [collected(trend, "tests/report", PBG_ROTATION=str(day)) for day in range(3)]
-    assert set.union(*days) == every
-    assert all(day < every for day in days)
-    assert [any(name.startswith(together) for name in day) for day in days].count(True) == 1
-    named = min(every - days[0])
-    assert collected(named, PBG_ROTATION="0") == {named}
-    (other, *_) = (day for day, found in enumerate(days) if not any(name.startswith(together) for name in found))
-    assert collected(together, PBG_ROTATION=str(other)) == {name for name in every if name.startswith(together)}
+def test_rotated_tests_come_in_turn_or_by_name(monkeypatch):
+    folder, story = "tests/native", "native/test_sanitizers.py"
+    rotated = f"{folder}/test_huge_pages.py::test_large_native_buffers_use_huge_pages"
+    for day in range(3 * STORY_DAYS):
+        monkeypatch.setenv("PBG_ROTATION", str(day))
+        if not story_comes_today(story) and not comes_today(rotated, 3):
+            break
+    every, today = collected("--every", folder), collected(folder)
+    of_story = {name for name in every if name.startswith(f"tests/{story}")}
+    assert of_story | {rotated} <= every - today
+    assert collected(f"tests/{story}") == of_story
+    assert collected(rotated) == {rotated}
+
+
+def test_story_meets_every_choice():
+    with pytest.raises(ValueError, match="does not divide"):
+        of_today(range(20), 2 * STORY_DAYS)
 
 
 def test_stories_exist():
     assert [name for name in stories() if not (ROOT / name).is_file()] == [], "remove them from tests/stories.txt"
 
 
-def collected(*arguments, **environment):
-    """Return the names of the tests that a run would do."""
+def collected(*arguments):
+    """Return the tests that a run would do, without parameters."""
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *arguments]
-    surroundings = os.environ | environment
-    done = subprocess.run(
-        command, cwd=ROOT.parent, env=surroundings, capture_output=True, text=True, check=True, timeout=120
-    )
-    return {line for line in done.stdout.splitlines() if "::" in line}
+    done = subprocess.run(command, cwd=ROOT.parent, capture_output=True, text=True, check=True, timeout=120)
+    return {line.partition("[")[0] for line in done.stdout.splitlines() if "::" in line}
 
 
 def test_folder_of_slow_files_is_left_out():

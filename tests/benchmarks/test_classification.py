@@ -21,7 +21,6 @@ def test_predicted_labels_are_as_many_as_true():
     assert best_labels(scores, np.array([2, 1])).tolist() == [[False, True, True], [True, False, False]]
 
 
-@pytest.mark.rotated(3)
 def test_fit_is_minimum_of_penalised_loss():
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(200, 5, generator=generator, dtype=torch.float64)

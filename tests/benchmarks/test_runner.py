@@ -31,7 +31,6 @@ def ring(tmp_path):
     return Experiment("ring", "Ring", "dated links", Path("ring.yaml"), data, targets={"mrr": 0.5}, interval=20)
 
 
-@pytest.mark.rotated(3)
 def test_experiment_yields_figures_curves_and_seconds(ring, tmp_path):
     found = run(
         ring,
@@ -53,7 +52,6 @@ def test_experiment_yields_figures_curves_and_seconds(ring, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.rotated(3)
 def test_failing_command_raises_error_of_its_kind(tmp_path):
     with pytest.raises(ConfigError, match=r"pbg train missing\.yaml: ended with status 2"):
         Pbg(tmp_path, Clock())("train", "train", "missing.yaml")
@@ -80,7 +78,6 @@ def test_published_rows_use_measured_figures():
     assert BY_NAME["icews14"].published[0].figures.keys() <= {"dated_mrr", "dated_hits1", "dated_hits10"}
 
 
-@pytest.mark.rotated(3)
 def test_config_of_init_is_run_as_written(tmp_path):
     source = tmp_path / "source"
     source.mkdir()

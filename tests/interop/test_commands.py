@@ -19,7 +19,6 @@ from tests.interop.graphs import ROWS, write_graph
 pytestmark = pytest.mark.interop
 
 
-@pytest.mark.rotated(3)
 def test_pbgs_commands_continue_and_export_our_directory(tmp_path, oracle):
     (row,) = [row for row in ROWS if str(row) == "complex_diagonal-dynamic-ids"]
     document = row.document(tmp_path)
@@ -37,7 +36,6 @@ def test_pbgs_commands_continue_and_export_our_directory(tmp_path, oracle):
     train_directory(ConfigSchema(**longer | {"num_epochs": longer["num_epochs"] + 1}))
 
 
-@pytest.mark.rotated(3)
 def test_pbg_trains_on_files_with_checksums(tmp_path, oracle):
     (row,) = [row for row in ROWS if str(row) == "complex_diagonal-dynamic-ids"]
     document = row.document(tmp_path) | {"num_epochs": 1}

@@ -71,7 +71,6 @@ def printed_by_us(config_file, *arguments):
     return json.loads(done.stdout)
 
 
-@pytest.mark.rotated(3)
 @pytest.mark.parametrize("trained_by", ["us", "pbg"])
 def test_raw_and_filtered_figures_agree_in_every_digit(trained_by, tmp_path, oracle):
     keys = document(tmp_path)

@@ -191,7 +191,6 @@ def train_first(graph):
     return graph.run("train", edge_paths=graph.document["edge_paths"][:1])
 
 
-@pytest.mark.rotated(3)
 def test_default_graph_is_trained_and_evaluated(tmp_path, oracle):
     graph = Graph(tmp_path, ONE, RING, [0.4, 0.2])
     train_first(graph)
@@ -248,7 +247,6 @@ def test_dynamic_relations_of_pbgs_test_are_evaluated(tmp_path, oracle):
     check_evaluated(graph, oracle, **all_negatives(graph))
 
 
-@pytest.mark.rotated(3)
 @pytest.mark.parametrize("servers", [-1, 1])
 def test_two_ranks_of_a_sync_file_train(tmp_path, oracle, servers):
     graph = Graph(

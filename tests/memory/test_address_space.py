@@ -98,7 +98,6 @@ def test_run_under_narrow_limit_is_refused(place, tmp_path, megabytes):
     assert not place.store.exists()
 
 
-@pytest.mark.rotated(3)
 def test_limit_named_in_refusal_suffices(place, tmp_path):
     """Run the whole chain under the limit named by a refusal."""
     narrow = limited(COMMAND, 300, "run", place.spec, "--snapshot", "d1", scratch=tmp_path)

@@ -189,7 +189,6 @@ def test_forecast_is_near_the_measured_peak(tmp_path, case):
     assert told["peak"] == pytest.approx(told["measured_peak"], rel=TOLERANCE)
 
 
-@pytest.mark.rotated(3)
 def test_type_without_relation_is_read_at_end(tmp_path):
     data_set(tmp_path, entities=20_000, edges=2_000)
     for part in range(2):
@@ -200,7 +199,6 @@ def test_type_without_relation_is_read_at_end(tmp_path):
     assert told["peak"] == pytest.approx(told["measured_peak"], rel=TOLERANCE)
 
 
-@pytest.mark.rotated(3)
 def test_rank_holds_partitions_kept_for_others(tmp_path):
     """Train four partitions with two ranks.
 
@@ -212,7 +210,6 @@ def test_rank_holds_partitions_kept_for_others(tmp_path):
     assert told["peak"] >= told["measured_peak"] * (1 - TOLERANCE)
 
 
-@pytest.mark.rotated(3)
 @pytest.mark.skipif(library() is None, reason="no native library: it is built where a C++ compiler is")
 def test_all_negs_keep_no_scores_of_batches(tmp_path):
     data_set(tmp_path, entities=200_000, edges=1_200)

@@ -27,7 +27,6 @@ def test_library_of_arm64_has_vector_instructions(program):
     assert len(re.findall(r"\tfmla\tv\d+\.4s", subprocess.check_output(command, text=True))) > 100
 
 
-@pytest.mark.rotated(3)
 @pytest.mark.parametrize(
     ("file", "chosen"),
     [

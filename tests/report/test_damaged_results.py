@@ -154,7 +154,6 @@ def refusal(read):
     return None
 
 
-@pytest.mark.rotated(3)
 def test_release_without_figure_leaves_nights_whole(night):
     """Use a release without a figure, and one with a wrong type.
 
@@ -191,7 +190,6 @@ def test_refusal_that_is_damaged_is_named(night):
         file.unlink()
 
 
-@pytest.mark.rotated(3)
 @pytest.mark.parametrize("task", [*CHAIN, "export-tsv"])
 def test_damaged_result_gives_page_or_sentence(night, task):
     run, spec = night

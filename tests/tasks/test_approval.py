@@ -73,7 +73,6 @@ def test_release_of_approved_night_records_the_approval(place, refused):
     assert "gate approved by ada" in table([show(refused)])
 
 
-@pytest.mark.rotated(3)
 def test_approving_names_the_newer_night_it_costs(place, refused, capsys):
     """Publish one of two nights first, at the other's cost.
 

@@ -40,7 +40,6 @@ def channel(place):
     return Channel(open_store(str(place.store)), "production")
 
 
-@pytest.mark.rotated(3)
 def test_blocked_night_accepted_by_hand_is_compared_next(place, capsys):
     place.write_spec(model=QUICK, gates={"max_mrr_drop": 1.0, "data": LIMITS})
     place.snapshot("d1", NIGHT)
@@ -131,7 +130,6 @@ def _with_rows(document, rows):
     return decoded | {"data": decoded["data"] | {"edges": rows}}
 
 
-@pytest.mark.rotated(3)
 def test_empty_day_is_refused_and_chain_continues(place):
     place.write_spec(model=QUICK)
     place.snapshot("d1", NIGHT)
@@ -171,7 +169,6 @@ EMPTY_DAYS = {
 }
 
 
-@pytest.mark.rotated(3)
 @pytest.mark.parametrize(("watch", "files"), EMPTY_DAYS.values(), ids=EMPTY_DAYS)
 def test_empty_day_may_get_its_edges_later(place, watch, files):
     headerless(place, watch)

@@ -148,7 +148,6 @@ def written(summary):
     return found
 
 
-@pytest.mark.rotated(3)
 @pytest.mark.parametrize("after", [1, 3])
 def test_partitions_on_either_side_change_nothing(place, after):
     """A night of no epochs after a migration has the same vectors.

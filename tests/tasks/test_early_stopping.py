@@ -199,7 +199,6 @@ def test_training_evicted_while_it_ranks_goes_on_alike(graph, stopped, monkeypat
     assert run_task("train", again)["early_stopping"] == stopped[1]["early_stopping"]
 
 
-@pytest.mark.rotated(3)
 @pytest.mark.s3
 def test_gang_in_s3_stops_and_releases_best(graph, s3_bucket):
     """Two ranks, each a process."""

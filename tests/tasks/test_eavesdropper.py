@@ -18,7 +18,6 @@ from tests.train.ranks.tap import Tap, windows_heard
 TYPE = "diagnosis"
 
 
-@pytest.mark.rotated(3)
 @pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "encrypted"])
 def test_recorded_gang_shows_vectors_only_unencrypted(tmp_path, encrypted):
     graph = Graph.random(tmp_path / "graph", epochs=1, edges=500, rows=300)

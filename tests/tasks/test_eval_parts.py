@@ -137,7 +137,6 @@ def test_parts_beside_other_releases_are_refused(night):
         evaluate(night, 2)
 
 
-@pytest.mark.rotated(3)
 @pytest.mark.parametrize("store", ["s3", "local"])
 def test_part_brings_its_partitions_and_rows_of_others(place, request, monkeypatch, store):
     """Of the release before, too; digits stay."""
@@ -169,7 +168,6 @@ def test_part_brings_its_partitions_and_rows_of_others(place, request, monkeypat
     assert (expected["against"]["edges"] > 0, expected["drift"]["types"]["n"]["overlap"]["queries"]) == (True, 4)
 
 
-@pytest.mark.rotated(3)
 def test_parts_merge_to_digits_beside_best_release(place, monkeypatch):
     """Only parts bring the vectors of that release."""
     second_night(place, 60, 62)
@@ -185,7 +183,6 @@ def test_parts_merge_to_digits_beside_best_release(place, monkeypatch):
     assert figures(evaluate(url, 2)) == figures(json.loads(json.dumps(expected)))
 
 
-@pytest.mark.rotated(3)
 def test_parts_of_independent_nights_merge_to_digits(place, monkeypatch):
     place.write_spec({"entities": {"n": {"num_partitions": 3}}, "num_epochs": 1, "dimension": 4}, nights=INDEPENDENT)
     place.snapshot("d1", ring(80))
@@ -204,7 +201,6 @@ def test_parts_of_independent_nights_merge_to_digits(place, monkeypatch):
     assert not [name for name in fetched if name.startswith("embeddings")]  # of the release, which names match
 
 
-@pytest.mark.rotated(3)
 def test_part_without_partitions_of_independent_night_counts(place):
     place.write_spec({"entities": {"n": {"num_partitions": 2}}, "num_epochs": 1, "dimension": 4}, nights=INDEPENDENT)
     place.snapshot("d1", ring(60))
@@ -214,7 +210,6 @@ def test_part_without_partitions_of_independent_night_counts(place):
     assert count_part(url, "3/3")["counts"] == count_part(url, "4/4")["counts"] != {}
 
 
-@pytest.mark.rotated(3)
 def test_damaged_drift_of_part_is_refused(night):
     parts = [count_part(night, part) for part in ("1/2", "2/2")]
     expected = whole(night)

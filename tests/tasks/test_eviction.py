@@ -122,7 +122,6 @@ def graph(tmp_path_factory):
     return made
 
 
-@pytest.mark.rotated(3)
 def test_process_interrupted_often_gives_the_same_bits(graph):
     """Interrupt it eight times at random moments, then let it end.
 
@@ -142,7 +141,6 @@ def test_process_interrupted_often_gives_the_same_bits(graph):
     assert bits(graph, "often") == bits(graph, "whole")
 
 
-@pytest.mark.rotated(3)
 @pytest.mark.parametrize("times", of_today([1, 2], days=2))
 def test_process_interrupted_in_training_loses_no_batch(graph, times):
     model = f"once-{times}"
@@ -161,7 +159,6 @@ def test_process_interrupted_in_training_loses_no_batch(graph, times):
     assert bits(graph, model) == bits(graph, "whole")
 
 
-@pytest.mark.rotated(3)
 def test_process_interrupted_while_starting_is_evicted(graph):
     for pause in (0.0, 0.2, 0.5, 1.0):
         process = start(graph, "starting")
@@ -180,7 +177,6 @@ def changed(directory, lines):
     return f"{directory}{os.pathsep}{os.environ.get('PYTHONPATH', Path.cwd())}"
 
 
-@pytest.mark.rotated(3)
 def test_gang_continues_the_work_of_a_process(graph, tmp_path):
     """The training may be shorter than the interval of its mirror."""
     path = changed(tmp_path, "from pbg_tasks.checkpoint import live\nlive.INTERVAL_SECONDS, live._SHARE = 0.0, 1.0\n")
@@ -195,7 +191,6 @@ def test_gang_continues_the_work_of_a_process(graph, tmp_path):
     assert bits(graph, "gang")[:2] == bits(graph, "whole")[:2]
 
 
-@pytest.mark.rotated(3)
 def test_process_that_cannot_store_in_time_commits_nothing(graph, tmp_path):
     """The library that stores does not return; the grace is 9 seconds."""
     path = changed(
@@ -231,7 +226,6 @@ def test_second_signal_keeps_the_first_ones_status(graph, tmp_path):
     assert "error: evicted: told to end (SIGTERM) in epoch" in said
 
 
-@pytest.mark.rotated(3)
 @pytest.mark.usefixtures("interruptible")
 def test_interrupt_ends_as_before(graph):
     process = start(graph, "interrupted", epochs=100)

@@ -78,7 +78,6 @@ def trained(request, tmp_path):
     return Trained(tmp_path, place)
 
 
-@pytest.mark.rotated(3)
 def test_changed_files_are_refused_wherever_they_are_read(trained):
     for name in EDGES + COUNTS + NAMES:
         before = trained.store.get(name).data

@@ -90,7 +90,6 @@ def test_gang_has_certificates_of_its_own_if_encrypted(ranks):
     assert launch([], ranks=1, servers=0, max_restarts=0) == {"PBG_TLS_CA": None, "PBG_TLS_KEY": None}
 
 
-@pytest.mark.rotated(3)
 def test_killed_gang_restarts_until_all_edges_trained(tmp_path):
     """This is the short form of ``python -m tests.kill_ranks``."""
     graph = Graph.random(tmp_path / "graph", epochs=2, edges=30_000)
@@ -99,7 +98,6 @@ def test_killed_gang_restarts_until_all_edges_trained(tmp_path):
     assert sum(findings.kills.values()) >= 1
 
 
-@pytest.mark.rotated(3)
 def test_stopped_gang_is_continued_by_another_size(tmp_path):
     graph = Graph.random(tmp_path / "graph", epochs=1, edges=200_000)
     command = [sys.executable, "-m", "pbg_tasks", "train", str(graph.config), "--json"]
@@ -121,7 +119,6 @@ def test_stopped_gang_is_continued_by_another_size(tmp_path):
     assert (manifest.edges, manifest.retrained) == ((graph.total,), ())
 
 
-@pytest.mark.rotated(3)
 def test_full_disk_of_one_rank_ends_all(tmp_path, small_disk):
     graph = Graph.random(tmp_path / "graph", epochs=1, edges=1_000, rows=20_000)
     meeting, token = f"file://{tmp_path}/meeting", "t" * 32

@@ -59,7 +59,6 @@ def adopted(place, rows):
     adopt(f"{url}/checkpoint", f"{url}/entities", place.spec)
 
 
-@pytest.mark.rotated(3)
 @pytest.mark.parametrize("migration", ["adopt and repartition", "compact"])
 def test_no_ranked_pair_was_trained_in_chain(place, migration):
     rows = both_ways(ring(60))
@@ -87,7 +86,6 @@ def test_no_ranked_pair_was_trained_in_chain(place, migration):
     assert pairs(runs[0], "valid", "test") & pairs(runs[1], "train") <= pairs(runs[2], "train")
 
 
-@pytest.mark.rotated(3)
 def test_pair_keeps_its_split_with_changing_edges(place):
     """Add an edge of a held-out pair later; it is not trained.
 

@@ -64,7 +64,6 @@ def sample(release):
     }
 
 
-@pytest.mark.rotated(3)
 @pytest.mark.parametrize(("before", "after"), [(2, 3), (4, 1)])
 def test_every_row_moves_exactly_and_nights_continue(place, before, after):
     place.write_spec(model(before), eval={"max_candidates": 30})
@@ -144,7 +143,6 @@ def test_plan_with_other_entity_types_names_them(place):
     assert "(item is gone)" in previous.reason
 
 
-@pytest.mark.rotated(3)
 def test_compaction_drops_entities_unseen_for_some_nights(place):
     place.write_spec(vanished={"nights": 2})
     place.snapshot("d1", ring(50) + ring(6, first=100) + ring(7, first=200))
@@ -166,7 +164,6 @@ def test_compaction_drops_entities_unseen_for_some_nights(place):
     assert fourth["entities"] == {"total": 63, "new": 6, "kept": 50, "gone": 0, "returned": 0, "absent": 7}
 
 
-@pytest.mark.rotated(3)
 def test_repeated_day_does_not_undo_a_move(place):
     place.snapshot("d1", ring(40))
     run_chain(place.spec, "d1", epochs=1)
@@ -201,7 +198,6 @@ def test_move_rolled_back_from_names_its_return(place):
     assert repartition(place.spec, partitions=3)["moved"] is False
 
 
-@pytest.mark.rotated(3)
 @pytest.mark.parametrize("told", [True, False])
 def test_sample_reduced_by_compaction_stays_in_use(place, told):
     """Include a version that did not store the sample's limit."""
@@ -295,7 +291,6 @@ def candidates(summary):
     return RunContext.open(summary["run"]).require("eval")["candidates"]["n"]
 
 
-@pytest.mark.rotated(3)
 def test_expired_entity_is_hidden_until_it_returns(place, tmp_path):
     place.write_spec(vanished={"rule": "expire", "nights": 2}, exports=[{"format": "parquet"}])
     place.snapshot("d1", ring(40) + ring(9, first=100))

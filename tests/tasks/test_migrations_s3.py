@@ -41,7 +41,6 @@ def upload(folder, place, name):
     return store.url
 
 
-@pytest.mark.rotated(3)
 def test_checkpoint_in_s3_is_adopted_and_moved(place, s3_bucket):
     place.write_spec({"num_epochs": 1}, store=str(place.root / "old"))
     place.snapshot("d0", ring(40))

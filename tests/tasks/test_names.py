@@ -126,7 +126,6 @@ def test_name_in_use_is_kept(name):
     assert list(load_config(config_of(name), source="c.json").entities) == [name]
 
 
-@pytest.mark.rotated(3)
 @settings(max_examples=25, deadline=None)
 @given(name=NAMES.filter(accepted))
 def test_accepted_name_goes_through_every_export(spec_place, name):
@@ -152,7 +151,6 @@ def test_accepted_name_goes_to_object_store(place, s3_bucket, name):
     assert list(again["types"]) == [name]
 
 
-@pytest.mark.rotated(3)
 @pytest.mark.parametrize("name", ["wd:Q5 é.b", "x" * 200])
 def test_accepted_name_goes_through_a_night(place, name):
     spec_of(place, name, exports=[{"format": exchange} for exchange in PLAIN], train={"warm_epochs": 1})

@@ -48,7 +48,6 @@ def assert_d3_waits(place):
         plan(place.spec, "d3")
 
 
-@pytest.mark.rotated(3)
 def test_independent_nights_in_any_order_are_equal(place):
     place.write_spec(model=QUICK, nights={"walk": "independent"})
     for number in (1, 2):
@@ -79,7 +78,6 @@ def test_chain_waits_but_passes_refused_night(place):
     assert plan(place.spec, "d3")["previous_release"] == 1
 
 
-@pytest.mark.rotated(3)
 def test_refused_night_planned_anew_is_awaited(place):
     three_days(place)
 

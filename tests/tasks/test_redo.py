@@ -52,7 +52,6 @@ def ways(place):
     ]
 
 
-@pytest.mark.rotated(3)
 def test_redo_continues_each_day_as_redone(chain):
     result = redo(chain.spec, "d2")
     assert result["days"] == DAYS[1:]
@@ -83,21 +82,18 @@ def test_releases_from_a_rolled_back_one_are_named(chain):
     assert "3, from 3: rolled back" in history_table(history(chain.spec))
 
 
-@pytest.mark.rotated(3)
 def test_interrupted_redo_continues(chain):
     run_chain(chain.spec, "d2")
     run_chain(chain.spec, "d3")
     assert [each["release"] for each in redo(chain.spec, "d2")["redone"]] == [5, 6, 7]
 
 
-@pytest.mark.rotated(3)
 def test_redo_after_rollback_moves_channel_daily(chain):
     rollback(chain.spec, to=1)
     assert [each["release"] for each in redo(chain.spec, "d2")["redone"]] == [5, 6, 7]
     assert (current(chain).seq, current(chain).snapshot) == (7, "d4")
 
 
-@pytest.mark.rotated(3)
 def test_day_released_meanwhile_is_redone(chain, monkeypatch):
     chain.snapshot("d5", ring(44))
 

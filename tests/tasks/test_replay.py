@@ -22,7 +22,6 @@ from pbg_tasks.tasks.release.replay import _compare, replay, replay_release
 from tests.tasks.conftest import ring
 
 
-@pytest.mark.rotated(3)
 def test_night_of_chain_is_replayed_bit_for_bit(place):
     place.write_spec(model={"num_epochs": 1})
     place.snapshot("d1", ring(60))

@@ -65,7 +65,6 @@ def nights(object_store, tmp_path_factory):
         yield Nights(place, folder)
 
 
-@pytest.mark.rotated(3)
 @pytest.mark.parametrize("task", ["plan", *TASKS])
 def test_killed_and_repeated_task_leaves_equal_objects(nights, task):
     for death in deaths(nights.writes[task]):

@@ -105,7 +105,6 @@ LISTS_CHANGES = {"gc", "repartition", "rollback"}
 """Works whose result lists their changes, so that a second time differs."""
 
 
-@pytest.mark.rotated(3)
 @pytest.mark.parametrize("name", WORKS)
 def test_killed_and_repeated_upkeep_leaves_equal_objects(upkeep, name):
     work = partial(WORKS[name], upkeep)

@@ -33,7 +33,6 @@ def test_task_done_twice_costs_a_tenth(night, task):
     assert second <= max(SHARE * first, LEAST)
 
 
-@pytest.mark.rotated(3)
 def test_chain_done_twice_costs_a_tenth_beside_plan(night):
     """The plan reads its inputs again each time.
 

@@ -1,6 +1,6 @@
 """Tasks of a night that lack some resource.
 
-Each day tries some of the tasks and limits; ``DAYS`` days, each the third, come to all of them.
+Each day tries some of the tasks and limits; ``DAYS`` days, each the fifth, come to all of them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.tasks.conftest import ring, workplace
 from tests.tasks.reruns import objects
 from tests.tasks.shortages import fill, pbg
 
-DAYS = 40
+DAYS = 41
 COMMANDS = ("plan", *TASKS, "export-release", "report", "gc")
 LIMITS = {
     "descriptors": (1, 2, 3, 4, 6, 8, 12, 20),
@@ -121,7 +121,6 @@ def limited(night, kind, value, name):
         filler.unlink()
 
 
-@pytest.mark.rotated(3)
 @pytest.mark.parametrize(("kind", "value", "name"), of_today(CASES, DAYS))
 def test_task_with_limited_resource_ends_with_sentence(night, kind, value, name):
     night.restore(name)

@@ -189,7 +189,6 @@ def command(spec):
     return subprocess.Popen(call, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
-@pytest.mark.rotated(3)
 def test_killed_search_goes_on(graph):
     spec = written(graph, model={"init_scale": 0.01})
     with command(spec) as process:
@@ -213,7 +212,6 @@ def _only_search(graph, spec):
     return found.run, found.id
 
 
-@pytest.mark.rotated(3)
 def test_two_searches_at_once_agree(graph):
     """Each candidate is trained by one of them, and both decide alike."""
     spec = written(graph, model={"init_scale": 0.02})

@@ -40,13 +40,13 @@ def assert_same(config, **how):
     assert_same_as(case, case.reference())
 
 
-@pytest.mark.parametrize(("mode", "operator", "comparator", "loss"), of_today(COMBINATIONS, days=5))
+@pytest.mark.parametrize(("mode", "operator", "comparator", "loss"), of_today(COMBINATIONS, days=6))
 @pytest.mark.parametrize("weighted", [False, True])
 def test_gradients_are_those_of_autograd(mode, operator, comparator, loss, weighted):
     assert_same(make_config(mode, operator, comparator, loss), weighted=weighted)
 
 
-@pytest.mark.parametrize(("mode", "operator", "comparator", "loss"), of_today(COMBINATIONS, days=5))
+@pytest.mark.parametrize(("mode", "operator", "comparator", "loss"), of_today(COMBINATIONS, days=6))
 @pytest.mark.parametrize("regularizer", ["N3", "N3_edge", "L2"])
 def test_regularizers_have_the_gradients_of_autograd(mode, operator, comparator, loss, regularizer):
     assert_same(regularized(make_config(mode, operator, comparator, loss), regularizer))

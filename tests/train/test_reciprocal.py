@@ -39,7 +39,7 @@ def assert_gradients(engine, config, **how):
 
 
 @pytest.mark.parametrize("engine", ["torch", pytest.param("native", marks=native)])
-@pytest.mark.parametrize(("_mode", "operator", "comparator", "loss"), of_today(OPERATORS, days=5))
+@pytest.mark.parametrize(("_mode", "operator", "comparator", "loss"), of_today(OPERATORS, days=6))
 @pytest.mark.parametrize("regularizer", [None, "N3", "N3_edge"])
 def test_gradients_are_those_of_autograd(engine, _mode, operator, comparator, loss, regularizer):
     config = make_config("reciprocal", operator, comparator, loss)

@@ -55,7 +55,7 @@ def assert_same(engine, config, **how):
     return case
 
 
-@pytest.mark.parametrize(("mode", "operator", "comparator", "loss"), of_today(COMBINATIONS, days=5))
+@pytest.mark.parametrize(("mode", "operator", "comparator", "loss"), of_today(COMBINATIONS, days=6))
 def test_gradients_are_those_of_autograd(engine, mode, operator, comparator, loss):
     assert_same(engine, make_config(mode, operator, comparator, loss, FEATURE), counts=MANY)
 

@@ -23,12 +23,12 @@ from tests.train.steps import (
 )
 
 
-@pytest.mark.parametrize(("mode", "operator", "comparator", "loss"), of_today(COMBINATIONS, days=5))
+@pytest.mark.parametrize(("mode", "operator", "comparator", "loss"), of_today(COMBINATIONS, days=6))
 def test_gradients_are_those_of_autograd(mode, operator, comparator, loss):
     assert_same_step(Case(make_config(mode, operator, comparator, loss)))
 
 
-@pytest.mark.parametrize(("mode", "operator", "comparator", "loss"), of_today(COMBINATIONS, days=5))
+@pytest.mark.parametrize(("mode", "operator", "comparator", "loss"), of_today(COMBINATIONS, days=6))
 @pytest.mark.parametrize("regularizer", ["N3", "L2"])
 def test_regularizers_have_the_gradients_of_autograd(mode, operator, comparator, loss, regularizer):
     config = make_config(mode, operator, comparator, loss)

@@ -51,7 +51,6 @@ def test_random_graph_has_equal_partitions(partitions, tmp_path):
     assert result["edges_trained"] == 5000
 
 
-@pytest.mark.rotated(3)
 @pytest.mark.interop
 @pytest.mark.parametrize("workers", [1, 2])
 def test_both_sides_train_the_requested_edges(workers, tools, tmp_path):
@@ -62,7 +61,6 @@ def test_both_sides_train_the_requested_edges(workers, tools, tmp_path):
         assert pbg("train", edges=1500).value == 1500
 
 
-@pytest.mark.rotated(3)
 @pytest.mark.interop
 def test_epoch_of_both_trains_every_edge_once(tools, tmp_path):
     config = RandomGraph(400, 1500, partitions=2).write(epochs.MODEL | SMALL, tmp_path / "graph")
@@ -77,7 +75,6 @@ def test_epoch_of_both_trains_every_edge_once(tools, tmp_path):
     assert all(0 <= share <= 1 for share in shares)
 
 
-@pytest.mark.rotated(3)
 @pytest.mark.interop
 def test_both_sides_import_rank_and_export_alike(tools, tmp_path):
     source = tmp_path / "edges.tsv"
@@ -152,7 +149,6 @@ def split_row(line):
     return name, list(map(float, numbers))
 
 
-@pytest.mark.rotated(3)
 @pytest.mark.interop
 def test_memory_of_all_processes_is_measured(tools):
     (found,) = footprint._compared(tools, Communities(1600, 2000), 2, {"2 in memory": 2})

@@ -181,7 +181,6 @@ def test_outline_is_painted_before_store_answers(tab, site, runs, monkeypatch, p
     assert tab.locator("h1").inner_text()
 
 
-@pytest.mark.rotated(3)
 def test_every_page_paints_first_within_a_second(tab, site, place, runs, monkeypatch, capsys):
     """An outline comes first, or the page itself."""
     place.write_spec(tune={"space": {"model.lr": [0.1, 0.05]}})

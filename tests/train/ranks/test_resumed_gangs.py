@@ -112,7 +112,6 @@ def test_two_ranks_end_as_one_following_them(buckets, rounds, tmp_path, monkeypa
     assert objects(alone, config) == objects(together, config)
 
 
-@pytest.mark.rotated(3)
 @pytest.mark.parametrize(("crash", "ahead"), [*((crash, False) for crash in CRASHES), (5, True), (11, True)])
 def test_two_resumed_ranks_end_as_one_following(buckets, rounds, tmp_path, monkeypatch, crash, ahead):
     config, together, alone = make_config(), LocalStore(tmp_path / "two"), LocalStore(tmp_path / "one")
