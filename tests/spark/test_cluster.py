@@ -48,6 +48,7 @@ def test_nights_on_cluster_have_bytes_of_duckdb(cluster, s3_bucket, tmp_path):
     assert [name for name, equal in results.items() if not equal] == []
 
 
+@pytest.mark.rotated(2)
 @pytest.mark.parametrize("form", of_today(["iceberg", "delta", "changes"], days=3))
 def test_tables_on_cluster_have_bytes_of_duckdb(cluster, s3_bucket, tmp_path, form):
     """A task reads a data file; one task folds a log."""
