@@ -99,7 +99,6 @@ def check_slow_fall(place, walk, **sections):
     return nights, third, fourth
 
 
-@pytest.mark.rotated(3)
 def test_slow_fall_warns_then_blocks_independent_nights(place):
     _, third, fourth = check_slow_fall(place, "independent")
     page = (Path(fourth.url) / "report" / "index.html").read_text()
@@ -111,18 +110,15 @@ def test_slow_fall_warns_then_blocks_independent_nights(place):
     assert not {"best", "against"} & metrics.keys()
 
 
-@pytest.mark.rotated(3)
 def test_slow_fall_warns_then_blocks_a_chain(place):
     check_slow_fall(place, "chain")
 
 
-@pytest.mark.rotated(3)
 @pytest.mark.s3
 def test_slow_fall_warns_then_blocks_on_s3(place, s3_bucket):
     check_slow_fall(place, "chain", store=f"{s3_bucket}/nights")
 
 
-@pytest.mark.rotated(3)
 def test_both_ways_to_place_rows_rank_alike(place, monkeypatch):
     """Rows matched by name give the figures of rows in their places."""
     nights = Nights(place, walk="chain")
@@ -143,7 +139,6 @@ def test_both_ways_to_place_rows_rank_alike(place, monkeypatch):
     assert {name: moved["best"][name] for name in names} == {name: kept["against"][name] for name in names}
 
 
-@pytest.mark.rotated(3)
 def test_refused_night_does_not_become_the_best(place):
     nights, _, fourth = check_slow_fall(place, "independent")
     assert fourth.refused is not None
@@ -152,7 +147,6 @@ def test_refused_night_does_not_become_the_best(place):
     assert fifth.trend["value"] < 0.05
 
 
-@pytest.mark.rotated(3)
 def test_approved_fall_moves_the_yardstick(place):
     nights, _, fourth = check_slow_fall(place, "independent")
     approve(fourth.url, by="ada", reason="the fall is real")
@@ -163,7 +157,6 @@ def test_approved_fall_moves_the_yardstick(place):
     assert nights("d6", 6).eval["best"]["release"] == 5
 
 
-@pytest.mark.rotated(3)
 def test_bad_release_does_not_become_the_only_yardstick(independent):
     independent("d1", 14)
     bad = independent("d2", 2, max_mrr_drop=1.0, max_trend_drop={})
@@ -176,7 +169,6 @@ def test_bad_release_does_not_become_the_only_yardstick(independent):
     assert independent("d4", 14).refused is None
 
 
-@pytest.mark.rotated(3)
 def test_bad_release_of_few_edges_stands_beside_another(place):
     """The next good night shares hardly an edge with that release."""
     lenient = {"data": {"min_volume": {}, "max_gone_entities": {}, "max_volume": {}, "max_degree_distance": {}}}
@@ -190,7 +182,6 @@ def test_bad_release_of_few_edges_stands_beside_another(place):
     assert third.refused is not None
 
 
-@pytest.mark.rotated(3)
 def test_best_with_few_common_edges_decides_nothing(independent):
     nights = independent
     nights("d1", 14)
@@ -207,7 +198,6 @@ def test_best_with_few_common_edges_decides_nothing(independent):
     assert not refused.trend["passed"]
 
 
-@pytest.mark.rotated(3)
 def test_window_of_one_night_is_the_release_before(independent):
     for day, epochs in (("d1", 14), ("d2", 10), ("d3", 8)):
         night = independent(day, epochs, trend_nights=1)
@@ -216,7 +206,6 @@ def test_window_of_one_night_is_the_release_before(independent):
     assert "the best of the last 1 nights" in night.trend["sentence"]
 
 
-@pytest.mark.rotated(3)
 @pytest.mark.parametrize("off", [{"trend_nights": 0}, {"trend_nights": None}, {"max_trend_drop": {}}])
 def test_trend_switched_off_compares_with_one_release(independent, monkeypatch, off):
     independent("d1", 14)
@@ -226,7 +215,6 @@ def test_trend_switched_off_compares_with_one_release(independent, monkeypatch, 
     assert (third.refused, third.trend, "best" in third.eval) == (None, None, False)
 
 
-@pytest.mark.rotated(3)
 def test_rising_nights_are_compared_once(independent, monkeypatch):
     monkeypatch.setattr("pbg_tasks.tasks.nightly.evaluate.bring_by_name", None)
     for day, epochs in (("d1", 6), ("d2", 8), ("d3", 14)):
@@ -235,7 +223,6 @@ def test_rising_nights_are_compared_once(independent, monkeypatch):
     assert night.trend["value"] < 0
 
 
-@pytest.mark.rotated(3)
 def test_release_rolled_back_from_is_no_yardstick(place, independent):
     independent("d1", 8)
     independent("d2", 14)
@@ -245,7 +232,6 @@ def test_release_rolled_back_from_is_no_yardstick(place, independent):
     assert third.refused is None
 
 
-@pytest.mark.rotated(3)
 def test_removed_best_gives_way_to_the_next(place, independent):
     for day, epochs in (("d1", 14), ("d2", 10), ("d3", 8)):
         independent(day, epochs)
@@ -255,7 +241,6 @@ def test_removed_best_gives_way_to_the_next(place, independent):
     assert (fourth.eval["against"]["release"], fourth.eval["best"]["release"]) == (3, 2)
 
 
-@pytest.mark.rotated(3)
 @pytest.mark.parametrize(("damage", "words"), [("rm", "it was removed meanwhile"), ("cut", "it is damaged")])
 def test_damaged_best_is_reported_and_lets_nights_pass(place, independent, damage, words):
     independent("d1", 14)
