@@ -2,8 +2,8 @@
 
 An edge is identified by 64 bits of its names' MD5: among a billion edges, two are taken for one with a chance of 3 in
 100. Each night leaves the bits of its edges, sorted within their relations, in a Parquet file of about 6 bytes an edge.
-One aggregation of the snapshot finds duplicates, one join with that file new and gone edges; both spill to disk where
-memory ends.
+Sorted together with that file, the snapshot shows its duplicates, and which edges are new or gone; the sort spills to
+disk where memory ends.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 
 def quoted(text: str) -> str:
@@ -78,6 +78,16 @@ class Dialect(ABC):
         """Return an expression that uses a costly value, computed once."""
 
     @abstractmethod
+    def repeated(self, rows: str, keys: Sequence[str], order: str) -> str:
+        """Return rows with ``again``: whether one before has the same keys.
+
+        Args:
+            rows: query.
+            keys: columns without nulls.
+            order: column by which rows of the same keys follow each other.
+        """
+
+    @abstractmethod
     def features(self, cell: str, separator: str) -> str:
         """Return the list of a cell's distinct features.
 
@@ -125,6 +135,12 @@ class _DuckDb(Dialect):
 
     def once(self, value: str, use: Callable[[str], str]) -> str:
         return use(value)
+
+    # An empty window keeps the order of its rows, and is a stream.
+    def repeated(self, rows: str, keys: Sequence[str], order: str) -> str:
+        same = " AND ".join(f"lag({key}) OVER () = {key}" for key in keys)
+        in_order = f"SELECT * FROM ({rows}) ORDER BY {', '.join(keys)}, {order}"
+        return f"SELECT *, coalesce({same}, false) AS again FROM ({in_order})"
 
     def features(self, cell: str, separator: str) -> str:
         return f"list_filter(list_distinct(string_split({cell}, {quoted(separator)})), lambda feature: feature <> '')"

@@ -82,7 +82,8 @@ def edges(sql: Dialect, spec: GraphSpec, matches: str, *, marked: bool) -> str:
         WITH keyed AS (
             SELECT relations.id AS rel, relations.word, relations.lhs_type, relations.rhs_type, raw.lhs, raw.rhs,
                 coalesce(raw.rel, '') AS rel_name, CAST(raw.weight AS FLOAT) AS weight,
-                relations.lhs_type || chr(30) || raw.lhs AS lhs_key, relations.rhs_type || chr(30) || raw.rhs AS rhs_key
+                concat(relations.lhs_type, chr(30), raw.lhs) AS lhs_key,
+                concat(relations.rhs_type, chr(30), raw.rhs) AS rhs_key
                 {f", {mark(sql, 'raw.')} AS mark" if marked else ""}
             FROM raw JOIN relations ON {matches}
         ),

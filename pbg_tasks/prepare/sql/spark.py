@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pbg_tasks.prepare.sql.dialect import Dialect
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 SETTINGS = {
     "spark.sql.ansi.enabled": "true",
@@ -63,6 +63,10 @@ class _Spark(Dialect):
 
     def once(self, value: str, use: Callable[[str], str]) -> str:
         return f"element_at(transform(array({value}), once -> {use('once')}), 1)"
+
+    def repeated(self, rows: str, keys: Sequence[str], order: str) -> str:
+        window = f"PARTITION BY {', '.join(keys)} ORDER BY {order}"
+        return f"SELECT *, row_number() OVER ({window}) > 1 AS again FROM ({rows})"
 
     def features(self, cell: str, separator: str) -> str:
         raise NotImplementedError("featurized types are refused before any text is made: a bug")

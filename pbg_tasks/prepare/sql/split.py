@@ -25,7 +25,8 @@ def candidate(sql: Dialect, split: Split) -> str:
     byte 31), little-endian, are taken as a fraction of 2**64: below ``test`` the pair is a test candidate, below ``test
     + valid`` a valid one.
     """
-    keys = "chr(31) || least(lhs_key, rhs_key) || chr(31) || greatest(lhs_key, rhs_key)"
+    # One call: each `||` would make a text of its own.
+    text = f"concat({sql.text(split.salt)}, chr(31), least(lhs_key, rhs_key), chr(31), greatest(lhs_key, rhs_key))"
     test, valid = (int(share * 2**64) for share in (split.test, split.test + split.valid))
 
     # TEST is below both limits, VALID below one. Written as a sum, unlike a CASE, DuckDB computes the hash only once an
@@ -33,7 +34,7 @@ def candidate(sql: Dialect, split: Split) -> str:
     def limits(drawn: str) -> str:
         return f"(CAST({sql.below(drawn, test)} AS TINYINT) + CAST({sql.below(drawn, valid)} AS TINYINT))"
 
-    return sql.once(sql.md5_tail(f"{sql.text(split.salt)} || {keys}"), limits)
+    return sql.once(sql.md5_tail(text), limits)
 
 
 def no_candidates(sql: Dialect) -> str:
