@@ -88,7 +88,8 @@ class Store(Protocol):
     def fetch(self, key: str, target: Path) -> ObjectInfo:
         """Download an object to a local file, which appears only when complete.
 
-        The download takes parallel ranges of one version of the object.
+        The download takes parallel ranges of one version of the object. It is a copy, which is not flushed: a failure
+        of power may take it.
 
         Raises:
             NotFoundError: it does not exist.

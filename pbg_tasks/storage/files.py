@@ -1,4 +1,4 @@
-"""Writing of local files that appear only when whole and flushed."""
+"""Writing of local files that appear only when whole."""
 
 from __future__ import annotations
 
@@ -86,10 +86,14 @@ def make_directory(directory: Path) -> None:
 
 
 @contextmanager
-def landing(target: Path) -> Iterator[int]:
+def landing(target: Path, *, durable: bool = True) -> Iterator[int]:
     """Open a hidden file that takes the name ``target`` on success.
 
-    It is in the same directory as ``target``, and flushed before it takes the name.
+    It is in the same directory as ``target``.
+
+    Args:
+        target: path of the file.
+        durable: whether it is flushed before it takes the name, and so outlasts a failure of power.
 
     Yields:
         The descriptor, open for writing. On failure the hidden file is removed and ``target`` is as before.
@@ -105,14 +109,16 @@ def landing(target: Path) -> Iterator[int]:
         try:
             try:
                 yield descriptor
-                os.fsync(descriptor)
+                if durable:
+                    os.fsync(descriptor)
             finally:
                 os.close(descriptor)
             part.rename(target)
         except BaseException:
             part.unlink(missing_ok=True)
             raise
-        sync_directory(target.parent)
+        if durable:
+            sync_directory(target.parent)
 
 
 def hold(path: Path) -> int:

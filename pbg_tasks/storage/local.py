@@ -94,7 +94,7 @@ class LocalStore:
 
         It raises ``NotFoundError`` and ``ResourceError``.
         """
-        with self._reading(key) as (source, info), landing(target) as sink:
+        with self._reading(key) as (source, info), landing(target, durable=False) as sink:
             _copy_bytes(source, sink)
         return info
 

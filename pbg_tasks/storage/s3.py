@@ -112,7 +112,7 @@ class S3Store:
         It raises ``NotFoundError`` and ``ResourceError``.
         """
         check_key(key)
-        with landing(target) as sink, version_errors(self._client, self._url(key)):
+        with landing(target, durable=False) as sink, version_errors(self._client, self._url(key)):
             return download(self._place(key), key, sink, self._sizes)
 
     def get_range(self, info: ObjectInfo, start: int, stop: int) -> bytes:

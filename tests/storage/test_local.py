@@ -40,6 +40,17 @@ def test_a_reader_sees_plain_files_and_nothing_else(store):
     assert (root / "edges" / "edges_0_0.h5").read_bytes() == b"x"
 
 
+def test_writes_are_flushed_and_local_copies_are_not(store, tmp_path, monkeypatch):
+    flushed = []
+    monkeypatch.setattr(os, "fsync", flushed.append)
+    store.put_new("k", b"x")
+    written = len(flushed)
+    store.fetch("k", tmp_path / "copy")
+    assert written >= 2  # the file and its folder
+    assert len(flushed) == written
+    assert (tmp_path / "copy").read_bytes() == b"x"
+
+
 def test_stopped_writer_delays_others_for_limited_time(store, monkeypatch):
     def stop_within():
         with store._locked("k"):
