@@ -96,7 +96,7 @@ def test_instruction_sets_count_as_a_plain_loop(instructions):
 def products(draw):
     """Draw vectors and edges whose bounds are scores.
 
-    Some vectors are zero, and some are much longer than others.
+    Some vectors are zero, and some are much longer than others. Bounds are any score or the highest, as of a search.
     """
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     questions, columns, dimension = draw(st.tuples(st.integers(1, 30), st.integers(1, 2100), st.integers(1, 70)))
@@ -108,6 +108,8 @@ def products(draw):
     edges = draw(st.integers(0, 40))
     question, own = np.sort(rng.integers(questions, size=edges)), rng.integers(columns, size=edges)
     scores = queries.astype(np.float64) @ candidates.T.astype(np.float64)
+    if draw(st.booleans()):
+        own = scores[question].argmax(axis=1)
     apart = 2e-6 * np.linalg.norm(queries[question], axis=1) * np.linalg.norm(candidates[own], axis=1)
     known = [np.flatnonzero(rng.random(columns) < 0.05) for _ in range(questions)]
     asked = Asked(
