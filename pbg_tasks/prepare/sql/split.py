@@ -60,8 +60,10 @@ def candidates() -> str:
         ), asked AS (
             SELECT least_id AS id FROM pairs UNION SELECT greatest_id FROM pairs
         ), trained AS (
-            SELECT id FROM edges JOIN asked ON id = lhs_id WHERE candidate = {TRAIN} AND lhs_id <> rhs_id
-            UNION SELECT id FROM edges JOIN asked ON id = rhs_id WHERE candidate = {TRAIN} AND lhs_id <> rhs_id
+            SELECT id FROM asked WHERE id IN (
+                SELECT lhs_id FROM edges WHERE candidate = {TRAIN} AND lhs_id <> rhs_id
+                UNION ALL SELECT rhs_id FROM edges WHERE candidate = {TRAIN} AND lhs_id <> rhs_id
+            )
         )
         SELECT pairs.*, before.least_key IS NOT NULL OR one.id IS NULL OR other.id IS NULL AS returned
         FROM pairs
