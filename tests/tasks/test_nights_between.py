@@ -17,6 +17,7 @@ from pbg_tasks.tasks.nightly import partition
 from pbg_tasks.tasks.nightly.chain import run_chain, run_task
 from pbg_tasks.tasks.nightly.comparison_target import nights_apart
 from pbg_tasks.tasks.nightly.plan import plan
+from tests.publish.runs import candidate, write_run
 from tests.tasks.conftest import ring
 
 
@@ -96,6 +97,15 @@ def test_refused_data_are_no_night_of_changes(place):
     assert nights_apart(last, "d1") == 1  # the run that was planned last decides
     for task in FINDINGS:
         finish(again, task, passed=True)
+    assert nights_apart(last, "d1") == 2
+    for name, day in (("before", "d1"), ("night", "d3")):
+        write_run(store, name)
+        there = channel.current().release
+        channel.publish(candidate(store, name, day), planned_on=there.seq if there else None)
+    assert nights_apart(last, "d1") == 2
+    channel.rollback()
+    assert nights_apart(last, "d1") == 1
+    channel.rollback(2)
     assert nights_apart(last, "d1") == 2
     skip_anew(channel, "d3", "another shop's edges")
     assert nights_apart(last, "d1") == 1

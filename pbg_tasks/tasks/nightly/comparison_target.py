@@ -53,8 +53,8 @@ def nights_apart(run: RunContext, since: str | None) -> int:
     """Return the number of nights since an earlier snapshot.
 
     The night itself counts, and of those between each whose data passed the gate; between independent nights also one
-    that is unfinished. A night of refused or skipped data does not: its fault may go on, and would pass a day later as
-    the loss of two nights.
+    that is unfinished. A night of refused or skipped data does not, nor one whose release the channel was rolled back
+    from: its fault may go on, and would pass a day later as the loss of two nights.
 
     Args:
         run: the run.
@@ -73,8 +73,18 @@ def nights_apart(run: RunContext, since: str | None) -> int:
         return 1
     between = [key for key in keys if first < snapshot_order(key) < last]
     channel = Channel(run.store, run.spec.graph.channel)
-    waits = run.spec.walk != "independent"
-    return 1 + sum(_data_passed(channel, key) or not (waits or has_finished(channel, key)) for key in between)
+    waits, left = run.spec.walk != "independent", _rolled_back(channel)
+    counted = (key for key in between if key not in left)
+    return 1 + sum(_data_passed(channel, key) or not (waits or has_finished(channel, key)) for key in counted)
+
+
+def _rolled_back(channel: Channel) -> frozenset[str]:
+    """Return the snapshots of the releases that a channel is rolled back from."""
+    pointer = channel.current()
+    if pointer.release is None or not pointer.rolled_back:
+        return frozenset()
+    later = (release for release in channel.releases() if release.seq > pointer.release.seq)
+    return frozenset(release.snapshot for release in later if pointer.may_have_left(release))
 
 
 def _data_passed(channel: Channel, snapshot: str) -> bool:
