@@ -52,6 +52,11 @@ class Verdict:
         """Whether no check blocks."""
         return all(check.passed for check in self.checks)
 
+    @property
+    def refusal(self) -> str | None:
+        """Sentence of the first check that blocks; None where none does."""
+        return next((check.sentence for check in self.checks if not check.passed), None)
+
     def to_json(self) -> dict[str, JsonValue]:
         """Return the verdict as plain JSON values."""
         return {"passed": self.passed, "checks": [asdict(check) for check in self.checks]}

@@ -211,7 +211,8 @@ class RunContext:
         if self.spec.publish:
             if self.refusal() is None:
                 self.store.put(self.key(_REFUSED), encode(_Refusal(reason=reason)))
-            skip(Channel(self.store, self.spec.graph.channel), self.spec.snapshot, reason, planned=self.planned())
+            channel, told = Channel(self.store, self.spec.graph.channel), f"{reason} (run {self.run_id})"
+            skip(channel, self.spec.snapshot, told, planned=self.planned())
 
     def refusal(self) -> str | None:
         """Return why the run was refused since it was last planned.

@@ -103,7 +103,7 @@ def test_newest_run_of_a_day_decides(snapshots, tmp_path):
     store.now += 60
     newer.refuse("its training diverged")
     assert continued(channel, snapshots, 7) == "d5"
-    assert why_skipped(channel, "d6") == "its training diverged"
+    assert why_skipped(channel, "d6") == f"its training diverged (run {newer.run_id})"
     older.begin()  # planned again, it is the newest
     store.now += 60
     with pytest.raises(OutOfTurnError, match="'d7' continues that of 'd6'"):
@@ -112,7 +112,7 @@ def test_newest_run_of_a_day_decides(snapshots, tmp_path):
     newest.refuse("nothing was held out")
     older.refuse("half of it is missing")
     assert continued(channel, snapshots, 7) == "d5"
-    assert why_skipped(channel, "d6") == "nothing was held out"
+    assert why_skipped(channel, "d6") == f"nothing was held out (run {newest.run_id})"
 
 
 def test_night_after_rollback_continues_the_served_release(channel, snapshots):

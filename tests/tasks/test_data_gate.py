@@ -81,8 +81,10 @@ def test_blocked_night_accepted_by_hand_is_compared_next(place, capsys):
         in drawn.splitlines()
     )
     found = overview(place.spec)
-    assert found["without_release"] == {"production": {"d2": "the data gate refused it"}}
-    assert "  d2: the data gate refused it" in overview_table(found).splitlines()
+    why = "33.3% of the edges of 'd1' are gone, at most 30.0% allowed"
+    told = f"the data gate refused it: {why} (run {blocked.rpartition('/')[2]})"
+    assert found["without_release"] == {"production": {"d2": told}}
+    assert f"  d2: {told}" in overview_table(found).splitlines()
     assert channel(place).current().release.snapshot == "d1"
 
     accepted = run_chain(place.spec, "d2", accept_data="feed 'far' was switched off")

@@ -65,7 +65,7 @@ def test_repaired_snapshot_does_not_inherit_refusal(place):
         first.run_id: "the data gate refused it",
         again.run_id: None,
     }
-    assert listed.refused == {"d1": "the data gate refused it"}
+    assert listed.refused == {"d1": f"the data gate refused it (run {first.run_id})"}
     again.refuse("so did it the second one")
     assert [reporting.read_run(run).refused for run in (first, again)] == [
         "the data gate refused it",

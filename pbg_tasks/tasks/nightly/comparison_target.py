@@ -79,7 +79,7 @@ def nights_apart(run: RunContext, since: str | None) -> int:
 
 
 def _rolled_back(channel: Channel) -> frozenset[str]:
-    """Return the snapshots of the releases that a channel is rolled back from."""
+    """Return the snapshots whose releases a channel is rolled back from."""
     pointer = channel.current()
     if pointer.release is None or not pointer.rolled_back:
         return frozenset()

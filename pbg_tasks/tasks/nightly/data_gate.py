@@ -33,7 +33,7 @@ def settle(run: RunContext, verdict: Verdict) -> VerdictDocument:
     if accepted is not None:
         say(f"accepted ({accepted}): {_reasons(found, run)}")
     elif not verdict.passed:
-        run.refuse(beyond[0] if beyond else "the data gate refused it")
+        run.refuse(beyond[0] if beyond else f"the data gate refused it: {verdict.refusal}")
     passed = verdict.passed or accepted is not None
     return found.model_copy(update={"passed": passed, "accepted": accepted, "snapshot": run.spec.snapshot})
 

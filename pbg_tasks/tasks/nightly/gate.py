@@ -64,7 +64,7 @@ def _gate(run: RunContext) -> GateFindings:
         if check.warned:
             say(f"warning: {check.sentence}")
     if not verdict.passed:
-        run.refuse("the quality gate refused it")
+        run.refuse(f"the quality gate refused it: {verdict.refusal}")
     return GateFindings.model_validate({"against_release": against, **verdict.to_json()})
 
 

@@ -215,7 +215,7 @@ def _difference(now: EvalResult, before: Metrics) -> float | None:
 
 
 def overview(url: str | Path) -> Overview:
-    """Collect the releases of a graph's channels, and the newest one's run.
+    """Collect a graph's releases, and the run that is served.
 
     Args:
         url: path of a graph spec, whose channel is shown, or a store, all of whose channels are.
@@ -234,7 +234,7 @@ def overview(url: str | Path) -> Overview:
     if not names:
         raise InputError(f"{store.url}: no release here yet; `pbg run SPEC` makes one, `pbg show RUN` shows a run")
     channels = releases_of([Channel(store, name) for name in names])
-    newest = max((row for rows in channels.values() for row in rows), key=_age, default=None)
+    newest = max((row for rows in channels.values() for row in rows if row["current"]), key=_age, default=None)
     run = RunContext.within(store, newest["run"]).url if newest is not None and _is_there(store, newest) else None
     left = {name: _without_release(Channel(store, name), rows) for name, rows in channels.items()}
     return {

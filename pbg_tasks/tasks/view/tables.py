@@ -189,7 +189,8 @@ def overview_table(found: Overview) -> str:
         parts.append(f"channel {name} of {found['store']}\n\n{listed}")
         if left := found["without_release"].get(name):
             days = [printable(f"  {snapshot}: {reason}") for snapshot, reason in left.items()]
-            parts.append("\n".join(["days after it without a release, which nights go on without:", *days]))
+            more = f"`pbg show {found['store']}/runs/RUN` tells all of a run; `pbg approve` publishes it all the same"
+            parts.append("\n".join(["days without a release, which nights go on without:", *days, more]))
     if found["newest"] is not None:
         parts.append(table([found["newest"]]))
     return "\n\n".join(parts)
