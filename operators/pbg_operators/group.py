@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import DAG, PartitionedAssetTimetable, TaskGroup
+from airflow.sdk import DAG, CronPartitionTimetable, PartitionedAssetTimetable, TaskGroup
 
 from pbg_operators.alerts import check_notifiers, of_failed_task
 from pbg_operators.assets import edges_asset
@@ -12,10 +12,12 @@ from pbg_operators.form import trigger_form
 from pbg_operators.graphs import spec_file
 from pbg_operators.internals import warn_of_untested_release
 from pbg_operators.night import Night
-from pbg_operators.reembed import night_dag
+from pbg_operators.reembed import night_dag, timetable_of
 from pbg_operators.settings import apply, defaults, facts
 from pbg_tasks.config import load_graph_spec
 from pbg_tasks.config.airflow import NIGHTS_TAG
+from pbg_tasks.config.nights import Calendar
+from pbg_tasks.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
@@ -37,7 +39,8 @@ class PbgTaskGroup(TaskGroup):
 
     Args:
         spec: path of the graph spec; below the configured folder of specs, if it is not absolute.
-        snapshot: key of the snapshot, a template or the result of a task; None: the partition key of the DAG's run.
+        snapshot: key of the snapshot, a template or the result of a task; None: the partition key of the DAG's run, so
+            that a schedule without keys is refused.
         group_id: of the group; None takes the name of the graph.
         form: whether the DAG gets the form of a night beside its own. Without it, the DAG's params change no night.
         default_args: of the group's tasks. They go before those of the DAG; the spec's section ``airflow`` goes before
@@ -50,7 +53,7 @@ class PbgTaskGroup(TaskGroup):
         summary: task that returns the figures of the night; what follows the group follows it.
 
     Raises:
-        ConfigError: the spec is wrong; the message names file and key.
+        ConfigError: the spec is wrong; the message names file and key. Or nothing names the snapshot of scheduled runs.
     """
 
     plan: PlanOperator
@@ -83,6 +86,11 @@ class PbgTaskGroup(TaskGroup):
             **(default_args or {}),
             **of_failed_task(graph, given.get("on_failure_callback")),
         }
+        if snapshot is None and not _gives_keys(self.dag.timetable):
+            raise ConfigError(
+                f"{path}: group {self.group_id!r}: {_without_keys(self.dag)}; name the snapshot by snapshot=, a "
+                f"template or a task's result, or take a schedule with keys: {_WITH_KEYS}"
+            )
         prefix = self.child_id("")  # type: ignore[no-untyped-call] # Airflow's
         with self:
             night = Night(graph, path, prefix=prefix, snapshot=snapshot, form=form)
@@ -107,15 +115,36 @@ def build_dag(spec: Path | str, dag_id: str | None = None, **arguments: Any) -> 
     Args:
         spec: as for ``PbgTaskGroup``.
         dag_id: of the DAG; None takes ``reembed_{graph}``, which no second file may make.
-        **arguments: of ``DAG``, in place of those that nights have, such as ``schedule``. ``tags`` and ``params`` come
+        **arguments: of ``DAG``, in place of those that nights have, such as ``schedule``. A cron text there is the
+            spec's ``nights.calendar`` with this ``cron``, so its runs have partition keys. ``tags`` and ``params`` come
             beside those of nights, ``default_args`` go before them, but not before the spec's section ``airflow``.
 
     Raises:
-        ConfigError: the spec is wrong; the message names file and key.
+        ConfigError: the spec is wrong; the message names file and key. Or ``schedule`` gives runs no partition key.
     """
     warn_of_untested_release()
     path = spec_file(spec)
     graph = load_graph_spec(path)
     check_notifiers(graph, path)
-    events = PartitionedAssetTimetable(assets=edges_asset(graph))
-    return night_dag(graph, path, dag_id or f"reembed_{graph.graph}", **{"schedule": events} | arguments)
+    schedule = arguments.pop("schedule", PartitionedAssetTimetable(assets=edges_asset(graph)))
+    if isinstance(schedule, str):
+        calendar = graph.nights.calendar or Calendar(cron="0 0 * * *")
+        schedule = timetable_of(calendar.model_copy(update={"cron": schedule}), f"{path}: schedule={schedule!r}")
+    dag = night_dag(graph, path, dag_id or f"reembed_{graph.graph}", schedule=schedule, **arguments)
+    if not _gives_keys(dag.timetable):
+        raise ConfigError(f"{path}: {_without_keys(dag)}; take a cron text, such as '@daily', or {_WITH_KEYS}")
+    return dag
+
+
+_WITH_KEYS = "CronPartitionTimetable, PartitionedAssetTimetable, or None for runs by hand"
+
+
+def _gives_keys(timetable: Any) -> bool:  # noqa: ANN401 - of airflow.sdk or of Airflow's core
+    """Return whether runs that a timetable begins have partition keys."""
+    keyed = isinstance(timetable, CronPartitionTimetable | PartitionedAssetTimetable)
+    return keyed or not timetable.can_be_scheduled or getattr(timetable, "partitioned", False)
+
+
+def _without_keys(dag: DAG) -> str:
+    kind = type(dag.timetable).__name__
+    return f"the schedule of DAG {dag.dag_id!r}, {kind}, gives its runs no partition key, which names the snapshot"

@@ -53,7 +53,7 @@ def build_dags_of(spec_path: Path) -> list[DAG]:
     # paused.
     dags = [night_dag(spec, spec_path, f"reembed_{spec.graph}", schedule=timetable, is_paused_upon_creation=False)]
     if spec.nights.calendar is not None:
-        calendar = _timetable(spec.nights.calendar, spec_path)
+        calendar = timetable_of(spec.nights.calendar, f"{spec_path}: nights.calendar.cron")
         dags.append(night_dag(spec, spec_path, f"nightly_{spec.graph}", schedule=calendar))
     others = [*upkeep_dags(spec, spec_path), *_search(spec, spec_path)]
     for dag in others:
@@ -75,14 +75,19 @@ def _search(spec: GraphSpec, spec_path: Path) -> list[DAG]:
         return [broken_dag(spec_path, str(error), f"tune_{spec.graph}")]
 
 
-def _timetable(calendar: Calendar, spec_path: Path) -> CronPartitionTimetable:
+def timetable_of(calendar: Calendar, where: str) -> CronPartitionTimetable:
+    """Return the timetable whose runs have snapshots as partition keys.
+
+    Raises:
+        ConfigError: ``cron`` is wrong; the message begins with ``where``.
+    """
     timetable = CronPartitionTimetable(
         calendar.cron, timezone=calendar.timezone, run_offset=calendar.offset, key_format=calendar.key_format
     )
     try:
         timetable.validate()
     except AirflowTimetableInvalid as error:
-        raise ConfigError(f"{spec_path}: nights.calendar.cron: {error}") from None
+        raise ConfigError(f"{where}: {error}; write a cron text such as '0 2 * * *'") from None
     return timetable
 
 

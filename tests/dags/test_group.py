@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import UTC, datetime
 
 import pytest
 import yaml
 from airflow.dag_processing.dagbag import DagBag
 from airflow.serialization.serialized_objects import DagSerialization
+from airflow.timetables.base import TimeRestriction
 
 from tests.dags.parsed import CHAIN, REPOSITORY
 from tests.operators.specs import small_spec
@@ -38,14 +40,15 @@ def parse(tmp_path, monkeypatch):
     return parse
 
 
-def documented():
-    """Return the DAG file of docs/airflow.md."""
+def documented(name):
+    """Return the DAG file of docs/airflow.md that imports a name."""
     text = (REPOSITORY / "docs" / "airflow.md").read_text()
-    return next(code for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "PbgTaskGroup" in code)
+    codes = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    return next(code for code in codes if f"import {name}\n" in code)
 
 
 def test_documented_group_is_between_own_tasks(parse):
-    code = documented()
+    code = documented("PbgTaskGroup")
     assert code.count("\n") < 25
     bag = parse(code)
     assert bag.import_errors == {}
@@ -142,6 +145,75 @@ dag = build_dag({spec!r}, "own", schedule="@daily", tags=["team"], default_args=
     assert {"team", "small", "reembed"} == set(dag.tags)
     assert (dag.params["region"], dag.params["publish"]) == ("eu", "auto")
     assert {task.store_conn_id for task in dag.tasks} == {"pbg_s3"}
+
+
+@pytest.mark.parametrize(
+    ("nights", "key"),
+    [
+        ({}, "2026-11-20"),
+        ({"calendar": {"cron": "0 2 * * 1", "offset": 0, "key_format": "%Y%m%d"}}, "20261121"),
+        ({"calendar": {"cron": "0 2 * * 1", "timezone": "Asia/Tokyo"}}, "2026-11-21"),
+    ],
+)
+def test_documented_daily_run_has_its_snapshot_as_key(parse, monkeypatch, tmp_path, nights, key):
+    monkeypatch.setenv("PBG_GRAPHS", str(tmp_path))
+    bag = parse(documented("build_dag"), nights=nights)
+    assert bag.import_errors == {}
+    stored = DagSerialization.from_dict(json.loads(json.dumps(DagSerialization.to_dict(bag.dags["shop_graph"]))))
+    since = TimeRestriction(datetime(2026, 11, 20, 20, tzinfo=UTC), None, catchup=True)
+    run = stored.timetable.next_dagrun_info_v2(last_dagrun_info=None, restriction=since)
+    assert run.partition_key == key
+
+
+HEAD = """
+from datetime import timedelta
+from airflow.sdk import DAG, Asset, CronPartitionTimetable, CronTriggerTimetable, PartitionedAssetTimetable
+from pbg_operators import PbgTaskGroup, build_dag
+
+"""
+WITHOUT_KEYS = {"timedelta(days=1)": "DeltaTriggerTimetable", "[Asset('edges')]": "AssetTriggeredTimetable"}
+
+
+@pytest.mark.parametrize(
+    ("schedule", "kind"), {**WITHOUT_KEYS, "CronTriggerTimetable('@daily', timezone='UTC')": "Cron"}.items()
+)
+def test_built_dag_without_keys_is_refused(parse, schedule, kind):
+    (error,) = parse(
+        f"{HEAD}# Airflow\ndag = build_dag({{spec!r}}, 'own', schedule={schedule})\n"
+    ).import_errors.values()
+    last = error.strip().splitlines()[-1]
+    assert f"graph.yaml: the schedule of DAG 'own', {kind}" in last
+    assert "take a cron text, such as '@daily', or CronPartitionTimetable, PartitionedAssetTimetable, or None" in last
+
+
+@pytest.mark.parametrize("schedule", ["@once", "daily"])
+def test_schedule_that_is_no_cron_is_refused(parse, schedule):
+    (error,) = parse(f"{HEAD}dag = build_dag({{spec!r}}, 'own', schedule={schedule!r})\n").import_errors.values()
+    assert f"graph.yaml: schedule='{schedule}': " in error
+    assert error.strip().endswith("write a cron text such as '0 2 * * *'")
+
+
+@pytest.mark.parametrize(("schedule", "kind"), {**WITHOUT_KEYS, "'@daily'": "CronTriggerTimetable"}.items())
+def test_group_without_snapshot_or_keys_is_refused(parse, schedule, kind):
+    text = f"{HEAD}with DAG('ours', schedule={schedule}):\n    PbgTaskGroup({{spec!r}}{{more}})\n"
+    (error,) = parse(text).import_errors.values()
+    last = error.strip().splitlines()[-1]
+    assert f"graph.yaml: group 'small': the schedule of DAG 'ours', {kind}" in last
+    assert "name the snapshot by snapshot=, a template or a task's result, or take a schedule with keys" in last
+    assert parse(text, ", snapshot='{{ ds }}'").import_errors == {}
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    ["CronPartitionTimetable('@daily', timezone='UTC')", "PartitionedAssetTimetable(assets=Asset('edges'))", "None"],
+)
+def test_schedule_with_keys_is_kept(parse, schedule):
+    made = f"dag = build_dag({{spec!r}}, 'own', schedule={schedule})\n"
+    grouped = f"with DAG('ours', schedule={schedule}):\n    PbgTaskGroup({{spec!r}})\n"
+    bag = parse(HEAD + made + grouped)
+    assert bag.import_errors == {}
+    kind = schedule.partition("(")[0].replace("None", "NullTimetable")
+    assert [type(dag.timetable).__name__ for dag in bag.dags.values()] == [kind, kind]
 
 
 @pytest.mark.parametrize(
