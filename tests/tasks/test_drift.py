@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pbg_tasks.errors import QualityGateError
@@ -16,6 +17,7 @@ from pbg_tasks.formats.entities import read_relation_names
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.nightly.chain import run_chain, run_task
+from pbg_tasks.tasks.nightly.moved_vectors import MOST_MOVED, _lowest
 from pbg_tasks.tasks.nightly.plan import plan
 from pbg_tasks.tasks.release.adopt import adopt
 from pbg_tasks.tasks.release.repartition import repartition
@@ -243,3 +245,13 @@ def test_night_of_no_epochs_leaves_entities_uncovered(place):
     place.snapshot("d2", ring(40) + ring(9, first=100))
     with pytest.raises(QualityGateError, match=r"0\.0% of 9 new entities of type n were reached by training"):
         run_chain(place.spec, "d2", epochs=0)
+
+
+@pytest.mark.parametrize("entities", [0, 5, MOST_MOVED, 1000])
+def test_lowest_figures_come_in_stable_order(entities):
+    rng = np.random.default_rng(entities)
+    figures = rng.integers(9, size=entities).astype(np.float32)  # many are equal
+    figures[rng.random(entities) < 0.2] = np.nan
+    there = np.flatnonzero(~np.isnan(figures))
+    every = there[np.argsort(figures[there], kind="stable")]
+    assert _lowest(figures, MOST_MOVED).tolist() == every[:MOST_MOVED].tolist()
