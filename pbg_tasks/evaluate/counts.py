@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Self, get_args
 import numpy as np
 
 from pbg_tasks.errors import ConfigError, FormatError
+from pbg_tasks.evaluate.one_side import rank_sides
 from pbg_tasks.evaluate.questions import Side
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from pbg_tasks.evaluate.one_side import OfTypes, OneSide
     from pbg_tasks.evaluate.ranking import Model, Ranks
@@ -90,21 +91,19 @@ class Counting:
     def rank(
         self,
         name: str,  # noqa: ARG002 - for those that keep counts
-        predict: Side,  # noqa: ARG002 - same
-        side: OneSide,
         model: Model,
-        of_types: Iterable[OfTypes],
-    ) -> Ranks:
+        sides: Mapping[Side, OneSide],
+        of_types: Sequence[OfTypes],
+    ) -> dict[Side, Ranks]:
         """Rank held-out edges, as ``OneSide.rank`` does.
 
         Args:
             name: of the model and the set of its candidates.
-            predict: the side.
-            side: its questions.
             model: that scores.
+            sides: questions of both sides.
             of_types: see ``OneSide.rank``.
         """
-        return side.rank(model, of_types)
+        return rank_sides(model, {predict: (side, of_types) for predict, side in sides.items()})
 
 
 class PartCounting(Counting):
@@ -129,16 +128,18 @@ class PartCounting(Counting):
         """Note the hash of the questions and candidates."""
         self.asked = digest
 
-    def rank(self, name: str, predict: Side, side: OneSide, model: Model, of_types: Iterable[OfTypes]) -> Ranks:
+    def rank(
+        self, name: str, model: Model, sides: Mapping[Side, OneSide], of_types: Sequence[OfTypes]
+    ) -> dict[Side, Ranks]:
         """Rank among the share's candidates alone, and keep the counts."""
-        asked = list(of_types)
-        ranks = side.rank(model, asked)
-        counts = self.found.setdefault(name, np.zeros((2, len(_SIDES), side.edges), np.int64))
+        found = super().rank(name, model, sides, of_types)
         own = 1  # the true entity
-        for _, _, rows in asked:
-            for kind, values in enumerate((ranks.raw, ranks.filtered)):
-                counts[kind, _SIDES.index(predict), rows] = values[rows] - own
-        return ranks
+        for predict, ranks in found.items():
+            counts = self.found.setdefault(name, np.zeros((2, len(_SIDES), sides[predict].edges), np.int64))
+            for _, _, rows in of_types:
+                for kind, values in enumerate((ranks.raw, ranks.filtered)):
+                    counts[kind, _SIDES.index(predict), rows] = values[rows] - own
+        return found
 
 
 class MergedCounting(Counting):
@@ -164,12 +165,16 @@ class MergedCounting(Counting):
                 "results of all parts and count them again"
             )
 
-    def rank(self, name: str, predict: Side, side: OneSide, model: Model, of_types: Iterable[OfTypes]) -> Ranks:
+    def rank(
+        self, name: str, model: Model, sides: Mapping[Side, OneSide], of_types: Sequence[OfTypes]
+    ) -> dict[Side, Ranks]:
         """Rank held-out edges by the parts' counts, without reading vectors."""
         counts = self._counts.get(name)
         if counts is None:
             raise FormatError(f"the parts of the evaluation have no counts of {name!r}; count them again")
-        return side.rank(model, of_types, counts[:, _SIDES.index(predict)])
+        return {
+            predict: side.rank(model, of_types, counts[:, _SIDES.index(predict)]) for predict, side in sides.items()
+        }
 
 
 def to_bytes(found: Mapping[str, np.ndarray], names: Sequence[str]) -> bytes:

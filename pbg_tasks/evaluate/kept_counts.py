@@ -16,6 +16,7 @@ import numpy as np
 
 from pbg_tasks.errors import FormatError
 from pbg_tasks.evaluate.ids import Triples
+from pbg_tasks.evaluate.one_side import rank_sides
 from pbg_tasks.evaluate.questions import Side
 from pbg_tasks.evaluate.ranking import Ranks
 
@@ -130,20 +131,42 @@ class KeptRanker:
 
     def rank(
         self,
+        sides: Mapping[Side, OneSide],
+        model: Model,
+        tables: Mapping[str, EntityTable],
+        groups: Sequence[tuple[Types, np.ndarray]],
+    ) -> dict[Side, Ranks]:
+        """Rank held-out edges of both sides as ``OneSide.rank`` does.
+
+        Args:
+            sides: questions.
+            model: that was counted.
+            tables: its embeddings by type, with tonight's candidates.
+            groups: types of the two ends, rows of the held-out edges that have them.
+        """
+        corrected = {predict: self._corrected(predict, side, model, tables, groups) for predict, side in sides.items()}
+        found = rank_sides(model, {predict: (sides[predict], anew) for predict, (anew, _, _) in corrected.items()})
+        for predict, (_, again, counted) in corrected.items():
+            kept = sides[predict].rank(model, again, counted)
+            for _, _, own in again:
+                found[predict].take(own, kept.select(own))
+                self.found += len(own)
+        return found
+
+    def _corrected(
+        self,
         predict: Side,
         side: OneSide,
         model: Model,
         tables: Mapping[str, EntityTable],
-        groups: Iterable[tuple[Types, np.ndarray]],
-    ) -> Ranks:
-        """Rank held-out edges as ``OneSide.rank`` does.
+        groups: Sequence[tuple[Types, np.ndarray]],
+    ) -> tuple[list[OfTypes], list[OfTypes], np.ndarray]:
+        """Sort edges into those to count anew and those whose counts hold.
 
-        Args:
-            predict: the side.
-            side: its questions.
-            model: that was counted.
-            tables: its embeddings by type, with tonight's candidates.
-            groups: types of the two ends, rows of the held-out edges that have them.
+        Arguments are those of ``rank``, of one side.
+
+        Returns:
+            Both lists, and int64 (2, N), what ``Ranker.counted`` is for the second.
         """
         counts = self._counts[_SIDES.index(predict)]
         counted = np.zeros((2, side.edges), np.int64)
@@ -163,12 +186,7 @@ class KeptRanker:
             own = own[holds]
             counted[:, own] = raw[holds], filtered[holds]
             again.append((*ends, own))
-        ranks = side.rank(model, [each for each in anew if len(each[2])])
-        kept = side.rank(model, again, counted)
-        for _, _, own in again:
-            ranks.take(own, kept.select(own))
-            self.found += len(own)
-        return ranks
+        return [each for each in anew if len(each[2])], again, counted
 
     def _correction(
         self,

@@ -12,7 +12,7 @@ from pbg_tasks.evaluate.filters import AnswerCollector
 from pbg_tasks.evaluate.ids import Triples
 from pbg_tasks.evaluate.popularity import Popularity
 from pbg_tasks.evaluate.questions import Questions
-from pbg_tasks.evaluate.ranking import Ranker, Ranks
+from pbg_tasks.evaluate.ranking import Ranker, Ranks, rank_together
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -65,21 +65,28 @@ class OneSide:
         _, answers = self._answers.between(np.unique(self._questions.of_edge[rows]), 0, self._questions.entities)
         return np.unique(answers)
 
-    def rank(self, model: Model, of_types: Iterable[OfTypes], counted: np.ndarray | None = None) -> Ranks:
-        """Rank held-out edges.
+    def rankers(
+        self, model: Model, of_types: Iterable[OfTypes], counted: np.ndarray | None = None
+    ) -> Iterator[tuple[Ranker, np.ndarray]]:
+        """Yield rankers of held-out edges, with the rows of the edges.
 
         Args:
             model: that scores.
             of_types: (table of the left ends, of the right ends, rows of the held-out edges); an edge once at most.
             counted: int64 (2, N), see ``Ranker``; None: candidates are read.
+        """
+        for known, asked, rows in self._ordered(of_types):
+            answers = asked.only_candidates(self._answers)
+            yield Ranker(model, self._questions, answers, known, asked, counted), rows
+
+    def rank(self, model: Model, of_types: Iterable[OfTypes], counted: np.ndarray | None = None) -> Ranks:
+        """Rank held-out edges; arguments as for ``rankers``.
 
         Returns:
             The ranks of all held-out edges; zeros for those that are not in ``of_types``.
         """
         ranks = Ranks.empty(self.edges)
-        for known, asked, rows in self._ordered(of_types):
-            answers = asked.only_candidates(self._answers)
-            Ranker(model, self._questions, answers, known, asked, counted).rank(rows, ranks)
+        rank_together((ranker, rows, ranks) for ranker, rows in self.rankers(model, of_types, counted))
         return ranks
 
     def popular(self, of_types: Iterable[OfTypes]) -> np.ndarray | None:
@@ -99,6 +106,17 @@ class OneSide:
         """Yield the table of the known ends first."""
         for lhs, rhs, rows in of_types:
             yield (rhs, lhs, rows) if self._questions.predict == "lhs" else (lhs, rhs, rows)
+
+
+def rank_sides(model: Model, asking: Mapping[Side, tuple[OneSide, Iterable[OfTypes]]]) -> dict[Side, Ranks]:
+    """Rank held-out edges of several sides, as ``OneSide.rank`` does."""
+    found = {name: Ranks.empty(side.edges) for name, (side, _) in asking.items()}
+    rank_together(
+        (ranker, rows, found[name])
+        for name, (side, of_types) in asking.items()
+        for ranker, rows in side.rankers(model, of_types)
+    )
+    return found
 
 
 def exclude_known_ends(

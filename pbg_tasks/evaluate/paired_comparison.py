@@ -190,10 +190,8 @@ class PairedRanks:
 
         def ranks_of(one: Model, its: Mapping[str, EntityTable], name: str = "candidate") -> list[Ranks]:
             of_types = [(its[lhs], its[rhs], own) for (lhs, rhs), own in chosen if len(own)]
-            return [
-                self._counting.rank(f"{self._name}.{name}", predict, side, one, of_types).select(rows)
-                for predict, side in self._sides.items()
-            ]
+            found = self._counting.rank(f"{self._name}.{name}", one, self._sides, of_types)
+            return [ranks.select(rows) for ranks in found.values()]
 
         found = {
             "candidate": self._ours(model, rows, ranked, ranks_of),
@@ -218,10 +216,8 @@ class PairedRanks:
         if self._kept is None:
             return ranks_of(model, self._theirs, "current")
         there = [(types, own) for types, own in chosen if len(own)]
-        return [
-            self._kept.rank(predict, side, model, self._theirs, there).select(rows)
-            for predict, side in self._sides.items()
-        ]
+        found = self._kept.rank(self._sides, model, self._theirs, there)
+        return [ranks.select(rows) for ranks in found.values()]
 
     def _ours(
         self,

@@ -33,6 +33,11 @@ collapsed.
 """
 
 
+def is_product(config: ModelConfig) -> bool:
+    """Whether scores are inner products, which take no tiles."""
+    return config.comparator in PRODUCTS and not config.bias and library() is not None
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """Q questions of one scorer and the N edges that ask them.
@@ -64,11 +69,6 @@ class Part:
     ties: np.ndarray
     wins: np.ndarray
     unsettled: list[np.ndarray]
-
-    @property
-    def is_product(self) -> bool:
-        """Whether scores are inner products, which take no tiles."""
-        return self.config.comparator in PRODUCTS and not self.config.bias and library() is not None
 
     def compare(self, block: Block, answers: Answers, scores: int) -> np.ndarray:
         """Count a block's candidates that are no worse than true entities.
@@ -102,7 +102,7 @@ class Part:
         None is returned where there have to be tiles: also where one has so many close candidates that none of them are
         settled.
         """
-        if not self.is_product:
+        if not is_product(self.config):
             return None
         limits = [(begin, end, limit) for _, begin, end, limit in self._steps(len(candidate_KD), scores)]
         found = compare_products(

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 import torch
 
-from pbg_tasks.evaluate.parts import Part
+from pbg_tasks.evaluate.parts import Part, is_product
 from pbg_tasks.evaluate.ties import tie_range
 from pbg_tasks.formats.edges import joined_columns
 from pbg_tasks.model.scoring import RelationScorer
 from pbg_tasks.storage.parallel import work_off
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from torch import Tensor
 
@@ -138,48 +138,28 @@ class Ranker:
     asked: EntityTable
     counted: np.ndarray | None = None
 
-    def rank(self, edges: np.ndarray, ranks: Ranks) -> None:
-        """Rank some held-out edges.
+    def begin(self, edges: np.ndarray, ranks: Ranks) -> np.ndarray:
+        """Set what is known of the ranks before candidates are counted.
 
         Args:
             edges: int64, rows of the held-out edges.
             ranks: of all held-out edges; those of ``edges`` are set.
+
+        Returns:
+            The edges whose candidates are still to be counted, by question.
         """
         edges = edges[np.argsort(self.questions.of_edge[edges], kind="stable")]
         question, true = self.questions.of_edge[edges], self.questions.true[edges]
         ranks.raw[edges] = ranks.filtered[edges] = 1
         ranks.raw_candidates[edges] = among = self.asked.candidates + ~self.asked.eligible(true)
         ranks.filtered_candidates[edges] = among - self.answers.others(question, true)
-        if self.counted is not None:
-            ranks.raw[edges] += self.counted[0][edges]
-            ranks.filtered[edges] += self.counted[1][edges]
-            return
-        for start in range(0, len(edges), self.model.budget.edges):
-            self._rank_batch(edges[start : start + self.model.budget.edges], ranks)
+        if self.counted is None:
+            return edges
+        ranks.raw[edges] += self.counted[0][edges]
+        ranks.filtered[edges] += self.counted[1][edges]
+        return edges[:0]
 
-    def _rank_batch(self, edges: np.ndarray, ranks: Ranks) -> None:
-        parts = self._parts(edges)
-        rows = self._block_rows(parts)
-        counting = threading.Lock()  # two threads may have the same edges and different blocks
-
-        def compare(_: int, item: tuple[Part, Block]) -> None:
-            part, block = item
-            torch.set_num_threads(1)
-            no_worse, known = part.compare(block, self.answers, self.model.budget.scores)
-            with counting:
-                ranks.raw[part.edges] += no_worse
-                ranks.filtered[part.edges] += no_worse - known
-                self.model.progress.advance(len(part.edges) * len(block.numbers))
-
-        work_off(((part, block) for block in self.asked.blocks(rows) for part in parts), self.model.threads, compare)
-
-    def _block_rows(self, parts: list[Part]) -> int:
-        """Return the number of candidates to compare at a time."""
-        if parts[0].is_product:  # all parts have one comparator
-            return self.model.budget.product_rows(parts[0].query_QD.shape[1])
-        return self.model.budget.block_rows(sum(len(part.asked) for part in parts) // len(parts))
-
-    def _parts(self, edges: np.ndarray) -> list[Part]:
+    def parts(self, edges: np.ndarray) -> list[Part]:
         """Prepare the questions of a batch, grouped by scorer."""
         asked, of_batch = np.unique(self.questions.of_edge[edges], return_inverse=True)
         order = np.argsort(self.model.families.first[self.questions.rel[asked]], kind="stable")
@@ -224,6 +204,70 @@ class Ranker:
         true, bounds = self.questions.true[edges], (ties_N.numpy(), wins_N.numpy())
         unsettled = self.model.unsettled
         return Part(config, scorer, predict, asked, query_QD, edges, question, true, true_ND, *bounds, unsettled)
+
+
+def rank_together(asking: Iterable[tuple[Ranker, np.ndarray, Ranks]]) -> None:
+    """Rank held-out edges by several rankers of one model.
+
+    Where scores are products, rankers with the same table of candidates go through it together: to read and round a
+    candidate takes as long as to compare it with some hundred questions.
+
+    Args:
+        asking: each ranker with rows of held-out edges, and the ranks of all held-out edges; those of the rows are set.
+    """
+    groups: dict[int, list[tuple[Ranker, np.ndarray, Ranks]]] = {}
+    for number, (ranker, rows, ranks) in enumerate(asking):
+        # Otherwise the number of questions decides how many candidates a tile has.
+        shared = id(ranker.asked) if is_product(ranker.model.config) else -number
+        groups.setdefault(shared, []).append((ranker, ranker.begin(rows, ranks), ranks))
+    for group in groups.values():
+        model, table = group[0][0].model, group[0][0].asked
+        for batch in _batches(group, model.budget.edges):
+            _count(
+                model, table, [(ranker, part, ranks) for ranker, rows, ranks in batch for part in ranker.parts(rows)]
+            )
+
+
+def _batches(
+    group: Iterable[tuple[Ranker, np.ndarray, Ranks]], limit: int
+) -> Iterator[list[tuple[Ranker, np.ndarray, Ranks]]]:
+    """Cut the edges of rankers into batches of at most ``limit`` edges."""
+    batch: list[tuple[Ranker, np.ndarray, Ranks]] = []
+    left = limit
+    for ranker, rows, ranks in group:
+        while len(rows):
+            some, rows = rows[:left], rows[left:]  # noqa: PLW2901 - what is left of them
+            batch.append((ranker, some, ranks))
+            left -= len(some)
+            if not left:
+                yield batch
+                batch, left = [], limit
+    if batch:
+        yield batch
+
+
+def _count(model: Model, table: EntityTable, parts: list[tuple[Ranker, Part, Ranks]]) -> None:
+    """Compare all candidates of a table with parts of rankers."""
+    counting = threading.Lock()  # two threads may have the same edges and different blocks
+
+    def compare(_: int, item: tuple[tuple[Ranker, Part, Ranks], Block]) -> None:
+        (ranker, part, ranks), block = item
+        torch.set_num_threads(1)
+        no_worse, known = part.compare(block, ranker.answers, model.budget.scores)
+        with counting:
+            ranks.raw[part.edges] += no_worse
+            ranks.filtered[part.edges] += no_worse - known
+            model.progress.advance(len(part.edges) * len(block.numbers))
+
+    rows = _block_rows(model, [part for _, part, _ in parts])
+    work_off(((each, block) for block in table.blocks(rows) for each in parts), model.threads, compare)
+
+
+def _block_rows(model: Model, parts: list[Part]) -> int:
+    """Return the number of candidates to compare at a time."""
+    if is_product(model.config):
+        return model.budget.product_rows(parts[0].query_QD.shape[1])
+    return model.budget.block_rows(sum(len(part.asked) for part in parts) // len(parts))
 
 
 def _cuts(family: np.ndarray) -> Iterator[tuple[int, int]]:

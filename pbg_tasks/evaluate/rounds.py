@@ -71,8 +71,7 @@ class RankedRounds:
             model: that scores.
             rows: int64, of the edges.
         """
-        for name, side in self._sides.items():
-            found = self._counting.rank(TONIGHT, name, side, model, self._only(rows))
+        for name, found in self._counting.rank(TONIGHT, model, self._sides, self._only(rows)).items():
             self.found[name].take(rows, found.select(rows))
         self._done[rows] = True
         for unsettled in model.unsettled:

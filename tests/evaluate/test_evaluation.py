@@ -19,6 +19,7 @@ from pbg_tasks.evaluate.report import figures, random_scorer
 from pbg_tasks.evaluate.sampling import Sample
 from pbg_tasks.evaluate.tables import Budget
 from pbg_tasks.model.scoring import RelationScorer
+from pbg_tasks.native import library
 from tests.evaluate.graphs import Graph, assert_popularity_is_that_of_brute_force, make_config
 
 
@@ -116,6 +117,17 @@ def test_question_of_several_edges_is_scored_once(tmp_path, monkeypatch):
     questions = sum(len(np.unique(asked, axis=0)) for asked in (graph.triples[:, :2], graph.triples[:, 1:]))
     assert questions < 140  # of 160 questions of edges
     assert sum(map(torch.numel, scored)) == 23 * questions
+
+
+@pytest.mark.parametrize(("comparator", "times"), [("dot", 1), ("l2", 2)])
+@pytest.mark.skipif(library() is None, reason="the native library was not built")
+def test_sides_of_products_read_candidates_once(tmp_path, monkeypatch, comparator, times):
+    graph = Graph(make_config(dynamic=True, comparator=comparator))
+    read, blocks = [], tables.EntityTable.blocks
+    monkeypatch.setattr(tables.EntityTable, "blocks", lambda table, rows: read.append(rows) or blocks(table, rows))
+    report, _ = graph.evaluate(tmp_path, graph.triples)
+    assert report.filtered["mr"] == pytest.approx(graph.oracle(graph.triples)[1].mean(), abs=1e-5)
+    assert len(read) == times
 
 
 def test_held_out_edges_not_known_are_ranked(tmp_path):
