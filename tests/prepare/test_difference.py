@@ -10,7 +10,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pbg_tasks.errors import FormatError
-from pbg_tasks.prepare.difference import EDGE_HASHES, EdgeChanges, RelationEdges
+from pbg_tasks.prepare.difference import (
+    EDGE_HASHES,
+    EdgeChanges,
+    RelationEdges,
+    find_edges,
+    write_edge_hashes,
+)
 from tests.prepare.differences import find, make_spec
 
 names = st.sampled_from(["a", "b", "é\x1e", "a b", "'"])
@@ -37,6 +43,30 @@ def expected(before, now):
 def test_difference_equals_that_of_sets(tmp_path, before, now):
     find(before, tmp_path / "before")
     assert find(now, tmp_path / "now", before=tmp_path / "before" / EDGE_HASHES) == expected(before, now)
+
+
+def test_edges_sorted_by_several_threads_are_counted_exactly(tmp_path):
+    spec, found = make_spec(), {}
+    numbers = {
+        "before": "SELECT range FROM range(50000, 350000)",
+        "now": "SELECT range % 300000 AS range FROM range(360000)",
+    }
+    for night, query in numbers.items():
+        out = tmp_path / night
+        out.mkdir()
+        with duckdb.connect(config={"threads": "4"}) as connection:
+            connection.execute(
+                f"""
+                CREATE TEMP TABLE raw AS
+                SELECT 'e' || range AS lhs, 'r' || range % 2 AS rel, 'e' AS rhs, NULL::VARCHAR AS lhs_type,
+                    NULL::VARCHAR AS rhs_type
+                FROM ({query})
+                """
+            )
+            found = find_edges(connection, spec, tmp_path / "before" / EDGE_HASHES if found else None)
+            write_edge_hashes(connection, out)
+    assert found == dict.fromkeys(("r0", "r1"), RelationEdges(180000, 150000, 150000, 25000, 25000))
+    assert duckdb.read_parquet(str(tmp_path / "now" / EDGE_HASHES)).count("*").fetchall() == [(300000,)]
 
 
 def test_edges_in_other_order_give_equal_bytes(tmp_path):
