@@ -409,7 +409,7 @@ def test_run_that_has_only_begun_is_shown(place):
     assert "-" in table([summary])
 
 
-def test_trial_never_replaces_better_release(place):
+def test_trial_never_replaces_better_release(place, capsys):
     place.write_spec(gates=SMALL_GRAPH | {"max_mrr_drop": 0.2})
     place.snapshot("d1", ring(60))
     good = run_chain(place.spec, "d1", epochs=30)
@@ -419,3 +419,4 @@ def test_trial_never_replaces_better_release(place):
     assert (row["run"], row["current"]) == (good["run"].rpartition("/")[2], True)
     trial = run_chain(place.spec, "d1", overrides=["model.lr=0.0001", "gates.max_mrr_drop=1"], epochs=1)
     assert trial["release"]["release"] == 2
+    assert "publish: takes the place of release 1 of this snapshot; filtered MRR " in capsys.readouterr().err

@@ -157,7 +157,12 @@ def test_night_published_again_reports_its_outcome(place):
     told = publish(first)
     assert (told["published"], told["release"]) == (False, 1)
     assert told["reason"] == "it was published before; channel 'production' serves release 2 now"
-    assert "release 2 of production\n" in table([show(second)])
+    shown = show(second)
+    assert "release 2 of production\n" in table([shown])
+    assert "warnings" not in table([shown])
+    shown["gate"] = {"passed": True, "checks": [{"name": "c", "passed": True, "warned": True, "sentence": "few"}]}
+    (row,) = (line.split() for line in table([shown]).splitlines() if line.startswith("warnings"))
+    assert row == ["warnings", "1,", "below"]
     channel(place).rollback()
     assert "release 2 of production, rolled back\n" in table([show(second)])
     assert "release 1 of production\n" in table([show(first)])

@@ -116,6 +116,7 @@ def _check_no_worse(run: RunContext, channel: Channel) -> None:
             f"{theirs:.4f}: it falls by more than {limit:.0%} (gates.max_mrr_drop); plan a trial with --no-publish, or "
             "with `-p gates.max_mrr_drop=1` to replace that release all the same"
         )
+    say(f"publish: takes the place of release {there.seq} of this snapshot; filtered MRR {theirs:.4f} -> {ours:.4f}")
 
 
 def _why_not(channel: Channel, release: Release) -> str:

@@ -33,21 +33,29 @@ def table(summaries: Sequence[Summary]) -> str:
     """
     rows: list[Row] = [("snapshot", [summary["snapshot"] for summary in summaries])]
     rows.append(("verdict", [verdict(summary) for summary in summaries]))
+    warned = [_warnings(summary) for summary in summaries]
+    rows += [("warnings", warned)] if set(warned) != {_NOTHING} else []
     for heading, group in _groups(summaries):
         shown = [(f"  {label}", cells) for label, cells in group if set(cells) != {_NOTHING}]
         rows += [(heading, [""] * len(summaries)), *shown] if shown else []
-    found = [line for summary in summaries for line in _findings(summary)]
+    found = [line for summary in summaries for _, line in _findings(summary)]
     lines = ["", *found, *(f"run of {summary['snapshot']}: {summary['run']}" for summary in summaries)]
     return "\n".join([draw(rows), *lines])
 
 
-def _findings(summary: Summary) -> Iterator[str]:
-    """Yield a line for each check that blocked or warned."""
+def _warnings(summary: Summary) -> str:
+    count = sum(result == "warned" for result, _ in _findings(summary))
+    return f"{count}, below" if count else _NOTHING
+
+
+def _findings(summary: Summary) -> Iterator[tuple[str, str]]:
+    """Yield each check that blocked or warned, as its result and line."""
     for gate, key in (("data gate", "data"), ("quality gate", "gate")):
         for check in _dig(summary, key, "checks") or []:
             if not check["passed"] or check.get("warned"):
                 result = "warned" if check["passed"] else "not passed"
-                yield printable(f"{gate} of {summary['snapshot']}, {result}: {check['sentence']} ({check['name']})")
+                line = f"{gate} of {summary['snapshot']}, {result}: {check['sentence']} ({check['name']})"
+                yield result, printable(line)
 
 
 def verdict(summary: Summary) -> str:
