@@ -40,7 +40,7 @@ RELIED_ON = {
     "DagDetails": takes("id", "team_name"),
     "DagModel": has("dag_id", "is_paused", "next_dagrun_create_after", "get_team_name"),
     "DagRun": has(
-        "id", "dag_id", "run_id", "run_type", "run_after", "start_date", "queued_at", "conf", "partition_key"
+        "id", "dag_id", "run_id", "run_type", "run_after", "start_date", "queued_at", "conf", "partition_key", "dag"
     ),
     "DagRunType": has("BACKFILL_JOB"),
     "DagTag": has("dag_id", "name"),

@@ -9,7 +9,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException
 
 from pbg_operators.plan import PlanOperator, plan_arguments
-from pbg_operators.plugin import attempts, database, keys
+from pbg_operators.plugin import attempts, database
 from pbg_operators.task import ERROR_KEY, REFUSED_KEY
 
 FIELDS = ("snapshot", "epochs", "dimension", "partitions", "engine", "accept_data")
@@ -50,23 +50,6 @@ def test_run_with_changed_training_publishes_on_request(form, published):
     arguments = plan_arguments(SPEC, "d1", UNTOUCHED | form)
     assert ("--no-publish" not in arguments) == published
     assert ("--publish" in arguments) == (form.get("publish") == "yes")  # else the command takes a trial for none
-
-
-@pytest.mark.parametrize(
-    ("dag", "key", "conf", "found"),
-    [
-        ("reembed_g", None, {"snapshot": "d1"}, "d1"),
-        ("reembed_g", "d2", {"snapshot": "d1"}, "d2"),
-        ("reembed_g", None, {"snapshot": 3}, None),
-        ("reembed_g", None, {"snapshot": "d" * 251}, None),
-        ("reembed_g", None, None, None),
-        ("other", None, {"snapshot": "d1"}, None),
-    ],
-)
-def test_run_of_form_gets_partition_key(dag, key, conf, found):
-    run = SimpleNamespace(dag_id=dag, partition_key=key, conf=conf, run_id="r")
-    keys.on_dag_run_running(dag_run=run, msg="started")
-    assert run.partition_key == found
 
 
 def test_run_without_snapshot_fails_with_one_sentence():

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 from pbg_operators.internals import hookimpl
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pbg_operators.internals import DagRun
 
 _LONGEST = 250  # characters of Airflow's column
-_OF_NIGHTS = ("reembed_", "nightly_", "tune_")
+_PLAN, _SEARCH = "pbg_operators.plan.PlanOperator", "pbg_operators.tune.TuneStartOperator"
 log = logging.getLogger(__name__)
 
 
@@ -21,16 +23,30 @@ def on_dag_run_running(dag_run: DagRun, msg: str) -> None:  # noqa: ARG001 - Air
 
     Lists of runs show and filter by partition keys, but hide their column at first, and not what a form was filled in
     with. A run's page shows the note. The scheduler stores both with the state of the run, before its first task.
+    Whether the key is a snapshot follows from the DAG's tasks: DAGs of a user's own have any name.
     """
-    if not dag_run.dag_id.startswith(_OF_NIGHTS):
-        return
     try:
-        if key := key_of(dag_run.partition_key, dag_run.conf):
+        if not (forms := [*_forms(dag_run)]):
+            return
+        if all(forms) and (key := key_of(dag_run.partition_key, dag_run.conf)):
             dag_run.partition_key = key
         if dag_run.partition_key and not dag_run.note:
             dag_run.note = f"Snapshot {dag_run.partition_key}"
     except Exception as error:  # noqa: BLE001 - a scheduler goes on without them
         log.warning("run %s of %s does not name its snapshot: %s", dag_run.run_id, dag_run.dag_id, error)
+
+
+def _forms(dag_run: DagRun) -> Iterator[bool]:
+    """Yield whether each task with the run's key reads its form.
+
+    Tasks whose snapshot the DAG itself names are left out: the key means something else there.
+    """
+    for task in dag_run.dag.task_dict.values() if dag_run.dag is not None else ():
+        kind = f"{getattr(task, '_task_module', '')}.{task.task_type}"
+        if kind == _SEARCH:
+            yield True
+        elif kind == _PLAN and getattr(task, "snapshot", "") is None:
+            yield getattr(task, "form", False)  # a DAG that an earlier version stored lacks it
 
 
 def key_of(partition_key: str | None, conf: object) -> str | None:
