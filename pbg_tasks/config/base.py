@@ -146,21 +146,36 @@ def did_you_mean(name: str, known: Iterable[str], *, cutoff: float = 0.5) -> str
 
     It is empty where none is near, which is a similarity of ``cutoff`` by difflib.
     """
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)
-    return f"did you mean {near[0]!r}?" if near else ""
+    near = _nearest(name, known, cutoff)
+    return "" if near is None else f"did you mean {near!r}?"
+
+
+def _nearest(name: str, known: Iterable[str], cutoff: float = 0.5) -> str | None:
+    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)), None)
 
 
 def explain(model: type[BaseModel], error: ValidationError) -> str:
     """Return the problems of a document on one line, with keys.
 
-    Of very many problems, only the first ones are named.
+    Of very many problems, only the first ones are named. A misspelt key is not called missing as well.
     """
     found = error.errors(include_url=False, include_context=False, include_input=False)
     # pydantic also reports a list as too short when it refused the list's entries.
     parents = {problem["loc"][:end] for problem in found for end in range(len(problem["loc"]))}
     problems = [each for each in found if each["type"] != "too_short" or each["loc"] not in parents]
     left_out = [f"and {len(problems) - _EXPLAINED} more"] if len(problems) > _EXPLAINED else []
-    return "; ".join([*(_explain(model, problem) for problem in problems[:_EXPLAINED]), *left_out])
+    named = problems[:_EXPLAINED]
+    meant = {_meant(model, problem) for problem in named}
+    shown = [each for each in named if each["type"] != "missing" or each["loc"] not in meant]
+    return "; ".join([*(_explain(model, problem) for problem in shown), *left_out])
+
+
+def _meant(model: type[BaseModel], problem: ErrorDetails) -> tuple[int | str | None, ...]:
+    """Return the place of the known key nearest to an unknown one."""
+    if problem["type"] != "extra_forbidden":
+        return ()
+    *parents, name = problem["loc"]
+    return (*parents, _nearest(str(name), _known_keys(model, _shown(parents))))
 
 
 def _unfit(value: str | int) -> str | None:
@@ -193,7 +208,7 @@ def _part(name: object) -> str:
 
 
 def _explain(model: type[BaseModel], problem: ErrorDetails) -> str:
-    path = [part for part in problem["loc"] if not str(part).startswith(("function-", "tagged-"))]
+    path = _shown(problem["loc"])
     where = ".".join(map(_part, path)) or "the whole"
     if problem["type"] == "extra_forbidden":
         known = _known_keys(model, path[:-1])
@@ -202,6 +217,10 @@ def _explain(model: type[BaseModel], problem: ErrorDetails) -> str:
     if problem["type"] == "missing":
         return f"key {where!r} is missing"
     return f"{where}: {problem['msg'].removeprefix('Value error, ')}"
+
+
+def _shown(place: Iterable[int | str]) -> list[int | str]:
+    return [part for part in place if not str(part).startswith(("function-", "tagged-"))]
 
 
 def _known_keys(model: type[BaseModel], path: list[int | str]) -> list[str]:

@@ -17,6 +17,7 @@ from pbg_tasks.errors import ConfigError
 SUFFIXES = (".py", ".json", ".yaml", ".yml")
 _MAX_BYTES = 8 << 20
 _UNQUOTED = re.compile(r"^[^#'\"\n]*:[ \t]+\{\w+\}[^,}\s]", re.MULTILINE)  # ``location: {snapshot}/edges.csv``
+_PLACEHOLDER = re.compile(r"\{\w+\}")  # where YAML stops in ``{location: edges/{snapshot}.csv}``
 
 
 def parse_document(data: bytes, *, source: str) -> dict[str, Any]:
@@ -67,8 +68,15 @@ def parse_yaml(text: str, *, source: str) -> Any:  # noqa: ANN401 - any YAML val
             error.problem_mark.buffer = None  # else the error quotes the line, cut: a password may go unnoticed
             if error.context_mark is not None:
                 error.context_mark.buffer = None
-        hint = "; quote a value that begins with a brace" if _UNQUOTED.search(text) else ""
-        raise ConfigError(f"{source}: not valid YAML: {error}{hint}") from None
+        raise ConfigError(f"{source}: not valid YAML: {error}{_hint(text, error)}") from None
+
+
+def _hint(text: str, error: Exception) -> str:
+    """Return advice for a value with braces, as in ``{snapshot}``."""
+    mark = getattr(error, "problem_mark", None)
+    if mark is not None and _PLACEHOLDER.match(text, mark.index):
+        return "; quote a value that has braces in it"
+    return "; quote a value that begins with a brace" if _UNQUOTED.search(text) else ""
 
 
 def parse_json(text: str, *, source: str) -> Any:  # noqa: ANN401 - any JSON value

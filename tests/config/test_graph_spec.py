@@ -60,6 +60,10 @@ def test_config_json_has_pbgs_keys_and_no_others():
             "'model.relations.1.opertor'; did you mean 'operator'?",
         ),
         (lambda s: s["model"]["entities"]["user"].update(parts=2), "unknown key 'model.entities.user.parts'"),
+        (
+            lambda s: s["model"].update(dimensoin=s["model"].pop("dimension")),
+            "graph.yaml: unknown key 'model.dimensoin'; did you mean 'dimension'?",
+        ),
         (lambda s: s["model"].pop("dimension"), "key 'model.dimension' is missing"),
         (lambda s: s["snapshots"].update(location="s3://b/e.csv"), "location must contain {snapshot}"),
         (
@@ -148,6 +152,13 @@ def test_unquoted_snapshot_is_explained(tmp_path, location, expected):
     with pytest.raises(ConfigError) as caught:
         load_graph_spec(write(tmp_path, None, text))
     assert expected in str(caught.value)
+
+
+@pytest.mark.parametrize("location", ["s3://b/edges/{snapshot}/*.parquet", "edges-{snapshot}.csv, format: csv"])
+def test_unquoted_snapshot_within_braces_is_explained(tmp_path, location):
+    text = yaml.safe_dump(SPEC | {"snapshots": "HERE"}).replace("HERE", f"{{location: {location}}}")
+    with pytest.raises(ConfigError, match=r"not valid YAML: [^;]*; quote a value that has braces in it$"):
+        load_graph_spec(write(tmp_path, None, text))
 
 
 def test_document_of_other_kind_names_its_command(tmp_path):
