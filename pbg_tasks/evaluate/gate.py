@@ -48,7 +48,7 @@ def _checks(
     yield _finite(evaluation)
     mrr = _mrr(evaluation.filtered)
     yield _floor("min_mrr", mrr, gates.min_mrr, f"filtered MRR {mrr:.4f}")
-    yield from _over_popularity(gates, mrr, evaluation.popularity or NOTHING_RANKED)
+    yield from _over_popularity(gates, evaluation)
     yield from _over_start(gates, evaluation)
     yield from _relations(gates.relations, evaluation.relations)
     yield from _alive(evaluation)
@@ -85,13 +85,15 @@ def _floor(name: str, value: float, limit: float, measured: str) -> Check:
     return Check(name, value >= limit, _or_none(value), limit, f"{measured}, at least {limit:g} asked")
 
 
-def _over_popularity(gates: Gates, mrr: float, popularity: Figures) -> Iterator[Check]:
+def _over_popularity(gates: Gates, evaluation: Evaluation) -> Iterator[Check]:
     """Check a model against a ranking by the entities' numbers of edges."""
-    of_popularity = popularity.figure("mrr")
+    mrr, edges = _mrr(evaluation.filtered), _edges(evaluation)
+    of_popularity = (evaluation.popularity or NOTHING_RANKED).figure("mrr")
     if of_popularity and gates.min_over_popularity.asked:
         ratio = mrr / of_popularity
         measured = (
-            f"filtered MRR {mrr:.4f} is {ratio:.3g} times that of ranking by edges in training, {of_popularity:.4f}"
+            f"filtered MRR {mrr:.4f} of {edges} held-out edges is {ratio:.3g} times that of ranking by edges in "
+            f"training, {of_popularity:.4f}"
         )
         yield gates.min_over_popularity.judge("min_over_popularity", ratio, measured, "{:g} times")
 
@@ -118,7 +120,10 @@ def _over_start(gates: Gates, evaluation: Evaluation) -> Iterator[Check]:
         )
     elif evaluation.random is not None and (by_chance := evaluation.random.figure("mrr")):
         ratio = mrr / by_chance
-        measured = f"filtered MRR {mrr:.4f} is {ratio:.3g} times that of random vectors, {by_chance:.4f}"
+        measured = (
+            f"filtered MRR {mrr:.4f} of {_edges(evaluation)} held-out edges is {ratio:.3g} times that of random "
+            f"vectors, {by_chance:.4f}"
+        )
     else:
         return
     yield limit.judge("min_over_start", ratio, measured, "{:g} times")

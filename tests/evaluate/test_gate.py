@@ -169,7 +169,7 @@ def test_model_below_popularity_is_refused(mrr, expected):
     found = evaluation(mrr, popularity={"count": 10, "mrr": 0.12})
     verdict = judge(Gates(), found)
     assert failed(verdict) == expected
-    assert the(verdict, "min_over_popularity").sentence.startswith(f"filtered MRR {mrr:.4f} is ")
+    assert the(verdict, "min_over_popularity").sentence.startswith(f"filtered MRR {mrr:.4f} of 5 held-out edges is ")
     assert failed(judge(Gates.model_validate({"min_over_popularity": {"warn": 1}}), found)) == []
     assert failed(judge(Gates(), evaluation(mrr, popularity={"count": 0}))) == []
 
@@ -205,7 +205,11 @@ def test_start_of_few_edges_is_not_judged():
 
 @pytest.mark.parametrize(("mrr", "expected"), [(0.009, ["min_over_start"]), (0.011, [])])
 def test_model_below_random_vectors_is_refused(mrr, expected):
-    assert failed(judge(Gates(), evaluation(mrr, random={"mrr": 0.01}))) == expected
+    verdict = judge(Gates(), evaluation(mrr, random={"mrr": 0.01}))
+    assert failed(verdict) == expected
+    assert the(verdict, "min_over_start").sentence.startswith(
+        f"filtered MRR {mrr:.4f} of 5 held-out edges is {mrr / 0.01:.3g} times that of random vectors, 0.0100, "
+    )
 
 
 def relations(**found):
