@@ -134,6 +134,22 @@ def test_draft_names_limits_for_days_of_new_events(tmp_path):
     assert [data.max_removed_edges.asked, data.max_gone_entities.asked] == [False, False]
 
 
+@pytest.mark.parametrize(
+    ("edges", "share", "comment"),
+    [
+        (40, 0.2, "here about 8, too few, but a share above 0.2 leaves too little to train with"),
+        (500, 0.2, "here about 100, for which test is 0.2 instead of 0.05"),
+        (1000, 0.15, "here about 150, for which test is 0.15 instead of 0.05"),
+        (3000, 0.05, "here about 150, enough"),
+    ],
+)
+def test_small_graph_holds_out_larger_share(tmp_path, edges, share, comment):
+    (tmp_path / "d1.csv").write_text("lhs,rel,rhs\n" + "".join(f"e{n},next,e{n + 1}\n" for n in range(edges)))
+    split = drafted(tmp_path, tmp_path / "d1.csv").split
+    assert (split.valid, split.test) == (0.05, share)
+    assert f"if they are gates.min_common_edges (100) or more: {comment}\n" in (tmp_path / "graph.yaml").read_text()
+
+
 def test_drafted_spec_runs_unchanged(tmp_path):
     lines = [f"e{n},{name},e{(n + step) % 40}\n" for n in range(40) for name, step in STEPS]
     for day in ("2026-11-9", "2026-11-20"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,6 +35,8 @@ max_removed_edges: {}, max_gone_entities: {}"""
 _GUESSED = """the columns of an edge. The first line counts as their names, because its values stand in no other line;
 if it is an edge, set header: false, and lhs, rel and rhs to column0, column1 and so on"""
 _MANY_EDGES = 1_000_000  # from here on, a hundredth of the edges is enough to measure with
+_USUAL_SHARE, _MOST_SHARE = 0.05, 0.2
+_SPARE = 1.5  # some pairs stay in training, because an entity would have no other edge there; others leave the graph
 _FROM_DATA = "all"  # the entry that stands for all relations of the column
 
 
@@ -128,17 +131,28 @@ def _sections(name: str, store: str, source: DraftSource, kinds: Kinds) -> list[
 
 
 def _split(edges: int) -> dict[str, float]:
-    """Return shares that hold out enough edges to measure with."""
-    return {"valid": 0.01, "test": 0.01} if edges >= _MANY_EDGES else {"valid": 0.05, "test": 0.05}
+    """Return shares that hold out enough edges to measure with.
+
+    Of a small graph the share of test is larger, as far as that leaves enough to train with.
+    """
+    if edges >= _MANY_EDGES:
+        return {"valid": 0.01, "test": 0.01}
+    wanted = _SPARE * Gates().min_common_edges / max(edges, 1)
+    return {"valid": _USUAL_SHARE, "test": min(max(math.ceil(100 * wanted) / 100, _USUAL_SHARE), _MOST_SHARE)}
 
 
 def _held_out(edges: int) -> str:
     """Return a comment on the edges that two nights are compared by."""
-    least, held = Gates().min_common_edges, round(edges * _split(edges)["test"])
-    few = "too few: raise test, or nights are not compared" if held < least else "enough"
+    least, share = Gates().min_common_edges, _split(edges)["test"]
+    held = round(edges * share)
+    few = "enough"
+    if share > _USUAL_SHARE:
+        few = f"for which test is {share:g} instead of {_USUAL_SHARE:g}"
+    if held < least:
+        few = f"too few, but a share above {_MOST_SHARE:g} leaves too little to train with"
     return (
         "edges that are held out for ever, to measure with; two nights are compared by those of test that both know,\n"
-        f"if they are gates.min_common_edges ({least}) or more: here at most {held:,}, {few}"
+        f"if they are gates.min_common_edges ({least}) or more: here about {held:,}, {few}"
     )
 
 
