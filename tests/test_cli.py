@@ -258,6 +258,7 @@ def test_failures_are_one_line_and_their_category(place, change, arguments, stat
         (["eval", "RUN", "--negatives", "all"], "--negatives: only for a PBG config"),
         (["eval", "RUN", "--max-candidates", "9", "--memory-gb", "4"], "--max-candidates, --memory-gb: only for a"),
         (["info", "-p", "lr=1"], "--param: only with a CONFIG"),
+        (["init", "edges"], "give --store for a graph spec of snapshots; a CONFIG takes edge lists"),
     ],
 )
 def test_no_option_is_ignored(arguments, message):

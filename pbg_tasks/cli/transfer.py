@@ -84,7 +84,7 @@ def init(
         return
     if not lists or lhs_col is None or rhs_col is None:
         raise typer.BadParameter(
-            "a CONFIG takes edge lists, --lhs-col and --rhs-col; with --store, snapshots give a graph spec"
+            "give --store for a graph spec of snapshots; a CONFIG takes edge lists, --lhs-col and --rhs-col"
         )
     if graph is not None:
         raise typer.BadParameter("--graph: only with --store")

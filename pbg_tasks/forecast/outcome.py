@@ -79,8 +79,10 @@ def compare(forecast: ForecastDocument, results: Mapping[str, TaskResult]) -> Ou
 def outcome_table(found: Outcome) -> list[str]:
     """Return the result of ``compare`` as a small table, for people.
 
-    A cell is ``forecast -> actual (ratio)``.
+    A cell is ``forecast -> actual (ratio)``. Empty where no task has finished.
     """
+    if not found["tasks"]:
+        return []
     rows: list[tuple[str, ...]] = [("task", "time", "CPU", "memory", "read", "written")]
     for task, fields in found["tasks"].items():
         rows.append((task, *(_beside(fields[field], partial(written, field)) for field in Usage._fields)))

@@ -127,12 +127,7 @@ class EarlyStopping:
             "mrr": [round(each, 6) for each in valid],
         }
         if manifest is None or manifest.best_epoch is None:
-            reason = (
-                f"off: of {self.total} valid edges 4 % of an epoch's time can rank {self._affordable}, which is too few"
-                if not self.size
-                else "off: there was no valid edge to rank"
-            )
-            return found | {"stopped": False, "best_epoch": None, "version": None, "reason": reason}
+            return found | {"stopped": False, "best_epoch": None, "version": None, "reason": self._why_off()}
         best, ran = manifest.best_epoch, len(valid)
         stopped = ran < epochs and self.stops(manifest)
         version = manifest.version if manifest.best is None else manifest.best.version
@@ -142,6 +137,16 @@ class EarlyStopping:
             "version": version,
             "reason": _reason(valid, best, epochs, stopped=stopped),
         }
+
+    def _why_off(self) -> str:
+        if self.total < FEWEST:
+            return f"off, because {self.total} valid edges are too few to judge an epoch by; it takes {FEWEST}"
+        if not self.size:
+            return (
+                f"off, because fewer than {FEWEST} of the {self.total} valid edges can be ranked in 4 % of an epoch's "
+                "time, too few to judge an epoch by"
+            )
+        return "off, because there was no valid edge to rank"
 
 
 def ends_epoch(iteration: Iteration) -> bool:

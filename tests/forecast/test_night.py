@@ -83,6 +83,11 @@ def test_forecast_is_compared_with_the_real_figures():
     assert outcome_table(found)[1].split()[:5] == ["train", "1:00:00", "->", "10:00:00", "(10.00)"]
 
 
+def test_night_without_finished_task_has_no_table():
+    forecast = ForecastDocument.model_validate(forecast_night(PLANNED, [], engine="native", costs=COSTS).to_json())
+    assert outcome_table(compare(forecast, {})) == []
+
+
 def test_first_night_gets_one_warning_for_all_tasks():
     forecast = ForecastDocument.model_validate(forecast_night(PLANNED, [], engine="native").to_json())
     slow = {task: result(usage._replace(seconds=11 * usage.seconds)) for task, usage in PLANNED.items()}

@@ -96,5 +96,11 @@ def test_small_graph_ranks_nothing_and_reports_why():
     assert found.sample(iteration(1), BIG) is None
     report = found.report(None, 5)
     assert report["best_epoch"] is None
-    assert report["reason"] == "off: of 1000 valid edges 4 % of an epoch's time can rank 0, which is too few"
-    assert rule(total=399, trained={BIG: 10**6}).size == 0
+    assert report["reason"] == (
+        "off, because fewer than 400 of the 1000 valid edges can be ranked in 4 % of an epoch's time, too few to judge "
+        "an epoch by"
+    )
+    few = rule(total=399, trained={BIG: 10**6})
+    assert few.size == 0
+    reason = "off, because 399 valid edges are too few to judge an epoch by; it takes 400"
+    assert few.report(None, 5)["reason"] == reason
