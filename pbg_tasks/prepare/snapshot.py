@@ -33,6 +33,7 @@ _NO_ROWS = f"SELECT {', '.join(f'NULL::VARCHAR AS {field}' for field in FIELDS)}
 _SHOWN_CHARACTERS = 200
 _RAISED = re.compile(r"^(Traceback \(most recent|At:$)", re.MULTILINE)
 """Text in DuckDB's error where an exception of the Python filesystem ended the query."""
+_NO_PARQUET = re.compile(r"[Nn]o magic bytes|too small to be a Parquet file")
 # Types whose values have one text each, by DuckDB's names. Bytes (BLOB, BIT), which would be cast to an escaped form,
 # and nested types are left out.
 _IS_PLAIN = re.compile(
@@ -300,6 +301,8 @@ def _unreadable(uri: str, error: Exception) -> InputError:
     shown = [line if len(line) <= _SHOWN_CHARACTERS else f"{line[:_SHOWN_CHARACTERS]}..." for line in lines[:4]]
     if "state machine" in text:  # DuckDB gives no line for it
         shown.append("write it with one kind of line ends, and with all quotes closed")
+    if _NO_PARQUET.search(text):
+        shown.append("it is no whole Parquet file; if it is text, set snapshots.format to csv or tsv")
     return InputError(f"{uri}: cannot be read: {'; '.join(shown)}")
 
 

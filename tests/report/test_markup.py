@@ -119,6 +119,11 @@ def documents(nights):
     }
 
 
+def test_pages_with_figures_end_with_their_words(documents):
+    without = {kind for kind, document in documents.items() if 'id="glossary"' not in render(document, LINKS)}
+    assert without == {"failed", "message"}
+
+
 def texts(document, path=()):
     """Yield the place of each text of a document.
 
