@@ -164,6 +164,13 @@ def test_truncated_parquet_is_named(tmp_path, keep):
     assert str(path) in refusal(make_spec(tmp_path, form="parquet"), tmp_path)
 
 
+@pytest.mark.parametrize("text", [GOOD, "a\n"])
+def test_text_read_as_parquet_names_format(tmp_path, text):
+    put(tmp_path, text, "part.parquet")
+    expected = "it is no whole Parquet file; if it is text, set snapshots.format to csv or tsv"
+    assert expected in refusal(make_spec(tmp_path, form="parquet"), tmp_path)
+
+
 def test_damaged_parquet_data_is_named(tmp_path):
     table = pa.table({"lhs": [f"e{i}" for i in range(5000)], "rel": ["likes"] * 5000, "rhs": ["x"] * 5000})
     path = tmp_path / "day" / "part.parquet"
