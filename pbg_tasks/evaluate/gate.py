@@ -87,7 +87,7 @@ def _floor(name: str, value: float, limit: float, measured: str) -> Check:
 
 def _over_popularity(gates: Gates, evaluation: Evaluation) -> Iterator[Check]:
     """Check a model against a ranking by the entities' numbers of edges."""
-    mrr, edges = _mrr(evaluation.filtered), _edges(evaluation)
+    mrr, edges = _mrr(evaluation.filtered), _edges(evaluation.filtered)
     of_popularity = (evaluation.popularity or NOTHING_RANKED).figure("mrr")
     if of_popularity and gates.min_over_popularity.asked:
         ratio = mrr / of_popularity
@@ -121,8 +121,8 @@ def _over_start(gates: Gates, evaluation: Evaluation) -> Iterator[Check]:
     elif evaluation.random is not None and (by_chance := evaluation.random.figure("mrr")):
         ratio = mrr / by_chance
         measured = (
-            f"filtered MRR {mrr:.4f} of {_edges(evaluation)} held-out edges is {ratio:.3g} times that of random "
-            f"vectors, {by_chance:.4f}"
+            f"filtered MRR {mrr:.4f} of {_edges(evaluation.filtered)} held-out edges is {ratio:.3g} times that of "
+            f"random vectors, {by_chance:.4f}"
         )
     else:
         return
@@ -143,7 +143,7 @@ def _relations(floors: Mapping[str, RelationFloor], found: Mapping[str, BothWays
 
 
 def _relation(name: str, floor: RelationFloor, found: BothWays) -> Check:
-    check, edges = f"min_mrr of {name}", _edges(found)
+    check, edges = f"min_mrr of {name}", _edges(found.filtered)
     mrr = _mrr(found.filtered)
     if edges < floor.min_edges:
         sentence = f"{name} is not judged: {edges} held-out edges, fewer than min_edges {floor.min_edges}"
@@ -152,7 +152,7 @@ def _relation(name: str, floor: RelationFloor, found: BothWays) -> Check:
 
 
 def _others(floor: RelationFloor, found: Mapping[str, BothWays]) -> Check:
-    judged = {name: _mrr(each.filtered) for name, each in found.items() if _edges(each) >= floor.min_edges}
+    judged = {name: _mrr(each.filtered) for name, each in found.items() if _edges(each.filtered) >= floor.min_edges}
     lowest = sorted(judged, key=lambda name: judged[name])
     below = [name for name in lowest if judged[name] < floor.min_mrr]
     named = ", ".join(f"{name} {judged[name]:.4f}" for name in below[:_SHOWN_RELATIONS])
@@ -163,12 +163,12 @@ def _others(floor: RelationFloor, found: Mapping[str, BothWays]) -> Check:
     return Check(f"min_mrr of {EVERY_OTHER}", not below, value, floor.min_mrr, sentence)
 
 
-def _edges(found: BothWays) -> int:
+def _edges(ranked: Figures) -> int:
     """Return the number of held-out edges of figures.
 
     Each edge is ranked on both sides.
     """
-    return found.filtered.count // 2
+    return ranked.count // 2
 
 
 def _alive(evaluation: Evaluation) -> Iterator[Check]:
