@@ -226,7 +226,7 @@ def show(
     log: Annotated[bool, typer.Option("--log", help="With --json: write the table of a run to stderr.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show a run, or a graph's releases and the newest one's run."""
+    """Show a run, or a graph's releases and the served run."""
     from pbg_tasks.progress import say
     from pbg_tasks.tasks.view.show import overview, show_task
     from pbg_tasks.tasks.view.show import show as collect
