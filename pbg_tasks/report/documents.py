@@ -350,10 +350,14 @@ class ReaderPart(TypedDict):
 
 
 class MrrLimits(TypedDict):
-    """Limits that the next night has to keep."""
+    """Limits that the next night has to keep.
+
+    ``fall`` is the lowest MRR that the allowed fall from ``current``, that of the current release, leaves.
+    """
 
     floor: float | None
     fall: float | None
+    current: float | None
 
 
 class HistoryDocument(TypedDict):

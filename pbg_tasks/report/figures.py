@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pbg_tasks.report.documents import IterationRow, Night, RunDocument, Training
+    from pbg_tasks.report.documents import IterationRow, MrrLimits, Night, RunDocument, Training
     from pbg_tasks.report.embedding_map import MapDocument
 
 BLUE, ORANGE, GREEN, RED, GREY = COLOURS = "--c1", "--c2", "--c3", "--c4", "--c5"
@@ -21,6 +21,8 @@ NightFigure = Literal["mrr", "cosine", "edges", "seconds"]
 STOPPED = ("refused", "failed", "damaged")
 """States of nights that did not become a release and will not."""
 _MARKS = 8  # largest number of marks on an axis of epochs
+_FROM_ZERO: Figure = {"rangemode": "tozero"}
+"""Axis that begins at 0: scaled to its values, it would show a change of one percent as a cliff."""
 
 
 def loss(training: Training) -> Figure | None:
@@ -29,7 +31,8 @@ def loss(training: Training) -> Figure | None:
     if not points:
         return None
     x = _epochs(points)
-    return _figure([_line("loss", x, [each["loss"] for each in points], BLUE)], x="epoch", y="loss per edge")
+    lines = [_line("loss", x, [each["loss"] for each in points], BLUE)]
+    return _figure(lines, x="epoch", y="loss per edge", layout={"yaxis": _FROM_ZERO})
 
 
 def held_out(training: Training) -> Figure | None:
@@ -38,7 +41,8 @@ def held_out(training: Training) -> Figure | None:
     if not points:
         return None
     x = _epochs(points)
-    return _figure([_line("MRR", x, [each["mrr"] for each in points], GREEN)], x="epoch", y="MRR among negatives")
+    lines = [_line("MRR", x, [each["mrr"] for each in points], GREEN)]
+    return _figure(lines, x="epoch", y="MRR among negatives", layout={"yaxis": _FROM_ZERO})
 
 
 def throughput(training: Training) -> Figure | None:
@@ -66,7 +70,8 @@ def speed(training: Training) -> Figure | None:
     if not points:
         return None
     rates = [round(each["edges"] / seconds) for each in points if (seconds := each["seconds"])]
-    return _figure([_line("edges/s", _epochs(points), rates, BLUE)], x="epoch", y="edges a second")
+    lines = [_line("edges/s", _epochs(points), rates, BLUE)]
+    return _figure(lines, x="epoch", y="edges a second", layout={"yaxis": _FROM_ZERO})
 
 
 def metrics(found: Mapping[str, Mapping[str, float | None]]) -> Figure | None:
@@ -110,17 +115,18 @@ def deciles(found: Mapping[str, Sequence[Mapping[str, float | None]]]) -> Figure
     return _figure(traces, x="decile of degree", y="cosine to the release before", layout={"yaxis": axis})
 
 
-def nights(rows: Sequence[Night], key: NightFigure, title: str, limit: float | None = None) -> Figure | None:
+def nights(rows: Sequence[Night], key: NightFigure, title: str, limits: MrrLimits | None = None) -> Figure | None:
     """Plot a figure of each night without exaggeration.
 
     A line joins the last release of each snapshot. Nights that were refused or failed, and releases that a later one of
-    their snapshot superseded, stand beside it. The axis begins at 0; that of a cosine ends at 1.
+    their snapshot superseded, stand beside it. The axis begins at 0; that of a cosine ends at 1. Bands show what the
+    gate refuses, and the fall that it allows.
 
     Args:
         rows: nights in order.
         key: of the figure.
         title: of its axis.
-        limit: below it, the plot is shaded.
+        limits: of the gate for the figure; None: it has none.
     """
     known = [row for row in rows if row[key] is not None]
     if not known:
@@ -141,9 +147,9 @@ def nights(rows: Sequence[Night], key: NightFigure, title: str, limit: float | N
     every = list(dict.fromkeys(row["snapshot"] for row in known))
     layout: Figure = {"xaxis": {"type": "category", "categoryorder": "array", "categoryarray": every, "nticks": 6}}
     figures = [value for row in known if (value := row[key]) is not None and math.isfinite(value)]
-    layout["yaxis"] = _cosine_axis(figures) if key == "cosine" else {"rangemode": "tozero"}
-    if limit:
-        layout["shapes"] = [_below(limit)]
+    layout["yaxis"] = _cosine_axis(figures) if key == "cosine" else _FROM_ZERO
+    if limits is not None:
+        layout["shapes"] = _bands(limits)
     return _figure(traces, x="snapshot", y=title, layout=layout)
 
 
@@ -156,18 +162,26 @@ def _cosine_axis(values: Sequence[float]) -> Figure:
     return {"range": [min(0.9, low), 1.0]}
 
 
-def _below(limit: float) -> Figure:
-    """Return a band over the whole width, from 0 to a limit."""
+def _bands(limits: MrrLimits) -> list[Figure]:
+    """Return bands of what a gate refuses and of an allowed fall."""
+    floor, current = limits["floor"] or 0.0, limits["current"] or 0.0
+    refused = max(floor, limits["fall"] or 0.0)
+    edges = ((0.0, floor, RED, 0.2), (floor, refused, RED, 0.1), (refused, current, ORANGE, 0.16))
+    return [_band(*edge) for edge in edges if edge[0] < edge[1]]
+
+
+def _band(low: float, high: float, colour: str, opacity: float) -> Figure:
+    """Return a band over the whole width."""
     return {
         "type": "rect",
         "xref": "paper",
         "yref": "y",
         "x0": 0,
         "x1": 1,
-        "y0": 0,
-        "y1": limit,
-        "fillcolor": RED,
-        "opacity": 0.12,
+        "y0": low,
+        "y1": high,
+        "fillcolor": colour,
+        "opacity": opacity,
         "line": {"width": 0},
         "layer": "below",
     }
@@ -221,7 +235,7 @@ def two_losses(left: RunDocument, right: RunDocument) -> Figure | None:
         points = run["training"]["iterations"]
         if points:
             traces.append(_line(run["run"], _epochs(points), [each["loss"] for each in points], colour))
-    return _figure(traces, x="epoch", y="loss per edge") if traces else None
+    return _figure(traces, x="epoch", y="loss per edge", layout={"yaxis": _FROM_ZERO}) if traces else None
 
 
 def _epochs(points: Sequence[IterationRow]) -> list[float]:

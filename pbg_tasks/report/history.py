@@ -45,10 +45,11 @@ def _limits(graph: GraphFacts, nights: list[Night]) -> MrrLimits:
     """Return the limits of the MRR by the newest run's gates."""
     newest = max(graph.runs, key=lambda run: run.planned or 0.0, default=None)
     if newest is None:
-        return {"floor": None, "fall": None}
+        return {"floor": None, "fall": None, "current": None}
     gates = newest.spec.graph.gates
     mrr = next((night["mrr"] for night in nights if night["current"]), None)
-    return {"floor": gates.min_mrr or None, "fall": mrr * (1 - gates.max_mrr_drop) if mrr is not None else None}
+    fall = mrr * (1 - gates.max_mrr_drop) if mrr is not None else None
+    return {"floor": gates.min_mrr or None, "fall": fall, "current": mrr}
 
 
 def night_order(night: Night) -> tuple[object, float]:

@@ -108,7 +108,7 @@ def nights():
 
 
 def test_line_joins_last_release_of_each_snapshot():
-    drawn = figures.nights(nights(), "mrr", "MRR", limit=0.3)
+    drawn = figures.nights(nights(), "mrr", "MRR")
     found = {trace["name"]: dict(zip(trace["x"], trace["y"], strict=True)) for trace in drawn["data"]}
     assert found == {
         "nights": {"d1": 0.4, "d4": 0.45},
@@ -116,8 +116,28 @@ def test_line_joins_last_release_of_each_snapshot():
         "refused or failed": {"d2": 0.1, "d3": 0.2},
     }
     assert drawn["layout"]["yaxis"]["rangemode"] == "tozero"
-    (band,) = drawn["layout"]["shapes"]
-    assert (band["y0"], band["y1"]) == (0, 0.3)
+
+
+@pytest.mark.parametrize(
+    ("floor", "fall", "bands"),
+    [
+        (0.2, 0.36, [(0, 0.2, "--c4"), (0.2, 0.36, "--c4"), (0.36, 0.45, "--c2")]),
+        (0.4, 0.36, [(0, 0.4, "--c4"), (0.4, 0.45, "--c2")]),
+        (None, 0.36, [(0, 0.36, "--c4"), (0.36, 0.45, "--c2")]),
+    ],
+)
+def test_bands_show_floor_and_allowed_fall(floor, fall, bands):
+    drawn = figures.nights(nights(), "mrr", "MRR", {"floor": floor, "fall": fall, "current": 0.45})
+    assert [(band["y0"], band["y1"], band["fillcolor"]) for band in drawn["layout"]["shapes"]] == bands
+
+
+def test_axes_of_training_begin_at_zero():
+    point = {"epoch": 1, "loss": 1.0, "mrr": 0.5, "edges": 10, "seconds": 1.0, "waited": 0.0}
+    training = {"iterations": [point]}
+    run = {"run": "r", "training": training}
+    drawn = [draw(training) for draw in (figures.loss, figures.held_out, figures.speed)]
+    for figure in [*drawn, figures.two_losses(run, run)]:
+        assert figure["layout"]["yaxis"]["rangemode"] == "tozero"
 
 
 def test_axis_of_cosine_ends_at_one():

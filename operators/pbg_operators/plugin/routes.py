@@ -323,7 +323,7 @@ def _empty(dag_id: str) -> HistoryDocument:
         "store": store,
         "current": None,
         "readers": [],
-        "limits": {"floor": None, "fall": None},
+        "limits": {"floor": None, "fall": None, "current": None},
         "nights": [],
         "refused": [],
         "left_out": 0,
