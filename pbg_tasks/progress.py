@@ -1,6 +1,7 @@
 """Progress of long work on stderr: share done, rate, time left.
 
-On a terminal there is a bar for each work, in a notebook one line below the cell, elsewhere a line at intervals.
+On a terminal there is a bar for each work, in a notebook one line below the cell, elsewhere a line at intervals. A work
+of many parts, such as a training with its epochs, has one bar for all of them.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ class Bars:
         self._shown: rich.progress.Progress | None = None
         self._works = 0
 
-    def begin(self, what: str, total: int | None) -> rich.progress.TaskID | None:
+    def begin(self, what: str, total: int | None, done: int) -> rich.progress.TaskID | None:
         """Draw one more bar; None where there is no terminal."""
         if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
             return None
@@ -113,14 +114,14 @@ class Bars:
 
         with self._lock:
             if self._shown is None:
-                columns = (BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+                columns = (BarColumn(), TaskProgressColumn(), TextColumn("ETA"), TimeRemainingColumn())
                 text = TextColumn("{task.description}", markup=False)
                 figures = TextColumn("{task.fields[figures]}", markup=False)
                 console = Console(stderr=True, highlight=False, soft_wrap=True)
                 self._shown = Progress(text, *columns, figures, console=console, transient=True, redirect_stdout=False)
                 self._shown.start()
             self._works += 1
-            return self._shown.add_task(redacted(what), total=total or None, figures="")
+            return self._shown.add_task(redacted(what), total=total or None, completed=done, figures="")
 
     def move(self, bar: rich.progress.TaskID, done: int, total: int | None, figures: str) -> None:
         """Draw a bar anew."""
@@ -162,6 +163,8 @@ class Progress:
         what: title of the work, e.g. ``"train epoch 3/10"``.
         total: amount of work, in ``unit``; None where it is not known.
         unit: name of the counted things, in the plural.
+        begun: amount that was done before, which counts for no rate.
+        whole: work that this is a part of. Its bar moves instead of one for the part, and lines are about the part.
         interval: seconds between two lines, at least.
         clock: monotonic seconds.
         out: receives each finished line.
@@ -174,6 +177,8 @@ class Progress:
         total: int | None = None,
         unit: str = "edges",
         *,
+        begun: int = 0,
+        whole: Progress | None = None,
         interval: float = 5.0,
         clock: Callable[[], float] = time.monotonic,
         out: Callable[[str], None] = say,
@@ -181,11 +186,12 @@ class Progress:
     ) -> None:
         self.what, self.total = what, total
         self.unit, self._ends = unit, ends
-        self.done = 0
+        self.done = self._begun = begun
+        self._whole, self._held = whole, ""
         in_cell = out is say and Cells.shell() is not None
         self._interval, self._clock = min(interval, _CELL_SECONDS) if in_cell else interval, clock
         self._out = out
-        self._start = self._last = clock()
+        self._start = self._last = self._noted = clock()
         self._figures = ""
         self._bar: rich.progress.TaskID | None = None
 
@@ -197,7 +203,7 @@ class Progress:
     @property
     def rate(self) -> float:
         """Units a second since the work began."""
-        return self.done / max(self.seconds, 1e-9)
+        return (self.done - self._begun) / max(self.seconds, 1e-9)
 
     def _amount(self, value: float) -> str:
         return f"{human_count(value)}{'' if self.unit == 'B' else ' '}{self.unit}"
@@ -212,12 +218,34 @@ class Progress:
         self.done += count
         if figures:
             self._figures = "".join(f"  {name.replace('_', ' ')} {value:.4g}" for name, value in figures.items())
+        if self._whole is not None and self._whole.moved(count, f"{self._figures}  {self.what}"):
+            return
         if self._bar is not None:
-            rate = f"{self._amount(self.rate)}/s"
-            _BARS.move(self._bar, self.done, self.total, f"{rate}{self._figures}")
+            self.moved(0, self._figures)
         elif self._clock() - self._last >= self._interval:
             self._last = self._clock()
             self._out(self.line())
+
+    def moved(self, count: int, figures: str) -> bool:
+        """Count units and draw the bar; return whether there is one."""
+        self.done += count
+        if self._bar is not None:
+            _BARS.move(self._bar, self.done, self.total, f"{self._amount(self.rate)}/s{figures}")
+        return self._bar is not None
+
+    def note(self, text: str) -> None:
+        """Print a line about a part that is done.
+
+        Above a bar they are lines an interval apart, and the last one.
+        """
+        self._held = text
+        if self._bar is None or self._clock() - self._noted >= self._interval:
+            self._print_held()
+
+    def _print_held(self) -> None:
+        if self._held:
+            self._out(self._held)
+            self._held, self._noted = "", self._clock()
 
     def line(self) -> str:
         """Return a line about the present state."""
@@ -226,13 +254,13 @@ class Progress:
         if not self.total:
             return f"{self.what}: {counted}, {rate}{self._figures}"
         share = self.done / self.total
-        eta = human_seconds((self.total - self.done) / self.rate) if self.done else "?"
+        eta = human_seconds((self.total - self.done) / self.rate) if self.rate else "?"
         counted = f"{human_count(self.done)} of {self._amount(self.total)} ({share:.0%})"
         return f"{self.what}: {counted}, {rate}, ETA {eta}{self._figures}"
 
     def __enter__(self) -> Self:
-        if self._out is say:
-            self._bar = _BARS.begin(self.what, self.total)
+        if self._out is say and self._whole is None:
+            self._bar = _BARS.begin(self.what, self.total, self.done)
         return self
 
     def __exit__(
@@ -241,6 +269,7 @@ class Progress:
         if self._bar is not None:
             _BARS.end(self._bar)
             self._bar = None
+        self._print_held()
         if kind is None and self._ends:
             counted = f"{self._amount(self.done)} in {human_seconds(self.seconds)}"
             self._out(f"{self.what}: done, {counted}, {self._amount(self.rate)}/s")

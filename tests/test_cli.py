@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import shlex
 import subprocess
 import sys
@@ -180,15 +181,43 @@ def test_results_for_people_have_no_braces(capsys):
 def test_terminal_gets_bars_and_logs_get_lines():
     code = (
         "from pbg_tasks.progress import Progress, say\n"
-        "with Progress('epoch 1/2', 100, interval=0) as progress:\n"
+        "with Progress('sort', 100, interval=0) as progress:\n"
         "    progress.advance(50, recent_loss=0.25)\n"
         "    say('a line meanwhile')\n"
         "    progress.advance(50)\n"
     )
+    plain, shown = in_log_and_on_terminal(code)
+    assert "sort: 50 of 100 edges (50%)" in plain
+    assert "recent loss 0.25" in plain
+    assert "\x1b" not in plain
+    assert "\x1b[" in shown
+    assert "a line meanwhile" in shown
+    assert "sort: done, 100 edges" in shown
+    assert "sort: 50 of 100" not in shown
+
+
+def test_terminal_gets_one_bar_for_all_epochs():
+    code = (
+        "from pbg_tasks.progress import _BARS, Progress\n"
+        "with Progress('train', 400, begun=100, interval=3600, ends=False) as whole:\n"
+        "    for epoch in (2, 3, 4):\n"
+        "        part = Progress(f'epoch {epoch}/4', 100, interval=0, whole=whole)\n"
+        "        part.advance(100, recent_loss=0.25)\n"
+        "        _BARS._shown is None or _BARS._shown.refresh()\n"
+        "        whole.note(f'epoch {epoch}/4 committed')\n"
+    )
+    plain, shown = in_log_and_on_terminal(code)
+    assert plain.count("committed") == 3
+    assert "epoch 2/4: 100 of 100 edges (100%)" in plain
+    assert "train" not in plain
+    assert "recent loss 0.25  epoch 4/4" in shown
+    assert re.findall(r"train .*?(\d+)%", shown) == ["25", "50", "75", "100"]  # of all, with what was done before
+    assert re.findall(r"epoch ./4 committed", shown) == ["epoch 4/4 committed"]
+
+
+def in_log_and_on_terminal(code):
+    """Return stderr of a program as a file, and on a terminal."""
     plain = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
-    assert "epoch 1/2: 50 of 100 edges (50%)" in plain.stderr
-    assert "recent loss 0.25" in plain.stderr
-    assert "\x1b" not in plain.stderr
     ours, theirs = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
     with subprocess.Popen([sys.executable, "-c", code], stderr=theirs, env=environment) as run:
@@ -199,10 +228,7 @@ def test_terminal_gets_bars_and_logs_get_lines():
                 shown += part
     os.close(ours)
     assert run.returncode == 0
-    assert b"\x1b[" in shown
-    assert b"a line meanwhile" in shown
-    assert b"epoch 1/2: done, 100 edges" in shown
-    assert b"epoch 1/2: 50 of 100" not in shown
+    return plain.stderr, shown.decode()
 
 
 def test_progress_goes_to_stderr(place):

@@ -46,6 +46,7 @@ class Commits:
         writer: the claimed checkpoint directory.
         iteration_plan: of the training.
         drop: deletes the data of a version that is no longer the newest.
+        report: receives a line about each iteration.
 
     Attributes:
         figures: of the iterations committed now.
@@ -53,12 +54,17 @@ class Commits:
     """
 
     def __init__(
-        self, writer: CheckpointWriter, iteration_plan: IterationPlan, *, drop: Callable[[Manifest], None]
+        self,
+        writer: CheckpointWriter,
+        iteration_plan: IterationPlan,
+        *,
+        drop: Callable[[Manifest], None],
+        report: Callable[[str], None] = say,
     ) -> None:
         self.figures: list[EpochFigures] = []
         self.stats = StatsMirror(writer.store, writer.prefix, iteration_plan.done(writer))
         self._writer, self._plan = writer, iteration_plan
-        self._drop = drop
+        self._drop, self._say = drop, report
 
     def commit_untrained(self, objects: Mapping[str, ObjectRecord]) -> None:
         """Commit the vectors as they start, where the config has no epoch."""
@@ -134,7 +140,7 @@ class Commits:
         rest = sum(figure.seconds for figure in self.figures) / len(self.figures) * ahead
         rate = human_count(last.edges / max(last.seconds, 1e-9))
         held_out = "" if last.held_out is None else f", held-out MRR {last.held_out.mrr:.4f}"
-        say(
+        self._say(
             f"epoch {last.epoch + 1}/{iteration.num_epochs} committed: loss {last.loss:.4f}{held_out}, "
             f"{rate} edges/s, {human_seconds(last.seconds)}, {last.waited / max(last.seconds, 1e-9):.1%} of it waiting "
             f"for I/O; ETA {human_seconds(rest)}"

@@ -48,6 +48,7 @@ class IterationPlan:
         buckets = grid(config.partitions("lhs"), config.partitions("rhs"))
         paths = range(len(config.edge_paths))
         counts = [edges.count(path, bucket) for path in paths for bucket in buckets]
+        self._counts, self._buckets = counts, len(buckets)
         self.chunks = chunk_count(config, max(counts, default=0))
         self.plan = list(iterations(config, self.chunks))
         alike = [_batch_keys(relation) for relation in config.relations]
@@ -112,6 +113,22 @@ class IterationPlan:
             EdgeChunk(path, bucket, *chunk_bounds(self._edges.count(path, bucket), chunk, chunks))
             for bucket in iteration_order(config, seed=self._seed, number=iteration.number)
         ]
+
+    def edges(self, number: int | None = None) -> int:
+        """Return the edges of all iterations, or of the first ones.
+
+        Args:
+            number: of iterations; None: all.
+        """
+        paths = range(len(self._config.edge_paths))
+        sizes = [self._size(path, chunk) for path in paths for chunk in range(self.chunks)]
+        epochs, rest = divmod(len(self.plan) if number is None else number, len(sizes))
+        return epochs * sum(sizes) + sum(sizes[:rest])
+
+    def _size(self, path: int, chunk: int) -> int:
+        counts = self._counts[path * self._buckets : (path + 1) * self._buckets]
+        bounds = [chunk_bounds(count, chunk, self.chunks) for count in counts]
+        return sum(stop - start for start, stop in bounds)
 
     def reach(self, iteration: Iteration, seen: int, edge_chunk: EdgeChunk, total: int) -> tuple[float, float]:
         """Return the reach of an edge chunk.

@@ -96,9 +96,10 @@ class LocalWork:
             on_final=self._uploads.add,
         )
         self.edges = EdgesAhead(edges)
-        self.commits = Commits(writer, iteration_plan, drop=self._uploads.drop)
+        self.commits = Commits(writer, iteration_plan, drop=self._uploads.drop, report=self._note)
         self._live = LiveMirror(writer.spec, writer.partial.writer_epoch, self._uploads.mirror)
         self._coming: list[EdgeChunk] = []
+        self._whole: Progress | None = None
         state = start.model(ModelState(*engine.parameters()))
         iteration_plan.check_resumable(writer, start)
         if state is not None:
@@ -154,9 +155,16 @@ class LocalWork:
         order = [edge_chunk.bucket for edge_chunk in self._edge_chunks[len(self._done) :]]
         then = [edge_chunk.bucket for edge_chunk in self._coming]
         self._buffer.begin(order, then, self._stamp, final=self._remnant.keys)
+        if self._whole is None:
+            total, before = self._plan.edges(), self._plan.edges(iteration.number - 1)
+            self._whole = self._shown.enter_context(Progress("train", total, begun=before + self._seen, ends=False))
         title = f"epoch {iteration.epoch_idx + 1}/{iteration.num_epochs}"
-        self._progress = self._shown.enter_context(Progress(title, total=self._total, ends=False))
-        self._progress.advance(self._seen)
+        self._progress = Progress(title, self._total, begun=self._seen, whole=self._whole)
+
+    def _note(self, text: str) -> None:
+        """Print a line about a committed iteration."""
+        if self._whole is not None:
+            self._whole.note(text)
 
     def _resume(self) -> None:
         """Take over the part of the iteration that is stored."""
@@ -286,8 +294,7 @@ class LocalWork:
         Raises:
             EvictedError: SIGTERM came, and the training has iterations left.
         """
-        with self._shown.pop_all():  # shows that training has ended; storing comes after it
-            check_ledger(self._done, self._total)
+        check_ledger(self._done, self._total)
         objects = self._store() | self._remnant.final
         io = IoStats(time.monotonic() - self._began, self._waited - self._waited_before)
         over = self.commits.commit(self._iteration, self._done, objects, retrained=self._remnant.retrained, io=io)

@@ -6,6 +6,7 @@ import json
 import threading
 import time
 import weakref
+from itertools import accumulate
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from pbg_tasks.storage.staging import sha256_file
 from pbg_tasks.train.data.edge_files import FiledEdges
 from pbg_tasks.train.engine.held_out import split_off
 from pbg_tasks.train.engine.on_torch import TorchEngine
+from pbg_tasks.train.iteration_plan import IterationPlan
 from tests.train.buckets import PARTITIONS, Buckets, make_config, objects, train
 from tests.waiting import wait_until
 
@@ -267,14 +269,19 @@ def test_edges_are_not_kept_beside_their_parts(buckets, tmp_path, monkeypatch):
 
 
 def test_progress_is_shown_while_buckets_train(buckets, tmp_path, monkeypatch):
-    shown, while_training = [], []
-    monkeypatch.setattr("pbg_tasks.progress._BARS.begin", lambda what, _: shown.append(what) or what)
-    monkeypatch.setattr("pbg_tasks.progress._BARS.move", lambda *_: None)
-    monkeypatch.setattr("pbg_tasks.progress._BARS.end", shown.remove)
+    shown, while_training, moves = [], [], []
+    monkeypatch.setattr("pbg_tasks.progress._BARS.begin", lambda what, *amounts: shown.append((what, *amounts)) or what)
+    monkeypatch.setattr("pbg_tasks.progress._BARS.move", lambda *state: moves.append(state[:3]))
+    monkeypatch.setattr("pbg_tasks.progress._BARS.end", lambda _: shown.clear())
     config = make_config(num_epochs=2)
     watched = Watched(config, lambda _: while_training.extend(shown))
     train(config, buckets, LocalStore(tmp_path / "store"), tmp_path / "scratch", engine=watched)
-    assert while_training == ["epoch 1/2"] * PARTITIONS**2 + ["epoch 2/2"] * PARTITIONS**2
+    edges = moves[-1][2]
+    assert while_training == [("train", edges, 0)] * 2 * PARTITIONS**2  # one bar for both epochs
+    assert moves[-1] == ("train", edges, edges)
+    more = config.model_copy(update={"num_epochs": 3})
+    train(more, buckets, LocalStore(tmp_path / "store"), tmp_path / "scratch", engine=Watched(more, lambda _: None))
+    assert moves[-1] == ("train", edges * 3 // 2, edges * 3 // 2)
 
     def fail(_number):
         raise FormatError("in a bucket")
@@ -282,6 +289,18 @@ def test_progress_is_shown_while_buckets_train(buckets, tmp_path, monkeypatch):
     with pytest.raises(FormatError, match="in a bucket"):
         train(config, buckets, LocalStore(tmp_path / "other"), tmp_path / "scratch", engine=Watched(config, fail))
     assert shown == []
+
+
+def test_plan_counts_edges_of_first_iterations():
+    class Edges:
+        def count(self, path, bucket):
+            return 10 * path + 3 * bucket.lhs + bucket.rhs + 1
+
+    plan = IterationPlan(make_config(edge_paths=["a", "b"], num_edge_chunks=2), Edges(), seed=1)
+    sizes = [sum(edge_chunk.edges for edge_chunk in plan.edge_chunks(iteration)) for iteration in plan.plan]
+    assert len(set(sizes)) > 1
+    assert [plan.edges(number) for number in range(len(sizes) + 1)] == [0, *accumulate(sizes)]
+    assert plan.edges() == sum(sizes)
 
 
 def test_interrupt_ends_the_threads(buckets, tmp_path):
