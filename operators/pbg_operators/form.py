@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from airflow.sdk import Param
 
 from pbg_tasks.config.launch import MAX_RANKS
-from pbg_tasks.config.nights import SNAPSHOT_KEY
 
 if TYPE_CHECKING:
     from pbg_tasks.config import GraphSpec
@@ -16,6 +15,8 @@ AUTO = "auto"
 """Value of ``publish``: yes, unless the form changes the training."""
 OPENED = "Run Parameters"
 """Name of the section that Airflow's form opens with; all others are closed at first."""
+FIELDS = ("snapshot", "publish", "epochs", "dimension", "partitions", "engine", "ranks", "accept_data")
+"""Names of the fields of a night."""
 AS_IN_THE_SPEC = "Leave empty for what the spec says"
 
 
@@ -23,13 +24,13 @@ def trigger_form(spec: GraphSpec) -> dict[str, Param]:
     """Return the form's fields, those that a night needs first.
 
     A run by hand takes a snapshot, in the form or as its partition key. Airflow validates the form for runs of events,
-    too, which have a partition key alone, so the field cannot be required by its schema.
+    too, which have a partition key alone, so the field cannot be required by its schema. Nor has it a pattern: Airflow
+    would show that, while ``pbg plan`` names the keys that are there before it does anything else.
     """
     return {
         "snapshot": Param(
             None,
             type=["null", "string"],
-            pattern=SNAPSHOT_KEY,
             title="Snapshot (required)",
             description=(
                 f"Key of the edges, put into {spec.snapshots.location}. The tab Nights of the DAG lists those that are "
@@ -75,18 +76,20 @@ def trigger_form(spec: GraphSpec) -> dict[str, Param]:
 
 
 def redo_form(spec: GraphSpec) -> dict[str, Param]:
-    """Return the fields of the DAG that repeats days."""
+    """Return the fields of the DAG that repeats days.
+
+    Only people begin it, so that Airflow's form can require the day.
+    """
     return {
         "from": Param(
-            None,
-            type=["null", "string"],
-            pattern=SNAPSHOT_KEY,
+            type="string",
+            minLength=1,
             title="From",
             description=f"Key of the corrected snapshot of {spec.snapshots.location}; released days after it follow.",
-            section="Days",
+            section=OPENED,
         ),
         "dry_run": Param(
-            default=False, type="boolean", title="Dry run", description="Only list the days.", section="Days"
+            default=False, type="boolean", title="Dry run", description="Only list the days.", section=OPENED
         ),
     }
 
@@ -100,29 +103,28 @@ def promote_form(spec: GraphSpec) -> dict[str, Param]:
             minimum=1,
             title="Release",
             description=f"Number in channel {spec.channel}. Empty: the newest one.",
-            section="Release",
+            section=OPENED,
         ),
         "share": Param(
             None,
             type=["null", "string"],
-            pattern=r"^[0-9]*\.?[0-9]+%?$",
             title="Share",
             description=f"Share of the keys of channel {spec.read_channel} that reads it, such as 10%. Empty: all.",
-            section="Readers",
+            section=OPENED,
         ),
         "stop": Param(
             default=False,
             type="boolean",
             title="End the share",
             description=f"All readers read what channel {spec.read_channel} serves.",
-            section="Readers",
+            section=OPENED,
         ),
         "other_space": Param(
             default=False,
             type="boolean",
             title="Other space",
             description="Even if the vectors cannot be compared with those that readers have.",
-            section="Readers",
+            section="Advanced: readers",
         ),
     }
 

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException
 
-from pbg_operators.form import AUTO
+from pbg_operators.form import AUTO, FIELDS
 from pbg_operators.task import ERROR_KEY, OutOfTurn, PbgOperator, check_arguments
+from pbg_tasks.config.base import did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from airflow.sdk import Context
     from pydantic import JsonValue
@@ -20,6 +21,8 @@ WAIT = timedelta(minutes=1)
 """Pause after which a waiting run looks again; it waits for its snapshot or the night before and holds no slot
 meanwhile.
 """
+_NEAR = 0.75
+"""Similarity of a name to a field's that makes it a misspelt one."""
 TRAINING = ("epochs", "dimension", "partitions", "engine")
 """Params that change the training, so that the run is a trial unless its form asks to publish it."""
 ADJUSTABLE = (*TRAINING, "accept_data")
@@ -72,7 +75,7 @@ class PlanOperator(PbgOperator):
 
         Raises:
             AirflowFailException: neither the partition key nor the form names a snapshot, a field of the form holds
-                credentials, or planning failed for good.
+                credentials or has a misspelt name, or planning failed for good.
             AirflowRescheduleException: the snapshot does not exist or is not whole yet, or the night before is under
                 way.
         """
@@ -84,6 +87,9 @@ class PlanOperator(PbgOperator):
 
     def _plan(self, context: Context) -> dict[str, JsonValue]:
         run = context["dag_run"]
+        if self.form:
+            of_dag = self.dag.params if self.has_dag() else ()  # type: ignore[no-untyped-call]
+            _check_names(context["params"], {*FIELDS, *self.params, *of_dag})
         arguments = plan_arguments(self.spec, self._named(context), context["params"] if self.form else {})
         if run.run_type == "scheduled" and not self.upstream_task_ids:  # no task before this one makes the snapshot
             arguments.append(f"--due={run.run_after.isoformat(timespec='seconds')}")
@@ -113,6 +119,24 @@ class PlanOperator(PbgOperator):
                 "a text that is not empty"
             )
         return self.snapshot
+
+
+def _check_names(params: Iterable[str], known: Collection[str]) -> None:
+    """Refuse a configuration with a misspelt field.
+
+    Airflow takes what the form does not have, and nothing reads it, so that the night would be another one than was
+    asked for. A name that is near to none may be meant for another task.
+
+    Args:
+        params: names that the run has values of.
+        known: names of the DAG's fields.
+
+    Raises:
+        AirflowFailException: a name is near to that of a field.
+    """
+    for name in params:
+        if name not in known and (near := did_you_mean(name, known, cutoff=_NEAR)):
+            raise AirflowFailException(f"the run's configuration has {name!r}, which is no field of the form: {near}")
 
 
 def snapshot_of(context: Context) -> str:

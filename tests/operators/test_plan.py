@@ -6,13 +6,17 @@ from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 import pytest
+import yaml
+from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException
 
+from pbg_operators.form import FIELDS, trigger_form
 from pbg_operators.plan import PlanOperator, plan_arguments
 from pbg_operators.plugin import attempts, database
 from pbg_operators.task import ERROR_KEY, REFUSED_KEY
+from pbg_tasks.config.loading import load_graph_spec
+from tests.operators.specs import small_spec
 
-FIELDS = ("snapshot", "epochs", "dimension", "partitions", "engine", "accept_data")
 UNTOUCHED = {**dict.fromkeys(FIELDS), "publish": "auto"}
 SPEC = "/graphs/g.yaml"
 TICK = datetime(2026, 11, 20, 2, tzinfo=UTC)
@@ -55,6 +59,30 @@ def test_run_with_changed_training_publishes_on_request(form, published):
 def test_run_without_snapshot_fails_with_one_sentence():
     with pytest.raises(AirflowFailException, match=r"^no snapshot: .* partition key, or fill in snapshot"):
         plan_arguments(SPEC, None, UNTOUCHED)
+
+
+@pytest.mark.parametrize(("name", "near"), [("snapshoot", "snapshot"), ("epoch", "epochs"), ("colours", "colour")])
+def test_misspelt_name_in_configuration_is_refused(fake_pbg, context, name, near):
+    fake_pbg(PLANNED)
+    with DAG("d", schedule=None, params={"colour": "red"}):
+        task = PlanOperator(task_id="plan", spec=SPEC, store_conn_id=None)
+    fields = UNTOUCHED | {"snapshot": "d1", "colour": "red", "ticket": 7}
+    context |= {"params": fields | {name: "d1"}}
+    with pytest.raises(AirflowFailException, match=f"has '{name}', .* did you mean '{near}'"):
+        task.execute(context)
+    assert f"did you mean '{near}'" in context["ti"].pushed[ERROR_KEY]
+    context |= {"params": fields}
+    assert task.execute(context)["run"] == "/store/runs/day-1-abc"
+
+
+def test_form_lets_plan_judge_the_key(tmp_path):
+    """A pattern would be shown in place of the keys there."""
+    path = tmp_path / "g.yaml"
+    path.write_text(yaml.safe_dump(small_spec(tmp_path, "g")))
+    form = trigger_form(load_graph_spec(path))
+    assert list(form) == [*FIELDS]
+    for key in ("2026/11/20", "d 1", "../d1"):
+        assert form["snapshot"].resolve(key) == key
 
 
 def test_reason_of_failed_plan_is_kept_for_page(fake_pbg, context):

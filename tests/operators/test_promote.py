@@ -11,6 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from airflow.sdk.execution_time.context import OutletEventAccessors
 from airflow.serialization.serialized_objects import DagSerialization
 
+from pbg_operators.form import OPENED
 from pbg_operators.promote import PromoteOperator
 from pbg_operators.reembed import build_dags_of
 from tests.operators.specs import small_spec
@@ -116,7 +117,10 @@ def test_dags_promote_as_spec_rules(tmp_path, rules):
         return
     assert channels == ["--channel=shadow", "--channel=production"]
     (task,) = dags["promote_g"].tasks
-    assert (set(dags["promote_g"].params), [asset.name for asset in task.outlets]) == (set(FORM), ["g_production"])
+    fields = dags["promote_g"].params
+    opened = [name for name in fields if fields.get_param(name).schema["section"] == OPENED]
+    assert opened == ["release", "share", "stop"] == [*fields][:3]
+    assert (set(fields), [asset.name for asset in task.outlets]) == (set(FORM), ["g_production"])
     assert [asset.name for asset in dags["reembed_g"].get_task("release.publish").outlets] == ["g_shadow"]
     if rules:
         promotion = dags["reembed_g"].get_task("promote")

@@ -7,10 +7,11 @@ import json
 import pytest
 import yaml
 from airflow.sdk import Asset
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, ParamValidationError
 from airflow.sdk.execution_time.context import OutletEventAccessors
 from airflow.serialization.serialized_objects import DagSerialization
 
+from pbg_operators.form import OPENED
 from pbg_operators.redo import RedoOperator
 from pbg_operators.reembed import build_dags_of
 from pbg_operators.task import REFUSED_KEY, Refused
@@ -81,7 +82,11 @@ def test_chain_has_the_dag_that_it_asks_for(tmp_path, asked):
     assert ("redo_g" in dags) is asked
     if asked:
         assert set(dags["redo_g"].params) == {"from", "dry_run"}
-        DagSerialization.to_dict(dags["redo_g"])
+        stored = DagSerialization.from_dict(DagSerialization.to_dict(dags["redo_g"]))
+        assert {param.schema["section"] for param in map(stored.params.get_param, stored.params)} == {OPENED}
+        with pytest.raises(ParamValidationError, match="param from"):
+            stored.params.deep_merge({}).validate()
+        assert stored.params.deep_merge({"from": "2026/11/20"}).validate()["from"] == "2026/11/20"
 
 
 def test_independent_nights_have_nothing_to_repeat(tmp_path):

@@ -208,6 +208,23 @@ def test_incomplete_snapshot_is_never_planned(place):
     assert plan(place.spec, "d1")["files"] == 1
 
 
+@pytest.mark.parametrize(
+    ("key", "error", "sentence"),
+    [
+        ("2026/11/20", ConfigError, r"'2026/11/20': a key has .*; did you mean '2026-11-20'\? Keys there: d0"),
+        ("2026-11-2", InputError, r"no snapshot there .*; did you mean '2026-11-20'\? Keys there: d0, 2026-11-20$"),
+        ("../x", ConfigError, r"a key has up to 64 .* digit; keys there: d0, 2026-11-20$"),
+    ],
+)
+def test_error_of_wrong_key_names_the_nearest(place, key, error, sentence):
+    place.write_spec(model=QUICK)
+    for there in ("d0", "2026-11-20"):
+        place.snapshot(there, ring(4))
+    with pytest.raises(error, match=sentence):
+        plan(place.spec, key)
+    assert not list(place.store.glob("runs/*"))
+
+
 def test_missing_snapshot_that_is_due_is_waited_for(place):
     place.write_spec(model=QUICK)
     due = datetime.now(UTC) - timedelta(hours=2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from pbg_tasks.config.base import did_you_mean
 from pbg_tasks.config.nights import snapshot_folder, snapshot_order
 from pbg_tasks.errors import InputError, PbgError
 from pbg_tasks.prepare.sources import lists_files, snapshot_keys, snapshot_source
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 _SHOWN = 5
 """Most keys that an error lists."""
+_NEAR = 0.7
+"""Similarity of a key that an error names as the nearest."""
 _LISTINGS = 16
 """Most folders that are listed at a time."""
 
@@ -77,7 +80,7 @@ def _has_files(location: str, key: str, complete: Whole, environment: Mapping[st
 
 
 def keys_there(snapshots: Snapshots, lacking: str) -> str:
-    """Return the newest keys at a location, to end a sentence.
+    """Return the nearest and the newest keys, to end a sentence.
 
     The key of a folder without files, ``lacking``, is left out.
     """
@@ -85,5 +88,8 @@ def keys_there(snapshots: Snapshots, lacking: str) -> str:
         keys = sorted({*snapshot_keys(snapshots)} - {lacking}, key=snapshot_order, reverse=True)
     except PbgError:  # the sentence has its reason already
         return ""
+    if not keys:
+        return ""
     more = f" and {len(keys) - _SHOWN} more" if len(keys) > _SHOWN else ""
-    return f"; keys there: {', '.join(keys[:_SHOWN])}{more}" if keys else ""
+    near = did_you_mean(lacking, keys, cutoff=_NEAR)
+    return f"; {f'{near} Keys' if near else 'keys'} there: {', '.join(keys[:_SHOWN])}{more}"

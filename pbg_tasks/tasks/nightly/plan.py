@@ -77,8 +77,11 @@ def plan(
         ConflictError: the run, or the release it continues, is being removed.
     """
     started = time.monotonic()
-    check_snapshot_key(snapshot)
     written = load_graph_spec(spec, overrides)
+    try:
+        check_snapshot_key(snapshot)
+    except ConfigError as error:
+        raise ConfigError(f"{error}{keys_there(written.snapshots, snapshot)}") from None
     graph = _adjusted(written, str(spec), epochs, dimension, partitions, engine)
     check_nightly(graph.model, source=f"{spec}: model")
     store = graph_store(graph)

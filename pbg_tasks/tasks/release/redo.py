@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, TypedDict
 
 from pbg_tasks.config.loading import load_graph_spec
 from pbg_tasks.config.nights import snapshot_order
-from pbg_tasks.config.run import check_snapshot_key
 from pbg_tasks.errors import ConfigError, InputError, QualityGateError
 from pbg_tasks.prepare.sources import snapshot_keys
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
 from pbg_tasks.tasks.context import graph_store
 from pbg_tasks.tasks.nightly.chain import run_chain
+from pbg_tasks.tasks.nightly.newest import keys_there
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,7 +55,6 @@ def redo(spec: Path, first: str, *, overrides: Sequence[str] | None = None, dry_
         QualityGateError: a gate refused a day. Later days would continue its old release, so they are left as they
             were; the message names the days that are left.
     """
-    check_snapshot_key(first)
     graph = load_graph_spec(spec, overrides)
     days = _days(graph, first)
     say(f"redo: {len(days)} days, {days[0]} to {days[-1]}")
@@ -86,7 +85,8 @@ def _days(graph: GraphSpec, first: str) -> list[str]:
         )
     there = snapshot_keys(graph.snapshots)
     if first not in there:
-        raise InputError(f"{graph.snapshots.location}: there is no snapshot {first!r}; check the key and location")
+        where = f"{graph.snapshots.location}: there is no snapshot {first!r}"
+        raise InputError(f"{where}{keys_there(graph.snapshots, first) or '; check the key and location'}")
     released = {release.snapshot for release in Channel(graph_store(graph), graph.channel).releases()}
     later = (key for key in there if key in released and snapshot_order(key) > snapshot_order(first))
     return [first, *sorted(later, key=snapshot_order)]
