@@ -178,6 +178,41 @@ def test_results_for_people_have_no_braces(capsys):
     ]
 
 
+def test_results_for_people_have_tables(capsys):
+    figures, random = {"count": 12800, "hits": 1.0, "mrr": 0.184336}, {"count": None, "hits": 0.01, "mrr": 0.1}
+    rows = {f"r{number}": {"raw": figures} for number in range(30)}
+    health = {"rows": 3, "zero": 0, "problems": []}
+    parts = {"relations": rows, "health": {"a": health, "b": health}, "odd": {"a": health, "b": {"word": "w", "n": 1}}}
+    show_result({"filtered": figures, "random": random, "raw": figures} | parts, as_json=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:4] == [
+        "          count   hits  mrr",
+        "filtered  12,800  1     0.1843",
+        "random    -       0.01  0.1",
+        "raw       12,800  1     0.1843",
+    ]
+    at = lines.index("relations:")
+    assert lines[at + 1 : at + 3] == ["           count   hits  mrr", "  r0 raw   12,800  1     0.1843"]
+    assert lines[at + 21 : at + 23] == ["  r19 raw  12,800  1     0.1843", "  and 10 more, all of which --json prints"]
+    at = lines.index("health:")
+    assert lines[at + 1 : at + 4] == ["     rows  zero", "  a  3     0", "  b  3     0"]
+    assert lines[lines.index("odd:") + 1 :] == [
+        "  a:",
+        "    rows: 3",
+        "    zero: 0",
+        "  b:",
+        "    word: w",
+        "    n:    1",
+    ]
+
+
+def test_results_for_people_shorten_long_lists(capsys):
+    show_result({"task": "t", "curve": [*range(60)], "names": ["n"] * 13}, as_json=False)
+    shown = dict(line.split(":") for line in capsys.readouterr().out.splitlines())
+    assert shown["curve"].strip() == "0, 1, 2, ..., 57, 58, 59, 60 in all"
+    assert shown["names"].count("n") == 13
+
+
 def test_terminal_gets_bars_and_logs_get_lines():
     code = (
         "from pbg_tasks.progress import Progress, say\n"

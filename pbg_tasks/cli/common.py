@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeGuard
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pbg_tasks.cli.result_lines import result_lines
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 
-_GROUPED = 10_000  # whole numbers from here on have commas: a year is no such number
 _FLAGS = ("-p", "--param")
 _ASSIGNMENT = re.compile(r"""([A-Za-z_]\w*)(?:\.[^=]*)?=""")
 
@@ -103,57 +104,8 @@ def show_result(result: Mapping[str, object], *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(result))
         return
-    for line in _lines(result):
+    for line in result_lines(result):
         typer.echo(line)
-
-
-def _lines(result: Mapping[str, object], indent: str = "") -> Iterator[str]:
-    """Yield a result as lines for people, parts of a part indented.
-
-    Figures come before parts; what a part leaves open is left out.
-    """
-    known = {key: value for key, value in result.items() if value or not isinstance(value, _OPEN) or not indent}
-    width = max((len(key) for key in known), default=0) + 1
-    for key, value in sorted(known.items(), key=lambda item: _is_part(item[1])):
-        if not _is_part(value):
-            yield f"{indent}{f'{key}:'.ljust(width)} {_text(value)}"
-            continue
-        yield f"{indent}{key}:"
-        if isinstance(value, dict):
-            yield from _lines(value, f"{indent}  ")
-        else:
-            yield from (f"{indent}  {_sentence(each) or _text(each)}" for each in value)
-
-
-_OPEN = (dict, list, tuple, type(None))
-
-
-def _is_part(value: Any) -> TypeGuard[dict[str, object] | list[object] | tuple[object, ...]]:  # noqa: ANN401 - any JSON value
-    """Return whether a value takes lines of its own."""
-    if isinstance(value, list | tuple):
-        return any(isinstance(each, dict | list) for each in value)
-    return isinstance(value, dict) and bool(value)
-
-
-def _sentence(value: object) -> str:
-    """Return verdict and sentence of a check; empty for anything else."""
-    if not isinstance(value, dict) or not value.keys() >= {"sentence", "passed", "name"}:
-        return ""
-    verdict = "warned" if value.get("warned") else "passed" if value["passed"] else "not passed"
-    return f"{verdict}: {value['sentence']} ({value['name']})"
-
-
-def _text(value: object) -> str:
-    """Return a value as text for people."""
-    if isinstance(value, dict) and value:
-        return ", ".join(f"{key} {_text(each)}" for key, each in value.items())
-    if isinstance(value, list | tuple) and value:
-        return ", ".join(_text(each) for each in value)
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float) or (isinstance(value, int) and abs(value) >= _GROUPED):
-        return f"{value:.6g}" if isinstance(value, float) else f"{value:,}"
-    return str(value) if value or value == 0 else "-"
 
 
 def show_value(value: Any, *, as_json: bool) -> None:  # noqa: ANN401 - any JSON value
