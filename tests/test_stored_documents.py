@@ -46,6 +46,7 @@ from pbg_tasks.publish.skips import Skipped, skipped
 from pbg_tasks.storage import LocalStore
 from pbg_tasks.tasks.approval import Decision, decisions
 from pbg_tasks.tasks.context import CHAIN, RunContext, _Refusal
+from pbg_tasks.tasks.failure import Failure
 from pbg_tasks.tasks.files import FileSet
 from pbg_tasks.tasks.view.show import show
 
@@ -60,6 +61,7 @@ MODELS = {
     r"runs/[^/]+/spec\.json": RunSpec,
     r"runs/[^/]+/(entities|edges|snapshot)/manifest\.json": FileSet,
     r"runs/[^/]+/refused\.json": _Refusal,
+    r"runs/[^/]+/failed\.json": Failure,
     r"runs/[^/]+/decisions/\w+\.json": Decision,
     r"(runs/[^/]+/checkpoint|gang)/HEAD\.json": Head,
     r"runs/[^/]+/checkpoint/manifest\.v\d+\.json": Manifest,

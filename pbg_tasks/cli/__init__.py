@@ -8,7 +8,6 @@ needs them.
 from __future__ import annotations
 
 import contextlib
-import errno
 import gc
 import os
 import re
@@ -24,10 +23,10 @@ from pbg_tasks.cli.common import spread_overrides
 from pbg_tasks.cli.first_process import end_on_sigterm
 from pbg_tasks.cli.guide import GuidedGroup, called, guide
 from pbg_tasks.cli.leaving import leave_after
-from pbg_tasks.errors import ERROR_FILE, ConfigError, EvictedError, PbgError, ResourceError
-from pbg_tasks.memory.address_space import limit_hint, require_addresses
+from pbg_tasks.errors import ERROR_FILE, ConfigError, EvictedError, PbgError
+from pbg_tasks.memory.address_space import require_addresses
 from pbg_tasks.redaction import credentials_in, redacted
-from pbg_tasks.storage.files import disk_error
+from pbg_tasks.tasks.foreign_errors import as_pbg_error, foreseen
 
 app = typer.Typer(
     name="pbg",
@@ -80,7 +79,6 @@ imported, all of which stay: a twentieth of the CPU time of a short command, .4 
 _NO_PLUGINS = "PYDANTIC_DISABLE_PLUGINS", "__all__"
 """Pydantic looks for plugins in the metadata of all installed packages: a twentieth of a short command's CPU time."""
 _OPTION = re.compile(r"--?[a-z][a-z-]*(?=$|=)")
-_SHORTAGE = ("failed to map segment", "annot allocate memory", "can't start new thread")  # texts of loaders
 
 
 @app.callback(invoke_without_command=True)
@@ -121,7 +119,7 @@ def main() -> None:
     except PbgError as error:
         _fail(error)
     except Exception as error:  # noqa: BLE001 - by its status, too, a scheduler knows a bug from other failures
-        _fail(_foreseen(error) or _bug(error))
+        _fail(foreseen(error) or _bug(error))
 
 
 def _check_arguments(arguments: list[str]) -> None:
@@ -144,34 +142,13 @@ def _check_arguments(arguments: list[str]) -> None:
         before = argument
 
 
-def _foreseen(error: Exception) -> PbgError | None:
-    """Return the meaning of a foreign error for the user.
-
-    The error is Python's or a library's; None means that it is a bug.
-    """
-    match error:
-        case ModuleNotFoundError(name="torch"):
-            return ConfigError("this command needs torch: pip install 'pbg-tasks[train]', or '.[train]' in a checkout")
-        case ImportError() | RuntimeError() if any(sign in str(error) for sign in _SHORTAGE):
-            return ResourceError(f"{error}; raise `ulimit -v` and `ulimit -u`, or the memory and pids of the cgroup")
-        case MemoryError() | OSError(errno=errno.ENOMEM):
-            return ResourceError(f"out of memory; lower resources.memory_gb or raise num_partitions{limit_hint()}")
-        case RuntimeError() if "can't allocate memory" in str(error):  # the text of torch
-            return ResourceError("out of memory; lower dimension or raise num_partitions, and check the entity counts")
-        case OSError(errno=errno.ENOSPC | errno.EDQUOT | errno.EFBIG | errno.EMFILE | errno.ENFILE):
-            where = error.filename or "the scratch directory"
-            full = ResourceError(f"no room left on the disk of {where}; set PBG_SCRATCH")
-            return disk_error(where, error) if error.errno in {errno.EMFILE, errno.ENFILE} else full
-    return None
-
-
 def _bug(error: Exception) -> PbgError:
     """Print the origin of an error; return a one-line error.
 
     It is one of this package, and its message is on one line.
     """
     sys.stderr.write(redacted("".join(traceback.format_exception(error))))
-    return PbgError(" ".join(f"{type(error).__name__}: {error}".split()))
+    return as_pbg_error(error)
 
 
 def _fail(error: PbgError) -> None:

@@ -20,11 +20,14 @@ Stored = dict[str, JsonValue]
 """Part of a stored document, as it is stored."""
 
 
+TaskState = Literal["done", "now", "waiting", "refused", "failed"]
+
+
 class TaskRow(TypedDict):
     """Task of a run."""
 
     name: str
-    state: Literal["done", "now", "waiting", "refused", "failed"]
+    state: TaskState
     seconds: float | None
 
 
@@ -185,10 +188,20 @@ class ModelPart(TypedDict):
     operators: dict[str, int]
 
 
+class Failed(TypedDict):
+    """Error with which a task ended; ``kind`` is that of the error."""
+
+    task: str
+    kind: str
+    reason: str
+    at: str
+
+
 class RunDocument(TypedDict):
     """Page of a run.
 
     ``reason`` is why it was refused or failed, ``stopped`` in which task, ``log`` is the address of that task's log.
+    ``failed_at`` is when that task failed, in seconds since 1970; None where only Airflow knows of it.
     """
 
     kind: Literal["run"]
@@ -201,6 +214,7 @@ class RunDocument(TypedDict):
     state: State
     reason: str | None
     stopped: str | None
+    failed_at: float | None
     log: str | None
     accepted: str | None
     tasks: list[TaskRow]

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pbg_tasks.config import RunSpec
     from pbg_tasks.config.night_results import NightResults
     from pbg_tasks.publish import Release
-    from pbg_tasks.report.documents import Decided, ReaderPart, SearchRow
+    from pbg_tasks.report.documents import Decided, Failed, ReaderPart, SearchRow
     from pbg_tasks.report.embedding_map import MapDocument
 
 
@@ -31,6 +31,7 @@ class RunFacts:
         planned: time when the run was planned first, same.
         files: of its release directory, by name; empty before it is preserved.
         refused: reason why later nights go on without its snapshot, if they do so since its last planning.
+        failed: error with which its next task ended, unless that was tried again since.
         decisions: decisions about tasks that refused it, by task.
         map: of its embedding, as stored; None where there is none.
         damaged: description of the part that cannot be read, if any; ``results`` and ``decisions`` are empty then.
@@ -46,6 +47,7 @@ class RunFacts:
     planned: float | None = None
     files: Mapping[str, ObjectRecord] = field(default_factory=dict)
     refused: str | None = None
+    failed: Failed | None = None
     decisions: Mapping[str, Decided] = field(default_factory=dict)
     map: MapDocument | None = None
     damaged: str | None = None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from datetime import datetime
+from typing import TYPE_CHECKING, Literal
 
 from pbg_tasks.config.base import digest
 from pbg_tasks.config.results import NOTHING_RANKED, Expected, Figures, RelationChanges, RelationDrift
@@ -36,8 +37,8 @@ _DIFFERENCE = ("since", "awaited", "edges", "degrees", "columns", "volumes")
 def run_document(run: RunFacts) -> RunDocument:
     """Return the document of a run's page.
 
-    Parts of tasks that have not finished are None or empty; ``state`` is ``running``, ``refused``, ``finished`` (not to
-    be released) or ``released``.
+    Parts of tasks that have not finished are None or empty; ``state`` is ``running``, ``refused``, ``failed``,
+    ``finished`` (not to be released) or ``released``.
     """
     results, spec = run.results, run.spec
     partitioned, evaluated = results.partition, results.eval
@@ -53,6 +54,7 @@ def run_document(run: RunFacts) -> RunDocument:
         "state": state(run),
         "reason": reason(run),
         "stopped": stopped_by(run),
+        "failed_at": datetime.fromisoformat(run.failed["at"]).timestamp() if run.failed is not None else None,
         "log": None,
         "accepted": spec.accepted,
         "tasks": _tasks(run),
@@ -112,7 +114,9 @@ def state(run: RunFacts) -> State:
     published = run.results.publish
     if published is not None:
         return "released" if published.release else "finished"
-    return "refused" if run.refused and not any(approved(run, task) for task in TITLES) else "running"
+    if run.refused and not any(approved(run, task) for task in TITLES):
+        return "refused"
+    return "failed" if run.failed is not None else "running"
 
 
 def approved(run: RunFacts, task: str) -> bool:
@@ -122,10 +126,13 @@ def approved(run: RunFacts, task: str) -> bool:
 
 
 def stopped_by(run: RunFacts) -> str | None:
-    """Return the task that refused the run; None where none did.
+    """Return the task that refused the run or failed; None without one.
 
     A training that diverges refuses it without a verdict, so then it is the first task without a result.
     """
+    if state(run) == "failed" and run.failed is not None:
+        name = run.failed["task"]
+        return next((task for task in run.tasks if name.partition("-")[0] == task), name)
     if state(run) != "refused":
         return None
     for task, verdict in run.results.verdicts.items():
@@ -135,12 +142,14 @@ def stopped_by(run: RunFacts) -> str | None:
 
 
 def reason(run: RunFacts) -> str | None:
-    """Return the first reason why a run stays refused.
+    """Return the first reason why a run was refused or failed.
 
     For a damaged run it is the reason why the run cannot be shown.
     """
     if run.damaged:
         return run.damaged
+    if state(run) == "failed" and run.failed is not None:
+        return run.failed["reason"]
     if state(run) != "refused":
         return None
     verdict = run.results.verdicts.get(stopped_by(run) or "")
@@ -153,17 +162,18 @@ def _tasks(run: RunFacts) -> list[TaskRow]:
 
     The first task that has not finished is under way or comes next, unless the run is over.
     """
-    over, stopped = state(run) != "running", stopped_by(run)
+    now, stopped = state(run), stopped_by(run)
     finished = run.results.finished
     listed: list[TaskRow] = []
     for task in run.tasks:
         result = finished.get(task)
         if task == stopped:
-            listed.append({"name": task, "state": "refused", "seconds": result.seconds if result is not None else None})
+            ended: Literal["failed", "refused"] = "failed" if now == "failed" else "refused"
+            listed.append({"name": task, "state": ended, "seconds": result.seconds if result is not None else None})
         elif result is not None:
             listed.append({"name": task, "state": "done", "seconds": result.seconds})
         else:
-            first = not over and all(each["state"] == "done" for each in listed)
+            first = now == "running" and all(each["state"] == "done" for each in listed)
             listed.append({"name": task, "state": "now" if first else "waiting", "seconds": None})
     return listed
 

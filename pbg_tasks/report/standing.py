@@ -22,10 +22,14 @@ if TYPE_CHECKING:
         RunDocument,
         ScheduleRow,
         StandingDocument,
+        TaskRow,
+        TaskState,
         Tone,
     )
 
 NO_REASON = "no reason was recorded; the log of the task has it"
+_OPEN = ("running", "failed")
+"""States by the store in which Airflow may know more of a run."""
 _LATE = 2.5
 """Age of a release, in usual pauses between two, from which a graph is late."""
 _USUAL = 3
@@ -36,7 +40,8 @@ _RANKS: dict[Tone, int] = {"bad": 0, "warn": 1, "busy": 2, "good": 3, "idle": 4}
 def with_failure(run: RunDocument, attempts: Sequence[AttemptRow]) -> RunDocument:
     """Return a run's document with the failure of its last attempt.
 
-    The store knows of results and refusals; only Airflow knows that a task failed.
+    The store has the error of a task that ended with one; only Airflow knows of a task that was killed, or whose
+    process never began.
 
     Args:
         run: the document as the store has it.
@@ -44,17 +49,23 @@ def with_failure(run: RunDocument, attempts: Sequence[AttemptRow]) -> RunDocumen
     """
     last = next((each for each in attempts if each["run"] == run["url"]), None)
     log = last["log"] if last is not None else None
-    if run["state"] != "running" or last is None or last["state"] != "failed":
-        return {**run, "log": log if run["state"] == "refused" else None}
-    stopped = (last["task"] or "").rpartition(".")[2]
-    tasks = [{**task, "state": "failed" if task["name"] == stopped else task["state"]} for task in run["tasks"]]
+    if run["state"] not in _OPEN or last is None or last["state"] != "failed":
+        return {**run, "log": log if run["state"] in STOPPED else None}
+    named = (last["task"] or "").rpartition(".")[2]
+    # A task of Airflow may do several of the chain; the store knows which of them failed.
+    stopped = named if any(task["name"] == named for task in run["tasks"]) else run["stopped"] or named
+    left: dict[str, TaskState] = {"now": "waiting", "failed": "waiting"}
+    tasks: list[TaskRow] = [
+        {**task, "state": "failed" if task["name"] == stopped else left.get(task["state"], task["state"])}
+        for task in run["tasks"]
+    ]
     return {
         **run,
         "state": "failed",
-        "reason": last["reason"] or NO_REASON,
+        "reason": last["reason"] or run["reason"] or NO_REASON,
         "stopped": stopped or None,
         "log": log,
-        "tasks": [{**task, "state": "waiting" if task["state"] == "now" else task["state"]} for task in tasks],  # type: ignore[typeddict-item]
+        "tasks": tasks,
     }
 
 
@@ -74,8 +85,9 @@ def with_failures(history: HistoryDocument, attempts: Sequence[AttemptRow]) -> H
     nights: list[Night] = []
     for night in history["nights"]:
         found = last.get(night["run"])
-        if found is not None and found["state"] == "failed" and night["state"] == "running":
-            night = {**night, "state": "failed", "reason": found["reason"] or NO_REASON, "page": found["page"]}  # noqa: PLW2901 - the same night
+        if found is not None and found["state"] == "failed" and night["state"] in _OPEN:
+            told = found["reason"] or night["reason"] or NO_REASON
+            night = {**night, "state": "failed", "reason": told, "page": found["page"]}  # noqa: PLW2901 - the same night
         nights.append(night)
     return {**history, "nights": sorted([*nights, *_without_run(attempts, nights)], key=night_order)}
 

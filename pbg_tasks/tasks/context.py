@@ -10,7 +10,7 @@ from urllib.parse import quote, unquote
 from pbg_tasks.checkpoint.manifest import decode, encode, sha256
 from pbg_tasks.config import ConfigSchema, RunLayout, RunSpec
 from pbg_tasks.config.base import Frozen, canonical_json
-from pbg_tasks.config.results import Result, Stored, TaskResult, parse_result, read_result
+from pbg_tasks.config.results import Result, Stored, TaskResult, TrainResult, parse_result, read_result
 from pbg_tasks.config.run import run_id_of
 from pbg_tasks.errors import ConfigError, ConflictError, FormatError, NotFoundError, QualityGateError
 from pbg_tasks.memory.machine import forget_peak, peak_bytes
@@ -20,11 +20,13 @@ from pbg_tasks.publish.gc_holds import hold
 from pbg_tasks.publish.skips import skip
 from pbg_tasks.storage import open_store
 from pbg_tasks.storage.metered import MeteredStore
+from pbg_tasks.tasks.failure import begin_again, read_failure, store_failure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from pbg_tasks.config import GraphSpec
+    from pbg_tasks.report.documents import Failed
     from pbg_tasks.storage import Store
 
 
@@ -232,6 +234,25 @@ class RunContext:
             return None
         return decode(_Refusal, refused.data, source=f"{self.url}/{_REFUSED}").reason
 
+    def failure(self, finished: Collection[str]) -> Failed | None:
+        """Return the error with which the run's last task ended.
+
+        None where the task was tried again since or has finished, where the run was planned again, and where another
+        task is next: one that was run too early by hand stops nothing.
+
+        Args:
+            finished: tasks of the chain that have a result.
+        """
+        there = read_failure(self.store, self.run_id)
+        if there is None or there[0].begun_again or (there[1].info.modified or 0.0) < self.planned():
+            return None
+        found = there[0]
+        due = next((task for task in CHAIN[1:] if task not in finished), None)
+        is_due = chain_task(found.task) == due
+        if not is_due or (due is None and self.store.head(self.key(RunLayout.result(found.task))) is not None):
+            return None
+        return {"task": found.task, "kind": found.kind, "reason": found.reason, "at": found.at.isoformat()}
+
     def save_result(self, shape: type[Shape], task: str, document: Result) -> Shape:
         """Store a task's result once; of two writers the first one's stays.
 
@@ -247,8 +268,19 @@ class RunContext:
         return result
 
 
+def chain_task(task: str) -> str | None:
+    """Return the chain's task to which a task or part belongs.
+
+    None for exports.
+    """
+    first = task.partition("-")[0]
+    return first if first in CHAIN else None
+
+
 def perform(shape: type[Shape], url: str, body: Callable[[RunContext], Stored], *, task: str | None = None) -> Shape:
     """Do one task of a run, or return its stored result.
+
+    The error of a task that fails is stored in the run, for people.
 
     Args:
         shape: model of its result.
@@ -264,17 +296,26 @@ def perform(shape: type[Shape], url: str, body: Callable[[RunContext], Stored], 
         return before
     say(f"{task}: {run.spec.graph.graph} {run.spec.snapshot}, run {run.run_id}")
     hold(run.store, run.run_id)
+    begin_again(run.store, run.run_id, task)
+    try:
+        return _work(shape, run, body, task)
+    except (Exception, KeyboardInterrupt) as error:
+        # Of two processes at one training the store lets one go on; the other one's end is no failure of the task.
+        if not (isinstance(error, ConflictError) and task == TrainResult.TASK):
+            store_failure(run.store, run.run_id, task, error)
+        # A part, `eval-1-of-3`, refuses as its task does. An export that is not good enough takes nothing back from a
+        # night that is released.
+        if isinstance(error, QualityGateError) and chain_task(task) is not None:
+            run.refuse(str(error))
+        raise
+
+
+def _work(shape: type[Shape], run: RunContext, body: Callable[[RunContext], Stored], task: str) -> Shape:
+    """Do the work of a task and store its result."""
     store = MeteredStore(run.store)
     forget_peak()
     started, computed = time.monotonic(), time.process_time()
-    try:
-        findings = body(replace(run, store=store))
-    except QualityGateError as error:
-        # A part, `eval-1-of-3`, refuses as its task does. An export that is not good enough takes nothing back from a
-        # night that is released.
-        if task.partition("-")[0] in CHAIN:
-            run.refuse(str(error))
-        raise
+    findings = body(replace(run, store=store))
     seconds = time.monotonic() - started
     usage: Result = {
         "cpu_seconds": round(time.process_time() - computed, 3),

@@ -13,7 +13,7 @@ import boto3
 import pytest
 
 from pbg_tasks.api import Model
-from pbg_tasks.errors import QualityGateError
+from pbg_tasks.errors import ConfigError, QualityGateError
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.gc_holds import condemn
 from pbg_tasks.storage import open_store
@@ -195,6 +195,9 @@ def _refused_nights(chain: Chain) -> None:
     small = chain.plan("d4")
     with pytest.raises(QualityGateError):
         chain.tasks(small, "validate")
+    for task in ("bucket", "publish"):  # too early: each role stores the errors of its tasks
+        with pytest.raises(ConfigError):
+            chain.tasks(small, task)
     chain.do("reject", lambda: reject(small, by="ada", reason="half of it is missing"))
     chain.spec(limits={"max_hours": {"block": 1e-9}})
     with pytest.raises(QualityGateError):

@@ -47,6 +47,7 @@ ACCESS = {
     f"{GRAPH}/runs/x/planned.json":                      ("PTURG", "P",      "G"),
     f"{GRAPH}/runs/x/held.json":                         ("PTUG",  "PTU",    "G"),
     f"{GRAPH}/runs/x/refused.json":                      ("PTURG", "PTU",    "G"),
+    f"{GRAPH}/runs/x/failed.json":                       ("PTURG", "PTU",    "G"),
     f"{GRAPH}/runs/x/snapshot/edge_hashes.parquet":      ("PTU",   "P",      "G"),
     f"{GRAPH}/runs/x/entities/entity_count_n_0.txt":     ("PTU",   "P",      "G"),
     f"{GRAPH}/runs/x/edges/train/edges_0_0.h5":          ("PTU",   "P",      "G"),
@@ -279,8 +280,8 @@ def _permitted(attempt):
 
 
 def _objects(store):
-    """Return tags by key, except those of holds.
+    """Return tags by key, except those of holds and failures.
 
-    A task that is refused later has put a hold on its run before.
+    A task that is refused later has put a hold on its run before, and stores its error in it.
     """
-    return {info.key: info.tag for info in store.list() if not info.key.endswith("held.json")}
+    return {info.key: info.tag for info in store.list() if not info.key.endswith(("held.json", "failed.json"))}

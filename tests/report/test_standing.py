@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -100,6 +101,32 @@ def test_run_whose_task_failed_shows_the_task(nights, history):
         if each["state"] == "failed"
     )
     assert (night["snapshot"], night["page"]) == (DAYS[3], "p")
+
+
+def test_stored_failure_is_kept_beside_airflows(nights, history):
+    failed = {"task": "bucket", "kind": "storage", "reason": HOSTILE, "at": "2026-11-27T07:30:00+00:00"}
+    facts = read_run(nights.run(DAYS[3]))
+    left = ("plan", "validate", "partition")
+    results = replace(facts.results, **{task: None for task in facts.results.finished if task not in left})
+    document = run_document(replace(facts, results=results, failed=failed))
+    page = check_page(render(document, LINKS))
+    assert "failed in bucket, 2026-11-27 07:30 UTC" in page.text()
+    (tile,) = (each for each in page.all("li") if each["attrs"].get("class") == "failed")
+    assert tile["text"] == "bucketfailed"
+    (alert,) = (each for each in page.elements if each["attrs"].get("role") == "alert")
+    assert alert["text"] == HOSTILE
+    for state in ("running", "success"):  # Airflow tries it again later, or a person ran it
+        assert with_failure(document, [attempt(run=document["url"], state=state, log=None)]) == document
+
+    def known(task, reason):
+        found = with_failure(document, [attempt(run=document["url"], task=task, reason=reason)])
+        return found["stopped"], found["reason"], [each["name"] for each in found["tasks"] if each["state"] == "failed"]
+
+    assert known("prepare.prepare", None) == ("bucket", HOSTILE, ["bucket"])  # several tasks in one of Airflow
+    assert known("prepare.partition", "killed") == ("partition", "killed", ["partition"])
+    nights_failed = [{**each, "state": "failed", "reason": HOSTILE, "page": None} for each in history["nights"]]
+    found = with_failures({**history, "nights": nights_failed}, [attempt(run=document["url"], reason=None)])["nights"]
+    assert {each["page"]: each["reason"] for each in found} == {None: HOSTILE, "p": HOSTILE}
 
 
 def test_refusing_task_is_red_and_reason_is_first(nights):

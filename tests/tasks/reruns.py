@@ -28,8 +28,10 @@ KILLED = 77
 DAYS = 41
 OBJECTS_OF_A_TRY = re.compile(r"/((held|HEAD|training_stats|training_io)\.json|checkpoint/manifest\.v\d+\.json)$")
 """They contain times and writers, so only their existence can be compared."""
-BY_THE_CLOCK = re.compile(r"/(lease|live)\.json$|^\.looks/")
-"""Written every few seconds, so seldom by a small training, or not at all; or with the time of a collection."""
+BY_THE_CLOCK = re.compile(r"/(lease|live)\.json$|^\.looks/|^runs/[^/]+/failed\.json$")
+"""Written every few seconds, so seldom by a small training, or not at all; with the time of a collection; or by a task
+that failed, which a killed one does not.
+"""
 DOCUMENTS = re.compile(r"/(results|decisions)/|/CURRENT\.json$|^gc/")
 FIGURES_OF_A_TRY = {"usage", "seconds", "second", "memory", "resumed", "at", "nonce"}
 """Fields that depend on the try: its time, its start, its speed; and the random number of a swapped document."""

@@ -35,7 +35,7 @@ LIMITS = {
 """The remaining resource: files, MB, kB of a file, kB of the disk; and the hours by which the clock jumps."""
 CASES = [(kind, value, name) for name in COMMANDS for kind, values in LIMITS.items() for value in values]
 NAMED_BY_TIME = re.compile(r"\.[0-9a-f]+-[0-9a-f]+\.json$")
-OF_A_TRY = re.compile(r"(^|/)(lease|live)\.json$|/locks/")
+OF_A_TRY = re.compile(r"(^|/)(lease|live)\.json$|/locks/|/runs/[^/]+/failed\.json$")
 
 
 class Night:

@@ -338,7 +338,8 @@ def _release(channel: Channel, number: int | None, graph: str) -> Release:
 
 def _freshness(document: VersionedRun) -> float:
     """Return the number of seconds for which a run's document is fresh."""
-    return MOVING_SECONDS if document["state"] == "running" else SETTLED_SECONDS
+    moving = ("running", "failed")  # a failed task may be tried again at any time
+    return MOVING_SECONDS if document["state"] in moving else SETTLED_SECONDS
 
 
 def beside(url: str, run_id: str) -> str:

@@ -27,6 +27,7 @@ from pbg_tasks.report.run import run_document
 from pbg_tasks.storage.parallel import in_parallel
 from pbg_tasks.tasks.approval import decisions
 from pbg_tasks.tasks.context import CHAIN, RunContext, graph_store
+from pbg_tasks.tasks.failure import failure_key
 from pbg_tasks.tasks.search import FOLDER, PATCH, SEARCH, SearchContext, read_search, searches
 from pbg_tasks.tasks.view.embedding_map import read_map, write_map
 from pbg_tasks.tasks.view.readers import release_readers
@@ -125,6 +126,7 @@ def read_run(run: RunContext) -> RunFacts:
         planned=spec.modified if spec else None,
         files=_files(run, results.preserve),
         refused=_refusal(run),
+        failed=run.failure(results.finished),
         decisions=_decisions(run),
         map=read_map(run),
     )
@@ -151,9 +153,11 @@ def read_graph(graph: str, channel: Channel, *, reported: bool = False) -> Graph
         moment = planned[run.key(RunLayout.spec)]
         found = RunFacts(spec=run.spec, url=run.url, tasks=CHAIN, results=NightResults(), planned=moment)
         try:
+            results = read_results(run, threads=1)  # the runs are read side by side
             return replace(
                 found,
-                results=read_results(run, threads=1),  # the runs are read side by side
+                results=results,
+                failed=run.failure(results.finished) if failure_key(run.run_id) in planned else None,
                 refused=_refusal(run) if run.spec.snapshot in refused else None,
                 decisions=_decisions(run),
             )

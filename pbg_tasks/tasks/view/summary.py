@@ -8,7 +8,7 @@ from pbg_tasks.publish.descent import Way
 
 if TYPE_CHECKING:
     from pbg_tasks.forecast.outcome import Outcome
-    from pbg_tasks.report.documents import Decided, Stored
+    from pbg_tasks.report.documents import Decided, Failed, Stored
 
 
 class TaskSummary(TypedDict):
@@ -64,12 +64,16 @@ class Changes(TypedDict, total=False):
 
 
 class Summary(TypedDict):
-    """Everything known of a run."""
+    """Everything known of a run.
+
+    ``failed`` is the error with which its next task ended, unless that was tried again since.
+    """
 
     graph: str
     snapshot: str
     run: str
     finished: list[str]
+    failed: Failed | None
     release: ReleaseSummary | None
     exports: dict[str, str]
     forecast: Outcome | None
@@ -129,13 +133,23 @@ class ReleaseRow(Way):
     readers: list[ReaderRow]
 
 
+class FailedNight(TypedDict):
+    """Night that broke, and the error of its task."""
+
+    snapshot: str
+    run: str
+    failed: Failed
+
+
 class Overview(TypedDict):
     """Releases of a graph's channels by name, and the newest one's run.
 
-    ``without_release`` has by channel the days after its newest release that were refused or skipped, with the reason.
+    ``without_release`` has by channel the days after its newest release that were refused or skipped, with the reason,
+    and ``failed`` those of which a task ended with an error.
     """
 
     store: str
     channels: dict[str, list[ReleaseRow]]
     without_release: dict[str, dict[str, str]]
+    failed: dict[str, list[FailedNight]]
     newest: Summary | None

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from pbg_tasks.errors import printable
+from pbg_tasks.errors import BY_KIND, PbgError, QualityGateError, printable
 from pbg_tasks.forecast.outcome import outcome_table
+from pbg_tasks.report.numbers import moment
 from pbg_tasks.tasks.context import CHAIN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from pbg_tasks.report.documents import Decided
+    from pbg_tasks.report.documents import Decided, Failed
     from pbg_tasks.tasks.view.summary import Changes, DataSummary, Overview, ReleaseRow, Summary
 
 Row = tuple[str, list[str]]
 _NOTHING = "-"
+_GATES = (("data gate", "data"), ("quality gate", "gate"))
 
 
 def outcome(summary: Summary) -> str:
@@ -39,7 +42,8 @@ def table(summaries: Sequence[Summary]) -> str:
         shown = [(f"  {label}", cells) for label, cells in group if set(cells) != {_NOTHING}]
         rows += [(heading, [""] * len(summaries)), *shown] if shown else []
     found = [line for summary in summaries for _, line in _findings(summary)]
-    lines = ["", *found, *(f"run of {summary['snapshot']}: {summary['run']}" for summary in summaries)]
+    broken = [_failure(summary["snapshot"], failed) for summary in summaries if (failed := summary["failed"])]
+    lines = ["", *broken, *found, *(f"run of {summary['snapshot']}: {summary['run']}" for summary in summaries)]
     return "\n".join([draw(rows), *lines])
 
 
@@ -50,12 +54,18 @@ def _warnings(summary: Summary) -> str:
 
 def _findings(summary: Summary) -> Iterator[tuple[str, str]]:
     """Yield each check that blocked or warned, as its result and line."""
-    for gate, key in (("data gate", "data"), ("quality gate", "gate")):
+    for gate, key in _GATES:
         for check in _dig(summary, key, "checks") or []:
             if not check["passed"] or check.get("warned"):
                 result = "warned" if check["passed"] else "not passed"
                 line = f"{gate} of {summary['snapshot']}, {result}: {check['sentence']} ({check['name']})"
                 yield result, printable(line)
+
+
+def _failure(snapshot: str, failed: Failed) -> str:
+    """Return the line about a task that ended with an error."""
+    at = moment(datetime.fromisoformat(failed["at"]).timestamp())
+    return printable(f"{failed['task']} of {snapshot} failed, {at} UTC: {failed['kind']}: {failed['reason']}")
 
 
 def verdict(summary: Summary) -> str:
@@ -66,12 +76,14 @@ def verdict(summary: Summary) -> str:
         if release["rolled_back"]:
             return f"{text}, rolled back"
         return text if release["published"] else f"{text}, not current"
-    if summary["data"]["passed"] is False:
-        return "refused by the data gate"
-    if summary["gate"].get("passed") is False:
-        return "refused by the quality gate"
+    for gate, key in _GATES:
+        if _dig(summary, key, "passed") is False:
+            return f"refused by the {gate}"
     if "publish" in summary["finished"]:
         return "finished, not published"
+    if (failed := summary["failed"]) is not None:
+        is_refusal = issubclass(BY_KIND.get(failed["kind"], PbgError), QualityGateError)
+        return f"{'refused' if is_refusal else 'failed'} in {failed['task']}"
     left = next((task for task in CHAIN if task not in summary["finished"]), None)
     return "finished" if left is None else f"unfinished, next is {left}"
 
@@ -199,6 +211,12 @@ def overview_table(found: Overview) -> str:
             days = [printable(f"  {snapshot}: {reason}") for snapshot, reason in left.items()]
             more = f"`pbg show {found['store']}/runs/RUN` tells all of a run; `pbg approve` publishes it all the same"
             parts.append("\n".join(["days without a release, which nights go on without:", *days, more]))
+        if broken := found["failed"].get(name):
+            lines = [
+                f"  {_failure(night['snapshot'], night['failed'])}\n    {found['store']}/runs/{night['run']}"
+                for night in broken
+            ]
+            parts.append("\n".join(["nights that broke; `pbg run SPEC DAY` tries one again:", *lines]))
     if found["newest"] is not None:
         parts.append(table([found["newest"]]))
     return "\n\n".join(parts)

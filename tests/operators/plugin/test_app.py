@@ -18,9 +18,10 @@ use_private_airflow()
 from pbg_operators.link import PREFIX  # noqa: E402 - Airflow's home is chosen first
 from pbg_operators.plugin import PbgPlugin, answers  # noqa: E402
 from pbg_operators.plugin.pages import Pages, beside  # noqa: E402
-from pbg_tasks.errors import ConfigError  # noqa: E402
+from pbg_tasks.errors import ConfigError, InputError  # noqa: E402
 from pbg_tasks.publish import Channel  # noqa: E402
 from pbg_tasks.storage import open_store  # noqa: E402
+from pbg_tasks.tasks import failure  # noqa: E402
 from pbg_tasks.tasks.nightly.plan import plan  # noqa: E402
 from tests.operators.plugin.permitted import permitted_app  # noqa: E402
 from tests.publish.runs import candidate, write_run  # noqa: E402
@@ -143,6 +144,20 @@ def test_runs_of_other_graph_are_unreachable(tmp_path, monkeypatch):
     for url, graph in ((own, "toy"), (other, "other")):  # although they share a channel
         history = pages.history(url)
         assert (history["graph"], [night["run"] for night in history["nights"]]) == (graph, [url.rpartition("/")[2]])
+
+
+def test_failed_run_that_begins_again_is_read_anew(tmp_path, monkeypatch):
+    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))
+    monkeypatch.setattr("pbg_operators.plugin.pages.MOVING_SECONDS", 0.0)
+    place, pages = Workplace(tmp_path), Pages()
+    place.write_spec()
+    place.snapshot("d1", ring(40))
+    run = plan(place.spec, "d1")["run"]
+    run_id = run.rpartition("/")[2]
+    failure.store_failure(open_store(place.store), run_id, "validate", InputError("no column 'lhs'"))
+    assert [pages.run(run)[key] for key in ("state", "reason")] == ["failed", "no column 'lhs'"]
+    failure.begin_again(open_store(place.store), run_id, "validate")
+    assert pages.run(run)["state"] == "running"
 
 
 @pytest.mark.parametrize("release", [None, 1])

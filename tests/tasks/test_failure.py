@@ -1,0 +1,211 @@
+"""Errors of tasks, stored in their run for pages and ``pbg show``."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+
+import pytest
+
+from pbg_tasks.config.results import BucketResult, EvalResult, TrainResult, ValidateResult
+from pbg_tasks.errors import ConflictError, InputError, StorageError, TrainingDivergedError
+from pbg_tasks.publish import Channel
+from pbg_tasks.publish.skips import skip
+from pbg_tasks.report.history import history_document
+from pbg_tasks.report.run import run_document
+from pbg_tasks.storage import LocalStore
+from pbg_tasks.tasks import failure
+from pbg_tasks.tasks.context import CHAIN, RunContext, perform
+from pbg_tasks.tasks.nightly.chain import run_task
+from pbg_tasks.tasks.nightly.plan import plan
+from pbg_tasks.tasks.view.report import read_graph, read_run
+from pbg_tasks.tasks.view.show import overview, show
+from pbg_tasks.tasks.view.tables import overview_table, table
+from tests.tasks.conftest import ring, workplace
+
+BEFORE_BUCKET = ("plan", "validate", "partition")
+BEFORE_EVAL = CHAIN[: CHAIN.index("eval")]
+
+
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory):
+    """A place with the plan of one night."""
+    with workplace(tmp_path_factory.mktemp("planned")) as place:
+        place.write_spec()
+        place.snapshot("d1", [*ring(40), ("", "next", "e1")])
+        yield place, RunContext.open(plan(place.spec, "d1")["run"])
+
+
+@pytest.fixture
+def run(planned):
+    """The planned run, without what an earlier test stored."""
+    place, run = planned
+    yield run
+    shutil.rmtree(f"{place.store}/channels", ignore_errors=True)
+    for name in ("failed.json", "refused.json", "results/export-npy.json"):
+        run.store.delete(run.key(name))
+
+
+def fail(run, error, shape=BucketResult, task=None):
+    def body(_):
+        raise error
+
+    with pytest.raises(type(error)):
+        perform(shape, run.url, body, task=task)
+
+
+def stored(run):
+    return json.loads(run.store.get(run.key("failed.json")).data)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "reason"),
+    [
+        (InputError("s3://key:secret@b/x: no column 'lhs'"), "input", "s3://***@b/x: no column 'lhs'"),
+        (ValueError("two\nlines of token=abc"), "internal", "ValueError: two lines of token=***"),
+        (MemoryError(), "resource", "out of memory; lower resources.memory_gb or raise num_partitions"),
+        (KeyboardInterrupt(), "evicted", "interrupted from the keyboard; the same command goes on with what was"),
+    ],
+)
+def test_error_of_task_is_stored_redacted(run, error, kind, reason):
+    fail(run, error)
+    found = run.failure(BEFORE_BUCKET)
+    assert (found["task"], found["kind"]) == ("bucket", kind)
+    assert found["reason"].startswith(reason)
+    assert stored(run) == {"format": 1, "begun_again": False, **found, "at": found["at"].replace("+00:00", "Z")}
+
+
+def test_failure_ends_when_task_begins_again(run):
+    fail(run, InputError("first"))
+    seen = []
+
+    def body(again):
+        seen.append(again.failure(BEFORE_BUCKET))
+        raise InputError("second")
+
+    with pytest.raises(InputError):
+        perform(BucketResult, run.url, body)
+    assert (seen, run.failure(BEFORE_BUCKET)["reason"]) == ([None], "second")
+    assert run.failure(("plan", "validate", "partition", "bucket")) is None  # it has finished after all
+
+
+def test_failure_ends_when_run_is_planned_again(planned, run):
+    fail(run, InputError("first"))
+    assert plan(planned[0].spec, "d1")["run"] == run.url
+    assert run.failure(BEFORE_BUCKET) is None
+
+
+def test_task_run_too_early_stops_nothing(run):
+    fail(run, InputError("no result of gate yet"), task="publish")
+    assert run.failure(BEFORE_BUCKET) is None
+    assert run.failure(CHAIN[:-1])["task"] == "publish"
+
+
+def test_failed_part_is_taken_back_by_merge(run):
+    fail(run, InputError("no room left"), EvalResult, task="eval-1-of-3")
+    assert run.failure(BEFORE_EVAL)["task"] == "eval-1-of-3"
+    fail(run, InputError("another"), EvalResult, task="eval-2-of-3")
+    failure.begin_again(run.store, run.run_id, "eval-3-of-3")  # does nothing about other parts
+    assert run.failure(BEFORE_EVAL)["task"] == "eval-2-of-3"
+    failure.begin_again(run.store, run.run_id, "eval")
+    assert run.failure(BEFORE_EVAL) is None
+
+
+def test_failed_export_is_shown_after_the_chain(run):
+    fail(run, InputError("no room left"), task="export-npy")
+    assert run.failure(BEFORE_EVAL) is None
+    assert run.failure(CHAIN)["task"] == "export-npy"
+    run.store.put(run.key("results/export-npy.json"), b"{}")
+    assert run.failure(CHAIN) is None
+
+
+def test_training_outdone_by_another_is_no_failure(run):
+    fail(run, ConflictError("another training has claimed it"), TrainResult)
+    assert run.store.head(run.key("failed.json")) is None
+    fail(run, ConflictError("another release came first"), task="publish")
+    assert stored(run)["kind"] == "conflict"
+
+
+@pytest.mark.parametrize("fault", [StorageError("the store is away"), MemoryError()])
+def test_failing_store_leaves_the_task_its_error(run, monkeypatch, capsys, fault):
+    put = LocalStore.put
+
+    def failing(store, key, source, **named):
+        if key.endswith("failed.json"):
+            raise fault
+        return put(store, key, source, **named)
+
+    monkeypatch.setattr(LocalStore, "put", failing)
+    fail(run, InputError("its own error"))
+    assert "warning: the failure of bucket was not stored" in capsys.readouterr().err
+
+
+def test_lack_of_threads_leaves_the_task_its_error(run, monkeypatch, capsys):
+    def start(_):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    fail(run, InputError("its own error"))
+    assert "was not stored for pages and `pbg show`: can't start new thread" in capsys.readouterr().err
+
+
+def test_silent_store_delays_the_error_briefly(run, monkeypatch):
+    answer, asked = threading.Event(), threading.Event()
+
+    def silent(*_):
+        asked.set()
+        answer.wait()
+
+    monkeypatch.setattr(failure, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(failure, "_put", silent)
+    fail(run, InputError("its own error"))
+    assert asked.is_set()
+    answer.set()
+
+
+@pytest.mark.parametrize("data", [b"{", b'{"format": 2}'])
+def test_unreadable_failure_is_as_good_as_none(run, data):
+    run.store.put(run.key("failed.json"), data)
+    assert run.failure(BEFORE_BUCKET) is None
+    fail(run, InputError("its own error"))
+    assert stored(run)["reason"] == "its own error"
+
+
+def test_broken_night_is_failed_in_show_and_pages(planned, run):
+    place, _ = planned
+    with pytest.raises(InputError):
+        run_task("validate", run.url)
+    told = "d1.tsv, line 122: empty id in column lhs"
+    text = table([show(run.url)])
+    assert "failed in validate" in text
+    (line,) = (line for line in text.splitlines() if line.startswith("validate of d1 failed, "))
+    assert told in line
+    (night,) = overview(place.spec)["failed"]["production"]
+    assert (night["snapshot"], night["run"], night["failed"]) == ("d1", run.run_id, run.failure(["plan"]))
+    for target in (place.spec, str(place.store)):
+        assert told in overview_table(overview(target))
+
+    document = run_document(read_run(run))
+    assert (document["state"], document["stopped"]) == ("failed", "validate")
+    assert told in document["reason"]
+    assert [task["name"] for task in document["tasks"] if task["state"] in {"failed", "now"}] == ["validate"]
+    (row,) = history_document(read_graph("toy", Channel(run.store, "production")))["nights"]
+    assert (row["state"], row["reason"]) == ("failed", document["reason"])
+
+    failure.begin_again(run.store, run.run_id, "validate")
+    assert run_document(read_run(run))["state"] == "running"
+    assert overview(place.spec)["failed"] == {}
+
+
+def test_night_that_others_go_without_is_listed_once(planned, run):
+    fail(run, InputError("no column 'lhs'"), ValidateResult)
+    skip(Channel(run.store, "production"), "d1", "half of it is missing")
+    found = overview(planned[0].spec)
+    assert (found["failed"], list(found["without_release"]["production"])) == ({}, ["d1"])
+
+
+def test_diverged_training_of_run_is_a_refusal(run):
+    fail(run, TrainingDivergedError("loss is not finite"), TrainResult)
+    assert run.refusal() == "loss is not finite"
+    assert run.failure((*BEFORE_BUCKET, "bucket"))["kind"] == "diverged"
