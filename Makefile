@@ -111,8 +111,8 @@ $(SPARK)/.ready: $(READY) docker/pyspark.lock .ci/spark-provider.lock
 
 # What takes this machine's threads or sanitizers is left out.
 test-arm64: setup
-	@$(PYTEST) -p tests.native.arm64 --every tests/train/test_engine_native.py tests/train/test_native_blocks.py \
-	  tests/train/test_native_distances.py tests/train/test_native_series.py tests/train/test_native_zeros.py \
+	@$(PYTEST) -p tests.native.arm64 --every tests/training/test_engine_native.py tests/training/test_native_blocks.py \
+	  tests/training/test_native_distances.py tests/training/test_native_series.py tests/training/test_native_zeros.py \
 	  tests/evaluate/test_comparison.py tests/publish/test_decimals.py $(T)
 
 test-spark: setup $(SPARK)/.ready

@@ -136,8 +136,9 @@ def operators() -> str:
 
 
 def python() -> str:
-    """Return the reference of ``pbg_tasks.api``, from its docstrings."""
-    parts = ["# Python\n\nMade from the docstrings of `pbg_tasks.api`. [From Python](../python.md) has examples.\n"]
+    """Return the reference of ``pbg_tasks``, from its docstrings."""
+    names = "`pbg_tasks.train` and `pbg_tasks.Model`"
+    parts = [f"# Python\n\nMade from the docstrings of {names}. [From Python](../python.md) has examples.\n"]
     for module in ("training", "model"):
         for node in ast.parse((ROOT / "pbg_tasks" / "api" / f"{module}.py").read_text()).body:
             if not isinstance(node, ast.ClassDef | ast.FunctionDef) or node.name not in ("train", "Model"):

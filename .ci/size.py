@@ -11,7 +11,7 @@ from pathlib import Path
 
 import grimp
 
-ROOMS = ("pbg_tasks", "pbg_tasks.tasks", "pbg_tasks.train", "pbg_tasks.train.ranks")
+ROOMS = ("pbg_tasks", "pbg_tasks.tasks", "pbg_tasks.training", "pbg_tasks.training.ranks")
 
 
 def main() -> None:

@@ -1,7 +1,6 @@
 """Train and publish embeddings of large multi-relation graphs, in PyTorch-BigGraph's formats.
 
-``pbg_tasks.Model`` is the class of ``pbg_tasks.api``; its companion ``pbg_tasks.api.train`` has no short name here,
-because ``pbg_tasks.train`` is the room that trains.
+``train`` and ``Model`` are those of ``pbg_tasks.api``.
 """
 
 from __future__ import annotations
@@ -10,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     __version__: str
-    from pbg_tasks.api import Model
+    from pbg_tasks.api import Model, train
     from pbg_tasks.config.contract import Contract
 
-__all__ = ["Contract", "Model"]
+__all__ = ["Contract", "Model", "train"]
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - any name may be asked for
@@ -29,10 +28,10 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - any name may be asked for
             return version("pbg-tasks")
         except PackageNotFoundError:
             return "unknown"
-    if name == "Model":
-        from pbg_tasks.api import Model
+    if name in {"Model", "train"}:
+        from pbg_tasks import api
 
-        return Model
+        return getattr(api, name)
     if name == "Contract":
         from pbg_tasks.config.contract import Contract
 

@@ -35,7 +35,7 @@ from pbg_tasks.checkpoint import open_committed
 from pbg_tasks.formats.edges import EdgeList, edge_file_name, write_edges
 from pbg_tasks.storage import open_store
 from pbg_tasks.storage.staging import Scratch
-from pbg_tasks.train.ranks.transport.certificates import make_certificates
+from pbg_tasks.training.ranks.transport.certificates import make_certificates
 
 IN_TRAINING = 0.85
 """Share of kills that wait until the gang trains; the others come while it forms."""

@@ -22,11 +22,11 @@ import torch
 
 from pbg_tasks.config import ModelConfig
 from pbg_tasks.native import library
-from pbg_tasks.train.data.tables import Table
-from pbg_tasks.train.engine.batching import Batch
-from pbg_tasks.train.engine.lookup import Single
-from pbg_tasks.train.engine.native import NativeEngine
-from pbg_tasks.train.engine.on_torch import TorchEngine
+from pbg_tasks.training.data.tables import Table
+from pbg_tasks.training.engine.batching import Batch
+from pbg_tasks.training.engine.lookup import Single
+from pbg_tasks.training.engine.native import NativeEngine
+from pbg_tasks.training.engine.on_torch import TorchEngine
 
 BOUND = 5e-6
 MASKED = -1e8  # masked scores are -1e9 on both sides and would hide all others

@@ -23,10 +23,10 @@ import torch
 from pbg_tasks.errors import PbgError
 from pbg_tasks.native import library
 from pbg_tasks.native.coverage import left_to_torch
-from pbg_tasks.train.engine.native import NativeEngine
-from pbg_tasks.train.engine.on_torch import TorchEngine
-from tests.train.native_steps import BOUND, INSTRUCTIONS, instructions
-from tests.train.steps import FEATURES, RELATIONS, Case, make_config, regularized
+from pbg_tasks.training.engine.native import NativeEngine
+from pbg_tasks.training.engine.on_torch import TorchEngine
+from tests.training.native_steps import BOUND, INSTRUCTIONS, instructions
+from tests.training.steps import FEATURES, RELATIONS, Case, make_config, regularized
 
 EXACT = 1e-9
 MODES = ("standard", "dynamic", "reciprocal")

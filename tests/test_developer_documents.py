@@ -18,7 +18,7 @@ DOCUMENTS = [
     *sorted((REPOSITORY / "docs" / "dev").rglob("*.md")),
 ]
 PACKAGE = REPOSITORY / "pbg_tasks"
-ROOTS = [REPOSITORY, REPOSITORY / "tests" / "publish", PACKAGE, PACKAGE / "train" / "ranks"]
+ROOTS = [REPOSITORY, REPOSITORY / "tests" / "publish", PACKAGE, PACKAGE / "training" / "ranks"]
 ROOTS += [folder for folder in PACKAGE.iterdir() if folder.is_dir()]
 LAYERS = next(each for each in PYPROJECT["tool"]["importlinter"]["contracts"] if each["type"] == "layers")["layers"]
 ROOMS = [room.strip() for layer in LAYERS for room in layer.split("|")]

@@ -73,10 +73,10 @@ def test_measurement_lists_long_and_real_files(tmp_path):
     measured = Measurement(listing)
     for each in (
         report("config/test_schema.py", LIMIT / 2),
-        report("train/test_loop.py", LIMIT / 2),
-        report("train/test_loop.py", LIMIT),
+        report("training/test_loop.py", LIMIT / 2),
+        report("training/test_loop.py", LIMIT),
         report("storage/test_s3.py", 0.1, "s3"),
     ):
         measured.pytest_runtest_logreport(each)
     measured.pytest_sessionfinish()
-    assert listing.read_text() == "storage/test_s3.py\ntest_cli.py\ntrain/test_loop.py\n"
+    assert listing.read_text() == "storage/test_s3.py\ntest_cli.py\ntraining/test_loop.py\n"

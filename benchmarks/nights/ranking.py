@@ -24,7 +24,7 @@ from pbg_tasks.formats.entities import entity_names_file_name, read_entity_names
 from pbg_tasks.formats.model import model_file_name, read_model
 from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.files import open_directory
-from pbg_tasks.train.data.partitions import partition_keys
+from pbg_tasks.training.data.partitions import partition_keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -11,7 +11,7 @@ import numpy as np
 
 from benchmarks.quality.classification import LabelledNodes, f1_by_share
 from benchmarks.quality.links import loss_curve, training_figures
-from pbg_tasks.api import Model
+from pbg_tasks import Model
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from benchmarks.scaling.simulate import Work
 from pbg_tasks.config import ModelConfig
-from pbg_tasks.train.data.partitions import partition_keys
-from pbg_tasks.train.schedule import bucket_order
+from pbg_tasks.training.data.partitions import partition_keys
+from pbg_tasks.training.schedule import bucket_order
 
 SKEW = 0.1
 """Deviation of the logarithm of a partition's edges: FB15k in 16 partitions has 0.08 on the left and 0.14 on the right,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from pbg_tasks.train.data.partitions import PartitionKey
+    from pbg_tasks.training.data.partitions import PartitionKey
 
 
 @dataclass(frozen=True, slots=True)

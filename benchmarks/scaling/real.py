@@ -17,8 +17,8 @@ from benchmarks.scaling.simulate import Outcome, Work, simulate
 from benchmarks.speed.workloads import LIVEJOURNAL, RandomGraph
 from pbg_tasks.checkpoint.stats import FILE_NAME, IO_FILE_NAME
 from pbg_tasks.cli.models import train
-from pbg_tasks.train.data.partitions import partition_keys
-from pbg_tasks.train.schedule import Bucket
+from pbg_tasks.training.data.partitions import partition_keys
+from pbg_tasks.training.schedule import Bucket
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -15,17 +15,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from benchmarks.scaling.links import MemoryExchange, Recorder, StoreExchange
-from pbg_tasks.train.data.partitions import Layout
-from pbg_tasks.train.ranks.leases import LeaseBook
+from pbg_tasks.training.data.partitions import Layout
+from pbg_tasks.training.ranks.leases import LeaseBook
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from benchmarks.scaling.links import Exchange, Network
     from pbg_tasks.config import ModelConfig
-    from pbg_tasks.train.data.partitions import PartitionKey
-    from pbg_tasks.train.ranks.leases import Lease
-    from pbg_tasks.train.schedule import Bucket
+    from pbg_tasks.training.data.partitions import PartitionKey
+    from pbg_tasks.training.ranks.leases import Lease
+    from pbg_tasks.training.schedule import Bucket
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,8 @@ from benchmarks.speed.table import aligned
 from pbg_tasks.config import ModelConfig
 from pbg_tasks.formats.edges import EdgeList
 from pbg_tasks.progress import human_count
-from pbg_tasks.train.data.tables import Table
-from pbg_tasks.train.engine.native import NativeEngine
+from pbg_tasks.training.data.tables import Table
+from pbg_tasks.training.engine.native import NativeEngine
 
 WORKERS = (1, 2, 4, 8, 16)
 _BATCH, _DIMENSION = 1000, 4

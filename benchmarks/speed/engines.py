@@ -8,13 +8,13 @@ from pbg_tasks.config import ConfigSchema
 from pbg_tasks.native import library
 from pbg_tasks.native.coverage import left_to_torch
 from pbg_tasks.progress import say
-from pbg_tasks.train.engine.choice import make_engine
+from pbg_tasks.training.engine.choice import make_engine
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pbg_tasks.config.graph import DeviceName, EngineName
-    from pbg_tasks.train.engine.base import Engine
+    from pbg_tasks.training.engine.base import Engine
 
 
 class Variant(NamedTuple):

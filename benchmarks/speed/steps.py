@@ -21,7 +21,7 @@ from benchmarks.speed.workloads import LIVEJOURNAL, RandomGraph, fb15k
 from pbg_tasks.formats.edges import edge_file_name, read_edges
 from pbg_tasks.formats.entities import read_entity_count, read_relation_count
 from pbg_tasks.model.numerics import use_fast_float32
-from pbg_tasks.train.data.tables import Table
+from pbg_tasks.training.data.tables import Table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -26,7 +26,7 @@ import numpy as np
 import typer
 
 from benchmarks.transport.carriers import CARRIERS, Carrier, Client, connect, serve
-from pbg_tasks.train.ranks.transport.certificates import make_certificates
+from pbg_tasks.training.ranks.transport.certificates import make_certificates
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

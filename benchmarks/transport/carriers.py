@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import grpc
 import numpy as np
 
-from pbg_tasks.train.ranks.transport.certificates import NAME, Certificates
-from pbg_tasks.train.ranks.transport.connection import Connection
-from pbg_tasks.train.ranks.transport.handshake import Peer
-from pbg_tasks.train.ranks.transport.tls import SecureStream
+from pbg_tasks.training.ranks.transport.certificates import NAME, Certificates
+from pbg_tasks.training.ranks.transport.connection import Connection
+from pbg_tasks.training.ranks.transport.handshake import Peer
+from pbg_tasks.training.ranks.transport.tls import SecureStream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

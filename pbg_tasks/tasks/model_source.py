@@ -284,7 +284,7 @@ def read_shared(path: Path, config: ConfigSchema, relation_count: int, *, grown:
     Raises:
         FormatError: the file is damaged, or of a config with other relations or entities.
     """
-    from pbg_tasks.train.data.parameters import SharedParameters  # takes torch, which a model's names do without
+    from pbg_tasks.training.data.parameters import SharedParameters  # takes torch, which a model's names do without
 
     state, shared = read_model(path), SharedParameters(config, relation_count)
     try:

@@ -25,9 +25,9 @@ from pbg_tasks.prepare.bucket_sample import largest_of
 from pbg_tasks.progress import human_count, say
 from pbg_tasks.storage import is_remote
 from pbg_tasks.storage.staging import Scratch
-from pbg_tasks.train.data.partitions import Layout
-from pbg_tasks.train.iterations import chunk_count
-from pbg_tasks.train.ranks.memory_shares import gang_part
+from pbg_tasks.training.data.partitions import Layout
+from pbg_tasks.training.iterations import chunk_count
+from pbg_tasks.training.ranks.memory_shares import gang_part
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

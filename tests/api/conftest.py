@@ -8,7 +8,7 @@ from pbg_tasks.formats.directory import checkpoint_version_bytes, config_bytes
 from pbg_tasks.formats.embeddings import IterationInfo, embeddings_file_name, write_embeddings
 from pbg_tasks.formats.entities import write_entity_count, write_entity_names, write_relation_names
 from pbg_tasks.formats.model import ModelState, model_file_name, write_model
-from pbg_tasks.train.data.parameters import initial_parameters
+from pbg_tasks.training.data.parameters import initial_parameters
 
 INFO = IterationInfo(1, 0, 1, 0, "edges", 1, 0)
 

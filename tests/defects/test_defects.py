@@ -29,11 +29,11 @@ from pbg_tasks.storage import LocalStore
 from pbg_tasks.tasks.directory.configs import load_config_from
 from pbg_tasks.tasks.directory.evaluate import evaluate_directory
 from pbg_tasks.tasks.training.train import train_directory
-from pbg_tasks.train.data.tables import Table
-from pbg_tasks.train.engine.base import Engine
-from pbg_tasks.train.engine.choice import make_engine
-from pbg_tasks.train.engine.on_torch import TorchEngine
-from pbg_tasks.train.iterations import chunk_bounds
+from pbg_tasks.training.data.tables import Table
+from pbg_tasks.training.engine.base import Engine
+from pbg_tasks.training.engine.choice import make_engine
+from pbg_tasks.training.engine.on_torch import TorchEngine
+from pbg_tasks.training.iterations import chunk_bounds
 from tests.commands import pbg
 from tests.directories import DataSet
 
@@ -110,7 +110,7 @@ def test_10_hogwild_delay_holds_back_other_workers(data, monkeypatch):
 
     monkeypatch.setattr(Engine, "train_part", watching)
     train_directory(data.config(num_epochs=2, workers=2, hogwild_delay=0.05))
-    assert delays == [0.05] * 4 + [0.0] * 4  # the first epoch only; tests/train/test_hogwild.py shows its effect
+    assert delays == [0.05] * 4 + [0.0] * 4  # the first epoch only; tests/training/test_hogwild.py shows its effect
 
 
 def test_11_result_is_independent_of_pythons_hash(data):

@@ -14,7 +14,7 @@ from pbg_tasks.evaluate.local_model import LocalModel
 from pbg_tasks.formats.edges import EdgeList
 from pbg_tasks.formats.embeddings import IterationInfo, embeddings_file_name, write_embeddings
 from pbg_tasks.model.scoring import RelationScorer
-from pbg_tasks.train.data.parameters import SharedParameters
+from pbg_tasks.training.data.parameters import SharedParameters
 
 INFO = IterationInfo(1, 0, 1, 0, "edges", 1, 0)
 

@@ -20,7 +20,7 @@ from pbg_tasks.formats.directory import checkpoint_version_bytes
 from pbg_tasks.formats.embeddings import IterationInfo, embeddings_file_name, write_embeddings
 from pbg_tasks.formats.model import ModelState, model_file_name, write_model
 from pbg_tasks.tasks.training.train import train_directory
-from pbg_tasks.train.data.parameters import SharedParameters
+from pbg_tasks.training.data.parameters import SharedParameters
 from tests.interop.checkpoints import difference, snapshot
 from tests.interop.graphs import DYNAMIC_RELATIONS, IN_ONE_CHUNK, ROWS, write_graph
 from tests.rotation import of_today

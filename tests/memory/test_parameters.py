@@ -6,7 +6,7 @@ from pbg_tasks.config import ModelConfig
 from pbg_tasks.config.base import parse
 from pbg_tasks.config.registry import OPERATORS
 from pbg_tasks.memory.parameters import parameter_count
-from pbg_tasks.train.data.parameters import initial_parameters
+from pbg_tasks.training.data.parameters import initial_parameters
 
 
 @pytest.mark.parametrize("operator", OPERATORS.built_in)

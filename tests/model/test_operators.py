@@ -6,7 +6,7 @@ import torch
 from pbg_tasks.config import ModelConfig
 from pbg_tasks.model.operators import OPERATORS, Operator
 from pbg_tasks.model.relations import bind
-from pbg_tasks.train.data.parameters import initial_parameters
+from pbg_tasks.training.data.parameters import initial_parameters
 
 
 def config(operator, *, dynamic=False, global_emb=False):

@@ -19,8 +19,8 @@ from pbg_tasks.formats.metadata import IterationInfo
 from pbg_tasks.formats.model import ModelState, read_model, write_model
 from pbg_tasks.model import registry
 from pbg_tasks.model.scoring import RelationScorer
-from pbg_tasks.train.data.tables import Table
-from pbg_tasks.train.engine.on_torch import TorchEngine
+from pbg_tasks.training.data.tables import Table
+from pbg_tasks.training.engine.on_torch import TorchEngine
 from tests.model.plugins import documented, package_folder, write_package
 
 ROOT = Path(__file__).parents[2]

@@ -30,7 +30,7 @@ def test_library_of_arm64_has_vector_instructions(program):
 @pytest.mark.parametrize(
     ("file", "chosen"),
     [
-        ("train/test_engine_native.py", "gradients_are_those_of_autograd"),
+        ("training/test_engine_native.py", "gradients_are_those_of_autograd"),
         ("evaluate/test_comparison.py", "portable"),
         ("publish/test_decimals.py", "native"),
     ],

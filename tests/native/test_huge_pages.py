@@ -18,8 +18,8 @@ from pbg_tasks.config import ModelConfig
 from pbg_tasks.formats.edges import EdgeList
 from pbg_tasks.formats.memory import empty_rows
 from pbg_tasks.native import library
-from pbg_tasks.train.data.tables import Table
-from pbg_tasks.train.engine.native import NativeEngine
+from pbg_tasks.training.data.tables import Table
+from pbg_tasks.training.engine.native import NativeEngine
 
 EDGES = 3000
 ROOT = Path(__file__).parents[2]

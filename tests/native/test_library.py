@@ -25,8 +25,8 @@ from pbg_tasks.config import ModelConfig
 from pbg_tasks.evaluate.comparison import Tile, compare
 from pbg_tasks.formats.edges import EdgeList
 from pbg_tasks.native import library
-from pbg_tasks.train.data.tables import Table
-from pbg_tasks.train.engine.native import NativeEngine
+from pbg_tasks.training.data.tables import Table
+from pbg_tasks.training.engine.native import NativeEngine
 
 LEAST_GCC = 12
 CPU = Path("/proc/cpuinfo")

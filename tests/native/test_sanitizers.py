@@ -16,7 +16,7 @@ import pytest
 from pbg_tasks import native
 from pbg_tasks.native import library
 from tests.rotation import of_today, rotation
-from tests.train.native_steps import INSTRUCTIONS
+from tests.training.native_steps import INSTRUCTIONS
 
 SOURCES = Path(native.__file__).parent
 SANITIZERS = of_today(["address,undefined", "thread"], days=2)

@@ -27,8 +27,8 @@ import torch
 from pbg_tasks.config import ModelConfig
 from pbg_tasks.errors import ResourceError
 from pbg_tasks.formats.edges import EdgeList
-from pbg_tasks.train.engine.native import NativeEngine
-from pbg_tasks.train.data.tables import Table
+from pbg_tasks.training.engine.native import NativeEngine
+from pbg_tasks.training.data.tables import Table
 
 ENTITIES, LARGE, SPARE = 30_000, 20_000, 500 << 20
 config = ModelConfig.model_validate({

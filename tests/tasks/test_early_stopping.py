@@ -19,10 +19,10 @@ from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.nightly.chain import run_task
 from pbg_tasks.tasks.nightly.plan import plan
 from pbg_tasks.tasks.view.verify import verify
-from pbg_tasks.train.commits import Commits
-from pbg_tasks.train.edge_chunks import EdgeChunkTrainer
-from pbg_tasks.train.engine.base import Engine
-from pbg_tasks.train.local_work import LocalWork
+from pbg_tasks.training.commits import Commits
+from pbg_tasks.training.edge_chunks import EdgeChunkTrainer
+from pbg_tasks.training.engine.base import Engine
+from pbg_tasks.training.local_work import LocalWork
 from tests.tasks.conftest import ring, workplace
 
 EPOCHS = 8

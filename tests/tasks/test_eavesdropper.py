@@ -13,7 +13,7 @@ import pytest
 from pbg_tasks.formats.embeddings import embeddings_file_name
 from tests.fence_ranks import wait_for_end
 from tests.kill_ranks import Graph
-from tests.train.ranks.tap import Tap, windows_heard
+from tests.training.ranks.tap import Tap, windows_heard
 
 TYPE = "diagnosis"
 
@@ -41,7 +41,7 @@ def test_recorded_gang_shows_vectors_only_unencrypted(tmp_path, encrypted):
             "PBG_INIT_METHOD": f"tcp://{host}:{port}",
             "GLOO_SOCKET_IFNAME": "lo",
         }
-        command = [sys.executable, "-m", "tests.train.ranks.tapped_rank", str(record), "train", str(graph.config)]
+        command = [sys.executable, "-m", "tests.training.ranks.tapped_rank", str(record), "train", str(graph.config)]
         with (graph.directory / f"log-{rank}").open("wb") as log:
             gang.append(subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **place, **secrets}))
     logs = [graph.directory / f"log-{rank}" for rank in range(2)]

@@ -8,7 +8,7 @@ from pbg_tasks.tasks.nightly import evaluate
 from pbg_tasks.tasks.nightly.chain import run_task
 from pbg_tasks.tasks.nightly.plan import plan
 from pbg_tasks.tasks.runs.night import NightEdges
-from pbg_tasks.train.data import edge_files
+from pbg_tasks.training.data import edge_files
 from tests.tasks.conftest import ring
 
 

@@ -19,9 +19,9 @@ from pbg_tasks.storage import copies, open_store
 from pbg_tasks.storage.s3 import S3Store
 from pbg_tasks.tasks.runs.dataset import EdgePaths
 from pbg_tasks.tasks.training.train import train_directory
-from pbg_tasks.train.data import edge_files
-from pbg_tasks.train.edge_chunks import EdgeChunkTrainer
-from pbg_tasks.train.schedule import Bucket, grid
+from pbg_tasks.training.data import edge_files
+from pbg_tasks.training.edge_chunks import EdgeChunkTrainer
+from pbg_tasks.training.schedule import Bucket, grid
 from tests.directories import PER_PARTITION, DataSet
 
 pytestmark = pytest.mark.s3

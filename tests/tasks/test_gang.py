@@ -17,10 +17,10 @@ from pbg_tasks.storage.local import LocalStore
 from pbg_tasks.tasks.training import gang
 from pbg_tasks.tasks.training.job import Job
 from pbg_tasks.tasks.training.train import train_directory
-from pbg_tasks.train.data.partitions import PartitionKey
-from pbg_tasks.train.engine.device import Accelerator
-from pbg_tasks.train.ranks.group.rank_env import RankEnv
-from pbg_tasks.train.ranks.parameters.server import ParameterServer
+from pbg_tasks.training.data.partitions import PartitionKey
+from pbg_tasks.training.engine.device import Accelerator
+from pbg_tasks.training.ranks.group.rank_env import RankEnv
+from pbg_tasks.training.ranks.parameters.server import ParameterServer
 from tests.directories import DataSet
 
 

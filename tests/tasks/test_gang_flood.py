@@ -25,7 +25,7 @@ FLOOD = 200
 @contextlib.contextmanager
 def flood(process, kinds):
     """Press on every port of a process from its ranks' address."""
-    arguments = ["tests.train.ranks.flood", str(FLOOD), f"pid:{process.pid}", *kinds]
+    arguments = ["tests.training.ranks.flood", str(FLOOD), f"pid:{process.pid}", *kinds]
     strangers = subprocess.Popen([sys.executable, "-m", *arguments], stdout=subprocess.PIPE, text=True)
     try:
         with strangers.stdout:

@@ -8,7 +8,7 @@ from pbg_tasks.config import ModelConfig
 from pbg_tasks.config.registry import COMPARATORS, LOSSES, OPERATORS, REGULARIZERS
 from pbg_tasks.native import coverage, instruction_set, library
 from pbg_tasks.tasks.view.info import info
-from pbg_tasks.train.engine.choice import engine_name, make_engine
+from pbg_tasks.training.engine.choice import engine_name, make_engine
 from tests.model.plugins import package_folder
 
 KEYS = {

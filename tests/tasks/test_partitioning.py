@@ -21,7 +21,7 @@ from pbg_tasks.prepare import bucket_sample
 from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.nightly.chain import run_chain, run_task
 from pbg_tasks.tasks.nightly.plan import plan
-from pbg_tasks.train.data.partitions import Layout
+from pbg_tasks.training.data.partitions import Layout
 from tests.rotation import of_today
 from tests.tasks.conftest import MODEL, ring
 

@@ -15,8 +15,8 @@ from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.nightly.chain import run_chain, run_task
 from pbg_tasks.tasks.nightly.plan import plan
 from pbg_tasks.tasks.training.train import job_of
-from pbg_tasks.train.commits import Commits
-from pbg_tasks.train.data.partitions import PartitionKey
+from pbg_tasks.training.commits import Commits
+from pbg_tasks.training.data.partitions import PartitionKey
 from tests.tasks.conftest import ring
 
 STILL = {"lr": 1e-30, "num_epochs": 2}

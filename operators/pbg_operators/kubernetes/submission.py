@@ -14,7 +14,7 @@ from pbg_operators.kubernetes import manifest
 from pbg_operators.kubernetes.conditions import Phase, phase
 from pbg_operators.kubernetes.jobset import jobset
 from pbg_tasks.errors import ConfigError, ConflictError, NotFoundError, ResourceError
-from pbg_tasks.train.ranks.transport.certificates import make_certificates
+from pbg_tasks.training.ranks.transport.certificates import make_certificates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -21,11 +21,11 @@ from pbg_tasks.progress import Progress, human_seconds, say
 from pbg_tasks.storage.staging import Scratch, named
 from pbg_tasks.tasks.runs.base import bring_model
 from pbg_tasks.tasks.runs.directory import DirectoryRun
-from pbg_tasks.train.data.buffer import PartitionBuffer
-from pbg_tasks.train.data.partition_files import PartitionFiles, Stamp
-from pbg_tasks.train.engine.on_torch import TorchEngine
-from pbg_tasks.train.schedule import Bucket, bucket_order
-from pbg_tasks.train.starting_point import StartingPoint, seeded
+from pbg_tasks.training.data.buffer import PartitionBuffer
+from pbg_tasks.training.data.partition_files import PartitionFiles, Stamp
+from pbg_tasks.training.engine.on_torch import TorchEngine
+from pbg_tasks.training.schedule import Bucket, bucket_order
+from pbg_tasks.training.starting_point import StartingPoint, seeded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -29,7 +29,7 @@ from pbg_tasks.tasks.context import CHAIN, RunContext
 from pbg_tasks.tasks.nightly.comparison_target import release_before
 from pbg_tasks.tasks.nightly.yardstick import best_release
 from pbg_tasks.tasks.partitioning import partition_counts
-from pbg_tasks.train.engine.choice import engine_name, on_gpu
+from pbg_tasks.training.engine.choice import engine_name, on_gpu
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

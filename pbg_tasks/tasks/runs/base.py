@@ -9,7 +9,7 @@ from pbg_tasks.formats.embeddings import embeddings_file_name
 from pbg_tasks.formats.model import model_file_name
 from pbg_tasks.storage.staging import named
 from pbg_tasks.tasks.model_source import read_shared
-from pbg_tasks.train.data.partitions import partition_keys
+from pbg_tasks.training.data.partitions import partition_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from pbg_tasks.formats.edges import EdgeList
     from pbg_tasks.formats.entity_sets import EntitySet
     from pbg_tasks.tasks.runs.part_files import PartFiles
-    from pbg_tasks.train.data.edge_files import EdgeFiles
-    from pbg_tasks.train.schedule import Bucket
+    from pbg_tasks.training.data.edge_files import EdgeFiles
+    from pbg_tasks.training.schedule import Bucket
 
     BucketEdges = tuple[tuple[int, int], EdgeList]
 

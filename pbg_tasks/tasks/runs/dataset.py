@@ -33,8 +33,8 @@ from pbg_tasks.storage.copies import Copies
 from pbg_tasks.storage.parallel import in_parallel
 from pbg_tasks.storage.staging import named
 from pbg_tasks.tasks.files import Directory, check_imported, import_records, refuse_unfinished
-from pbg_tasks.train.data.partitions import Layout, counts_by_type, partition_keys
-from pbg_tasks.train.engine.batching import check_edges
+from pbg_tasks.training.data.partitions import Layout, counts_by_type, partition_keys
+from pbg_tasks.training.engine.batching import check_edges
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from pbg_tasks.config import ConfigSchema
     from pbg_tasks.formats.edges import EdgeFacts, EdgeList
     from pbg_tasks.storage import ObjectInfo, Store
-    from pbg_tasks.train.data.partitions import PartitionKey
-    from pbg_tasks.train.schedule import Bucket
+    from pbg_tasks.training.data.partitions import PartitionKey
+    from pbg_tasks.training.schedule import Bucket
 
 _LOOKS_AT_ONCE = 16
 

@@ -8,8 +8,8 @@ from pbg_tasks.formats.edges import edge_file_name
 from pbg_tasks.tasks.model_source import open_config
 from pbg_tasks.tasks.runs.base import read_buckets
 from pbg_tasks.tasks.runs.dataset import EdgePaths, EntityPath
-from pbg_tasks.train.data.edge_files import FiledEdges
-from pbg_tasks.train.schedule import Bucket, grid
+from pbg_tasks.training.data.edge_files import FiledEdges
+from pbg_tasks.training.schedule import Bucket, grid
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -15,8 +15,8 @@ from pbg_tasks.formats.entity_sets import EXPIRED, EntitySet
 from pbg_tasks.storage.copies import Copies
 from pbg_tasks.tasks.files import open_directory
 from pbg_tasks.tasks.runs.base import read_buckets
-from pbg_tasks.train.data.edge_files import FiledEdges
-from pbg_tasks.train.schedule import Bucket, grid
+from pbg_tasks.training.data.edge_files import FiledEdges
+from pbg_tasks.training.schedule import Bucket, grid
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

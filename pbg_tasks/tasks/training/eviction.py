@@ -15,9 +15,9 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Self, cast
 
 from pbg_tasks.errors import EvictedError
-from pbg_tasks.train.environment import number_of
-from pbg_tasks.train.ranks.group.member import Member
-from pbg_tasks.train.ranks.group.watchdog import Watchdog
+from pbg_tasks.training.environment import number_of
+from pbg_tasks.training.ranks.group.member import Member
+from pbg_tasks.training.ranks.group.watchdog import Watchdog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

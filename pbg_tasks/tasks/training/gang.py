@@ -18,25 +18,25 @@ from pbg_tasks.errors import ConfigError, ConflictError, NotFoundError, PbgError
 from pbg_tasks.formats.model import ModelState
 from pbg_tasks.progress import say
 from pbg_tasks.tasks.training.eviction import Notice, end_at_once, evictable, on_sigterm
-from pbg_tasks.train.data.partition_files import Stamp
-from pbg_tasks.train.loop import train_iterations
-from pbg_tasks.train.partial_iteration import continues
-from pbg_tasks.train.ranks.coordinator import Coordinator
-from pbg_tasks.train.ranks.coordinator_client import CoordinatorClient
-from pbg_tasks.train.ranks.group.gang import Gang
-from pbg_tasks.train.ranks.group.member_registry import SERVICE as HEARTBEAT
-from pbg_tasks.train.ranks.group.member_registry import MemberRegistry
-from pbg_tasks.train.ranks.leader import Leader
-from pbg_tasks.train.ranks.leases import useful_ranks
-from pbg_tasks.train.ranks.memory_shares import gang_part
-from pbg_tasks.train.ranks.parameters.exchange import ParameterExchange
-from pbg_tasks.train.ranks.parameters.server import ParameterServer
-from pbg_tasks.train.ranks.parameters.step_lock import StepLock
-from pbg_tasks.train.ranks.partitions.partition_store import PartitionStore
-from pbg_tasks.train.ranks.rank import Links, RankWork, depart, keep, withdraw
-from pbg_tasks.train.ranks.services import JOIN_SECONDS, LEASES, RECORDS, Services
-from pbg_tasks.train.ranks.shared import SharedState
-from pbg_tasks.train.ranks.transport.certificates import VARIABLES, Certificates
+from pbg_tasks.training.data.partition_files import Stamp
+from pbg_tasks.training.loop import train_iterations
+from pbg_tasks.training.partial_iteration import continues
+from pbg_tasks.training.ranks.coordinator import Coordinator
+from pbg_tasks.training.ranks.coordinator_client import CoordinatorClient
+from pbg_tasks.training.ranks.group.gang import Gang
+from pbg_tasks.training.ranks.group.member_registry import SERVICE as HEARTBEAT
+from pbg_tasks.training.ranks.group.member_registry import MemberRegistry
+from pbg_tasks.training.ranks.leader import Leader
+from pbg_tasks.training.ranks.leases import useful_ranks
+from pbg_tasks.training.ranks.memory_shares import gang_part
+from pbg_tasks.training.ranks.parameters.exchange import ParameterExchange
+from pbg_tasks.training.ranks.parameters.server import ParameterServer
+from pbg_tasks.training.ranks.parameters.step_lock import StepLock
+from pbg_tasks.training.ranks.partitions.partition_store import PartitionStore
+from pbg_tasks.training.ranks.rank import Links, RankWork, depart, keep, withdraw
+from pbg_tasks.training.ranks.services import JOIN_SECONDS, LEASES, RECORDS, Services
+from pbg_tasks.training.ranks.shared import SharedState
+from pbg_tasks.training.ranks.transport.certificates import VARIABLES, Certificates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -49,9 +49,9 @@ if TYPE_CHECKING:
     from pbg_tasks.memory.gang import GangPart
     from pbg_tasks.storage import Store
     from pbg_tasks.tasks.training.job import Job
-    from pbg_tasks.train.ranks.group.gang import RankEnv
-    from pbg_tasks.train.ranks.group.member import Member
-    from pbg_tasks.train.ranks.transport.renewal import Requester
+    from pbg_tasks.training.ranks.group.gang import RankEnv
+    from pbg_tasks.training.ranks.group.member import Member
+    from pbg_tasks.training.ranks.transport.renewal import Requester
 
 TOKEN = "PBG_RUN_TOKEN"  # noqa: S105 - the name of a variable
 SHARE_SECONDS = 10.0

@@ -13,18 +13,18 @@ from pbg_tasks.model.families import Families
 from pbg_tasks.progress import say
 from pbg_tasks.storage import is_remote
 from pbg_tasks.storage.names import join
-from pbg_tasks.train.data.initial import open_initial
-from pbg_tasks.train.data.partitions import Layout, counts_by_type
-from pbg_tasks.train.edge_chunks import EdgeChunkTrainer
-from pbg_tasks.train.engine.choice import engine_name, make_engine, on_gpu
-from pbg_tasks.train.engine.self_negatives import relations_with_loops
-from pbg_tasks.train.environment import number_of
-from pbg_tasks.train.iteration_plan import IterationPlan
-from pbg_tasks.train.iterations import chunk_count
-from pbg_tasks.train.local_work import LocalWork
-from pbg_tasks.train.loop import train_iterations
-from pbg_tasks.train.schedule import grid
-from pbg_tasks.train.starting_point import StartingPoint
+from pbg_tasks.training.data.initial import open_initial
+from pbg_tasks.training.data.partitions import Layout, counts_by_type
+from pbg_tasks.training.edge_chunks import EdgeChunkTrainer
+from pbg_tasks.training.engine.choice import engine_name, make_engine, on_gpu
+from pbg_tasks.training.engine.self_negatives import relations_with_loops
+from pbg_tasks.training.environment import number_of
+from pbg_tasks.training.iteration_plan import IterationPlan
+from pbg_tasks.training.iterations import chunk_count
+from pbg_tasks.training.local_work import LocalWork
+from pbg_tasks.training.loop import train_iterations
+from pbg_tasks.training.schedule import grid
+from pbg_tasks.training.starting_point import StartingPoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from pbg_tasks.memory.gang import GangPart
     from pbg_tasks.storage import Store
     from pbg_tasks.tasks.training.eviction import Notice
-    from pbg_tasks.train.commits import Commits
-    from pbg_tasks.train.data.edge_files import EdgeFiles
-    from pbg_tasks.train.data.partitions import PartitionKey
-    from pbg_tasks.train.early_stopping import EarlyStopping
-    from pbg_tasks.train.engine.anchor import Anchor
-    from pbg_tasks.train.engine.base import Engine
+    from pbg_tasks.training.commits import Commits
+    from pbg_tasks.training.data.edge_files import EdgeFiles
+    from pbg_tasks.training.data.partitions import PartitionKey
+    from pbg_tasks.training.early_stopping import EarlyStopping
+    from pbg_tasks.training.engine.anchor import Anchor
+    from pbg_tasks.training.engine.base import Engine
 
 
 _LOCAL_PROCESSES = "LOCAL_WORLD_SIZE"  # of a gang on this machine: our launcher and torchrun set it

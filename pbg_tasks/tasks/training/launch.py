@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from pbg_tasks.errors import BY_EXIT_CODE, EvictedError, PbgError, RankLostError
 from pbg_tasks.progress import say
 from pbg_tasks.storage.staging import Scratch
-from pbg_tasks.train.ranks.transport.certificates import Certificates, make_certificates
+from pbg_tasks.training.ranks.transport.certificates import Certificates, make_certificates
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -17,17 +17,17 @@ from pbg_tasks.formats.model import ModelState
 from pbg_tasks.progress import say
 from pbg_tasks.storage.staging import sha256_file
 from pbg_tasks.tasks.files import open_directory, upload_directory
-from pbg_tasks.train.data.newcomers import Newcomers
-from pbg_tasks.train.data.parameters import SharedParameters
-from pbg_tasks.train.data.partitions import PartitionKey, partition_keys
-from pbg_tasks.train.starting_point import StartingPoint
+from pbg_tasks.training.data.newcomers import Newcomers
+from pbg_tasks.training.data.parameters import SharedParameters
+from pbg_tasks.training.data.partitions import PartitionKey, partition_keys
+from pbg_tasks.training.starting_point import StartingPoint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
     from pbg_tasks.tasks.context import RunContext
-    from pbg_tasks.train.data.edge_files import EdgeFiles
+    from pbg_tasks.training.data.edge_files import EdgeFiles
 
 
 def newcomers(

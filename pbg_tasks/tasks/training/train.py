@@ -27,13 +27,13 @@ from pbg_tasks.tasks.runs.night import RunBuckets
 from pbg_tasks.tasks.training.gang import TrainingTarget, train_as, train_here
 from pbg_tasks.tasks.training.job import Job
 from pbg_tasks.tasks.training.newcomers import newcomers
-from pbg_tasks.train.data.edge_files import FiledEdges
-from pbg_tasks.train.data.partitions import PartitionKey
-from pbg_tasks.train.early_stopping import EarlyStopping
-from pbg_tasks.train.engine.anchor import Anchor
-from pbg_tasks.train.engine.device import find_place
-from pbg_tasks.train.ranks.group.gang import RankEnv
-from pbg_tasks.train.schedule import Bucket, grid
+from pbg_tasks.training.data.edge_files import FiledEdges
+from pbg_tasks.training.data.partitions import PartitionKey
+from pbg_tasks.training.early_stopping import EarlyStopping
+from pbg_tasks.training.engine.anchor import Anchor
+from pbg_tasks.training.engine.device import find_place
+from pbg_tasks.training.ranks.group.gang import RankEnv
+from pbg_tasks.training.schedule import Bucket, grid
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -30,7 +30,7 @@ from pbg_tasks.tasks.runs.night import NightRun
 from pbg_tasks.tasks.search import described
 from pbg_tasks.tasks.training.gang import TrainingTarget, train_here
 from pbg_tasks.tasks.training.train import job_of
-from pbg_tasks.train.engine.device import find_place
+from pbg_tasks.training.engine.device import find_place
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -71,7 +71,7 @@ def info(config: str | None = None, overrides: list[str] | None = None) -> Insta
 
 
 def _engine_of(url: str, overrides: list[str]) -> Engine:
-    from pbg_tasks.train.engine.choice import engine_name
+    from pbg_tasks.training.engine.choice import engine_name
 
     config = load_config_from(url, overrides)
     check_supported(config, source=url)

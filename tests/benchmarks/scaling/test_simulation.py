@@ -13,8 +13,8 @@ from benchmarks.scaling.scenarios import ahead, published, scaling, ties
 from benchmarks.scaling.simulate import Work, simulate
 from benchmarks.speed.epochs import Ours
 from benchmarks.speed.workloads import LIVEJOURNAL, RandomGraph
-from pbg_tasks.train.data.partitions import PartitionKey, partition_keys
-from pbg_tasks.train.schedule import Bucket, grid
+from pbg_tasks.training.data.partitions import PartitionKey, partition_keys
+from pbg_tasks.training.schedule import Bucket, grid
 
 INSTANT = Network(link=1e18, store=1e18, store_total=1e18, latency=0.0, record=0.0)
 

@@ -26,7 +26,7 @@ from pbg_operators.kubernetes.manifest import Gang
 from pbg_operators.task import RetryableError
 from pbg_operators.train_job import PBGTrainJobOperator
 from pbg_tasks.errors import ConfigError, PbgError, ResourceError
-from pbg_tasks.train.ranks.transport.certificates import VARIABLES
+from pbg_tasks.training.ranks.transport.certificates import VARIABLES
 from tests.operators.connections import CONNECTION
 from tests.operators.kubernetes.conftest import JOB, RUN, launch, operator
 from tests.operators.kubernetes.jobs import QUICK, RANKS, RESULT, TRAIN, Try, logged_lines
@@ -74,8 +74,8 @@ MEETING = (
     RANKS
     + """
     import pathlib, time
-    from pbg_tasks.train.ranks.transport.certificates import Certificates
-    from pbg_tasks.train.ranks.transport.wire import Credentials, Listener, connect
+    from pbg_tasks.training.ranks.transport.certificates import Certificates
+    from pbg_tasks.training.ranks.transport.wire import Credentials, Listener, connect
 
     token, place = os.environ["PBG_RUN_TOKEN"].encode(), pathlib.Path(os.environ["PLACE"])
     own = Credentials(token, "spec", rank, "trainer", Certificates.from_environment())

@@ -1,0 +1,102 @@
+"""Steps recorded as CUDA graphs.
+
+One launch replaces those of a hundred kernels, most of which are shorter than their launch. A graph repeats the same
+kernels on the same memory. So batches of one shape share a graph, their numbers are copied to the memory that it reads,
+and it is kept no longer than the tables with which it was recorded.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Mapping
+
+    from torch import Tensor
+
+    from pbg_tasks.training.engine.step import Figures
+
+    Inputs = Mapping[str, Tensor]
+
+RECORD_AFTER = 64
+"""Number of batches of a shape before it is recorded.
+
+Recording waits for the device, which few batches would not make up for.
+"""
+
+
+class Recorder(Protocol):
+    """Recorder of a computation."""
+
+    def __call__(self, compute: Callable[[], Figures]) -> Callable[[], Figures]:
+        """Return a function that repeats ``compute`` on the same memory.
+
+        The recorder may return before anything was computed.
+        """
+        ...
+
+
+class CudaRecorder:
+    """Recorder of CUDA graphs, which share the memory of their temporaries."""
+
+    def __init__(self) -> None:
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def __call__(self, compute: Callable[[], Figures]) -> Callable[[], Figures]:
+        """Record ``compute`` without computing it."""
+        graph = torch.cuda.CUDAGraph()
+        # Other threads of this process may continue their work on the host.
+        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+            figures = compute()
+
+        def replay() -> Figures:
+            graph.replay()
+            return figures
+
+        return replay
+
+
+@dataclass(frozen=True, slots=True)
+class _Recorded:
+    inputs: Inputs
+    replay: Callable[[], Figures]
+
+
+class Graphs:
+    """Recorded steps of a bucket, by the shapes of their batches.
+
+    Args:
+        record: makes recordings.
+    """
+
+    def __init__(self, record: Recorder) -> None:
+        self._record = record
+        self._seen: Counter[Hashable] = Counter()
+        self._recorded: dict[Hashable, _Recorded] = {}
+
+    def run(self, key: Hashable, inputs: Inputs, compute: Callable[[Inputs], Figures]) -> Figures | None:
+        """Run a step by its recording, if its shape is common.
+
+        Args:
+            key: everything beside the shapes of the inputs that determines the computation.
+            inputs: tensors that differ from batch to batch.
+            compute: the step; it must keep nothing between two calls.
+
+        Returns:
+            The step's figures, valid until the next step; None: it is not recorded, and nothing was computed.
+        """
+        key = (key, *((name, value.shape) for name, value in inputs.items()))
+        self._seen[key] += 1
+        if self._seen[key] <= RECORD_AFTER:
+            return None
+        if key not in self._recorded:
+            own = {name: value.clone() for name, value in inputs.items()}
+            self._recorded[key] = _Recorded(own, self._record(lambda: compute(own)))
+        recorded = self._recorded[key]
+        for name, value in inputs.items():
+            recorded.inputs[name].copy_(value)
+        return recorded.replay()

@@ -1,0 +1,106 @@
+"""The rule of early stopping, and the sample that it ranks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pbg_tasks.formats.edges import EdgeList
+from pbg_tasks.training.early_stopping import MOST, EarlyStopping, affordable, stops
+from pbg_tasks.training.schedule import Bucket
+from tests.checkpoint.samples import iteration
+
+
+class Valid:
+    """Valid edges of two buckets, numbered; reads are counted."""
+
+    def __init__(self, counts):
+        self.counts, self.reads = counts, []
+
+    def count(self, _, bucket):
+        return self.counts[bucket]
+
+    def read(self, _, bucket, start, stop):
+        self.reads.append(bucket)
+        numbers = np.arange(start, stop)
+        return EdgeList(numbers, numbers, np.zeros(stop - start, np.int64))
+
+
+BIG, SMALL, NONE = Bucket(0, 0), Bucket(0, 1), Bucket(1, 1)
+TRAINED = {NONE: 30_000, SMALL: 40_000, BIG: 50_000, Bucket(1, 0): 10}
+
+
+def rule(*, trained=TRAINED, seed=0, total=1000, negatives=200):
+    edges = Valid({BIG: 900, SMALL: 100, NONE: 0})
+    return EarlyStopping(2, edges, total=total, trained=trained, negatives=negatives, seed=seed)
+
+
+@pytest.mark.parametrize(
+    ("trained", "negatives", "edges"),
+    [(200_000, 100, 560), (20_000, 1_000, 416), (100_000, 100, 0), (10**9, 100, MOST), (0, 100, 0)],
+)
+def test_affordable_sample_grows_with_training(trained, negatives, edges):
+    assert affordable(trained, negatives) == edges
+
+
+def test_sample_is_of_largest_buckets():
+    assert rule()._affordable == 576
+    assert rule()._chosen == [BIG, SMALL]
+    assert rule(negatives=40)._chosen == []
+    assert rule(trained={BIG: 120_000}, negatives=140)._chosen == [BIG]  # which has more valid edges than are ranked
+    assert rule(trained={BIG: 120_000}, negatives=140).size == 432
+    assert rule(negatives=3000)._chosen == [BIG, SMALL, NONE, Bucket(1, 0)]
+
+
+@pytest.mark.parametrize(
+    ("figures", "patience", "stopped"),
+    [
+        ((), 1, False),
+        ((0.1,), 1, False),
+        ((0.2, 0.1), 1, True),
+        ((0.2, 0.1), 2, False),
+        ((0.2, 0.1, 0.19), 2, True),
+        ((0.2, 0.2, 0.2), 2, True),
+        ((0.2, 0.1, 0.3), 2, False),
+    ],
+)
+def test_stop_comes_after_patience(figures, patience, stopped):
+    assert stops(figures, patience) is stopped
+
+
+def test_sample_is_drawn_by_bucket_once():
+    found = rule()
+    big, small = (found.sample(iteration(1), bucket) for bucket in (BIG, SMALL))
+    assert (len(big), len(small)) == (288, 100)
+    assert found.sample(iteration(1), NONE) is None
+    assert len(set(big.lhs.tolist())) == 288
+    assert big.lhs.max() >= 800  # of the whole bucket, not its beginning
+    assert found.sample(iteration(2), BIG) is big
+    assert found.edges.reads == [BIG, SMALL]
+
+
+def test_sample_follows_from_seed():
+    first, same, other = (rule(seed=seed).sample(iteration(1), BIG).lhs for seed in (0, 0, 1))
+    np.testing.assert_array_equal(first, same)
+    assert set(first.tolist()) != set(other.tolist())
+
+
+def test_chunk_within_epoch_has_no_sample():
+    chunk = iteration(1).model_copy(update={"num_edge_chunks": 2})
+    assert rule().sample(chunk, BIG) is None
+    assert rule().sample(chunk.model_copy(update={"edge_chunk_idx": 1}), BIG) is not None
+
+
+def test_small_graph_ranks_nothing_and_reports_why():
+    found = rule(trained={BIG: 4_000})
+    assert found.sample(iteration(1), BIG) is None
+    report = found.report(None, 5)
+    assert report["best_epoch"] is None
+    assert report["reason"] == (
+        "off, because fewer than 400 of the 1000 valid edges can be ranked in 4 % of an epoch's time, too few to judge "
+        "an epoch by"
+    )
+    few = rule(total=399, trained={BIG: 10**6})
+    assert few.size == 0
+    reason = "off, because 399 valid edges are too few to judge an epoch by; it takes 400"
+    assert few.report(None, 5)["reason"] == reason

@@ -1,0 +1,92 @@
+"""Batches that the native library trains one after another in one call."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from pbg_tasks.config import ModelConfig
+from pbg_tasks.formats.edges import EdgeList
+from pbg_tasks.native import library
+from pbg_tasks.training.data.tables import Table
+from pbg_tasks.training.engine.native import NativeEngine
+from pbg_tasks.training.engine.pace import Pace
+
+pytestmark = pytest.mark.skipif(library() is None, reason="no native library: it is built where a C++ compiler is")
+
+ENTITIES, RELATIONS, EDGES = 60, 3, 237
+
+CASES = {
+    "a relation": {},
+    "dynamic relations": {
+        "dynamic_relations": True,
+        "global_emb": False,
+        "regularizer": "N3",
+        "regularization_coef": 1e-3,
+    },
+    "sampled gradients": {"gradient": "sampled", "loss_fn": "softmax"},
+    "negatives by degree": {"negatives_by_degree": 0.5},
+    "known ends": {"dynamic_relations": True, "global_emb": False, "self_negatives": True},
+    "relations by turns": {"relations": [{"name": name, "lhs": "e", "rhs": "e"} for name in "abc"]},
+    "one side": {"disable_lhs_negs": True},
+    "drawn alone": {"num_batch_negs": 0},  # the last chunk of each batch has fewer edges
+}
+
+
+def trained(keys, several, weighted):
+    """Return all results of a bucket, trained by several batches a call."""
+    config = ModelConfig.model_validate(
+        {
+            "entities": {"e": {"num_partitions": 1}},
+            "relations": [{"name": "r", "lhs": "e", "rhs": "e", "operator": "translation"}],
+            "dimension": 12,
+            "batch_size": 20,
+            "num_batch_negs": 10,
+            "num_uniform_negs": 7,
+        }
+        | keys
+    )
+    many = config.dynamic_relations or len(config.relations) > 1
+    engine = NativeEngine(config, RELATIONS if many else 1)
+    calls, call = [], engine._library.pbg_train_steps
+
+    class Counted:
+        def pbg_train_steps(self, step, memory):
+            calls.append(step._obj.steps)
+            return call(step, memory)
+
+    engine._several, engine._library = several, Counted()
+    random = np.random.default_rng(0)
+    rel = random.integers(0, RELATIONS, EDGES) if many else np.zeros(EDGES, np.int64)
+    weight = random.random(EDGES, np.float32) if weighted else None
+    edges = EdgeList(random.integers(0, ENTITIES, EDGES), random.integers(0, ENTITIES, EDGES), rel, weight=weight)
+    table = Table.random(ENTITIES, 12, 1.0, torch.Generator().manual_seed(0))
+    generator = torch.Generator().manual_seed(1)
+    pace = Pace(rate=lambda share: 1 - share / 2)
+    stats, _ = engine.train_part(edges, {"e": table}, {"e": table}, pace, generator=generator)
+    figures = (stats.count, stats.loss, stats.reg, stats.violators_lhs, stats.violators_rhs)
+    values = [*engine.shared.values.values(), table.embeddings, table.row_sums, generator.get_state()]
+    return figures, values, calls
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("name", CASES)
+def test_series_of_batches_gives_bits_of_single_ones(name, weighted):
+    figures, values, calls = trained(CASES[name], 1, weighted)
+    assert set(calls) == {1}
+    again, same, fewer = trained(CASES[name], 16, weighted)
+    assert max(fewer) > 1
+    assert sum(fewer) == len(calls)
+    assert again == figures
+    for value, other in zip(values, same, strict=True):
+        assert torch.equal(value, other)
+
+
+@pytest.mark.parametrize(("operator", "several"), [("translation", 16), ("linear", 1)])
+def test_batches_of_slow_operator_stay_single(operator, several):
+    """One batch of matrices takes more than the tenth of a second."""
+    few = {"dimension": 512, "batch_size": 1000, "num_batch_negs": 1, "num_uniform_negs": 1}
+    relations = [{"name": "r", "lhs": "e", "rhs": "e", "operator": operator}]
+    config = ModelConfig.model_validate({"entities": {"e": {"num_partitions": 1}}, "relations": relations} | few)
+    assert NativeEngine(config, 1)._several == several
