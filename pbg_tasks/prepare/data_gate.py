@@ -127,11 +127,12 @@ def _over_nights(check: Check, awaited: str | None, apart: int, there: float | N
         elif name == "max_removed_edges" and there is not None:
             lost = there
         if lost > most:
-            over = f" in a night, {most:.1%} in the {apart} from there" if apart > 1 else ""
+            over = f" in one night, {most:.1%} in the {apart} nights since then" if apart > 1 else ""
             return replace(check, sentence=f"{check.sentence}{over}")
         if awaited is None:
-            of_all = "" if lost == check.value else f"it is {lost:.1%} without relations that went, and "
-            return only_warning(check, f"as {of_all}{most:.1%} may go in the {apart} nights from there")
+            of_all = "" if lost == check.value else f"; without relations that went it is {lost:.1%}"
+            reason = f"because that is for one night: in the {apart} nights since then {most:.1%} may go{of_all}"
+            return only_warning(check, reason)
     if awaited is None:
         return check
     return only_warning(check, f"for {awaited!r}, which comes between, has no release yet")

@@ -146,7 +146,11 @@ def test_edges_gone_over_nights_have_compound_limit(removed, apart, passed, awai
     assert (check.passed, check.warned, check.value) == (passed, passed, removed / 100)
     if not passed:
         most = {2: "75.0%", 28: "100.0%"}[apart]
-        assert check.sentence.endswith(f"at most 50.0% allowed in a night, {most} in the {apart} from there")
+        assert check.sentence.endswith(f"at most 50.0% allowed in one night, {most} in the {apart} nights since then")
+    elif awaited is None:
+        most = {2: "75.0%", 3: "87.5%"}[apart]
+        reason = f"because that is for one night: in the {apart} nights since then {most} may go"
+        assert check.sentence.endswith(f"at most 50.0% allowed; this only warns, {reason}")
 
 
 @pytest.mark.parametrize("awaited", ["d2", None], ids=["unfinished", "refused"])

@@ -29,7 +29,9 @@ def test_other_ids_after_broken_night_are_refused(place):
     place.snapshot("d3", [(f"x{lhs}", rel, f"x{rhs}") for lhs, rel, rhs in ring(40)])
     run = plan(place.spec, "d3")["run"]
     run_task("validate", run)
-    gone = r"100\.0% of the entities of 'd1' are .* at most 35\.0% allowed in a night, 57\.7% in the 2 from there"
+    gone = (
+        r"100\.0% of the entities of 'd1' are .* at most 35\.0% allowed in one night, 57\.7% in the 2 nights since then"
+    )
     with pytest.raises(QualityGateError, match=gone):
         run_task("partition", run)
 
