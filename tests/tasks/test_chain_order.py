@@ -66,6 +66,18 @@ def test_chain_with_a_first_night_waits_for_it(channel, snapshots):
         continued(channel, snapshots, 2, nights)
 
 
+def test_first_of_several_open_nights_is_named(channel, snapshots):
+    release(channel, 4)
+    skip(channel, "d6", "half of it is missing")
+    with pytest.raises(OutOfTurnError, match=r"3 nights are open before it: run 'd7' first, .* `pbg skip SPEC d9`"):
+        continued(channel, snapshots, 10)  # d7 does not wait for d5
+    with pytest.raises(OutOfTurnError, match="; run it first, or go on without 'd7'"):
+        continued(channel, snapshots, 8)
+    later = Nights(first="d9")
+    with pytest.raises(OutOfTurnError, match=r"2 nights are open before it: run 'd9' first"):
+        continued(channel, snapshots, 11, later)
+
+
 def test_days_without_snapshot_are_no_gap(channel, snapshots, tmp_path):
     release(channel, 5)
     for day in (6, 7):

@@ -9,14 +9,17 @@ store has no sign that they will be.
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from pbg_tasks.config.nights import snapshot_order
 from pbg_tasks.errors import ConfigError, OutOfTurnError
-from pbg_tasks.publish.skips import when_skipped
+from pbg_tasks.publish.skips import skipped, when_skipped
 from pbg_tasks.tasks.approval import under_way
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pbg_tasks.config.graph import Snapshots
     from pbg_tasks.config.nights import Nights
     from pbg_tasks.publish import Channel, Release
@@ -36,15 +39,32 @@ def release_to_continue(channel: Channel, nights: Nights, snapshots: Snapshots, 
     release = channel.before(snapshot)
     if release is None and nights.first is None:
         return None  # this night begins the chain
-    before = snapshot_before(snapshots, snapshot)
+    older = snapshots_before(snapshots, snapshot)
+    before = next(iter(older), None)
     if before is None or (nights.first is not None and snapshot_order(before) < snapshot_order(nights.first)):
         return release
     if not (release is not None and release.snapshot == before) and not has_finished(channel, before):
+        begin = max(snapshot_order(key) for key in (release and release.snapshot, nights.first) if key)
+        due = [key for key in older if snapshot_order(key) >= begin]
         raise OutOfTurnError(
             f"snapshot {snapshot!r} continues that of {before!r}, of which channel {channel.name!r} has no release; "
-            f"run it first, or go on without it: `pbg skip SPEC {before}`"
+            f"{_to_run_first(channel, due)}, or go on without {before!r}: `pbg skip SPEC {before}`"
         )
     return release
+
+
+def _to_run_first(channel: Channel, due: Sequence[str]) -> str:
+    """Return which of the nights before one comes first, in words.
+
+    Args:
+        channel: of the nights.
+        due: their snapshots, newest first, of which the first one is open.
+    """
+    released, marked = {each.snapshot for each in channel.releases()}, skipped(channel)
+    left = list(
+        takewhile(lambda key: key not in released and (key not in marked or not has_finished(channel, key)), due)
+    )
+    return "run it first" if len(left) <= 1 else f"{len(left)} nights are open before it: run {left[-1]!r} first"
 
 
 def snapshot_before(snapshots: Snapshots, snapshot: str) -> str | None:
@@ -52,13 +72,21 @@ def snapshot_before(snapshots: Snapshots, snapshot: str) -> str | None:
 
     None is returned without one, and where snapshots of a package's format are not listed.
     """
+    return next(iter(snapshots_before(snapshots, snapshot)), None)
+
+
+def snapshots_before(snapshots: Snapshots, snapshot: str) -> list[str]:
+    """Return the older snapshots at the spec's location, newest first.
+
+    None are returned where snapshots of a package's format are not listed.
+    """
     # Tasks that compare releases need other parts of this module, and none of what reads snapshots.
     from pbg_tasks.prepare.sources import lists_keys, snapshot_keys, snapshot_source
 
     if not lists_keys(snapshot_source(snapshots)):
-        return None  # the channel alone has the order
+        return []  # the channel alone has the order
     older = [key for key in snapshot_keys(snapshots) if snapshot_order(key) < snapshot_order(snapshot)]
-    return max(older, key=snapshot_order, default=None)
+    return sorted(older, key=snapshot_order, reverse=True)
 
 
 def has_finished(channel: Channel, snapshot: str) -> bool:
