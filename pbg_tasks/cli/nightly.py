@@ -242,7 +242,8 @@ def show(
         if log:
             for line in table([summary]).splitlines():
                 say(line)
-        typer.echo(json.dumps(summary) if as_json else f"{table([summary])}\n\n{outcome(summary)}")
+        shown = "\n\n".join(filter(None, (table([summary]), outcome(summary))))
+        typer.echo(json.dumps(summary) if as_json else shown)
 
 
 @app.command()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from pbg_tasks.config import Snapshots
+from pbg_tasks.config import GraphSpec, Snapshots
+from pbg_tasks.config.base import parse
 from pbg_tasks.errors import InputError
-from pbg_tasks.tasks.nightly.newest import keys_with_files
+from pbg_tasks.tasks.nightly.newest import keys_with_files, newest_snapshot
 from pbg_tasks.tasks.view.show import overview
+from tests.tasks.conftest import MODEL
 
 
 def test_folder_without_files_is_left_out(tmp_path):
@@ -18,6 +20,20 @@ def test_folder_without_files_is_left_out(tmp_path):
     snapshots = Snapshots(location=f"{tmp_path}/{{snapshot}}/*.tsv", format="tsv")
     assert keys_with_files(snapshots, 60) == ["d10", "d2"]
     assert keys_with_files(snapshots, 2) == ["d10", "d9", "d2"]  # beyond the two newest none is looked into
+
+
+def test_only_newest_folder_may_still_be_filled(tmp_path, capsys):
+    for key in ("d1", "d2", "d3"):
+        (tmp_path / key).mkdir()
+    (tmp_path / "d1" / "part.tsv").write_text("a\tb\n")
+    source = {"location": f"{tmp_path}/{{snapshot}}/*.tsv", "format": "tsv"}
+    graph = parse(GraphSpec, {"graph": "g", "store": "s", "snapshots": source, "model": MODEL}, source="spec")
+    assert newest_snapshot(graph) == "d1"
+    said = [line.partition(" ")[2] for line in capsys.readouterr().err.splitlines()]
+    assert said == [
+        "snapshot d3 is passed over: its folder has no files yet",
+        "snapshot d2 is passed over: its folder has no files",
+    ]
 
 
 def test_place_without_anything_is_named(tmp_path):

@@ -42,12 +42,13 @@ def newest_snapshot(graph: GraphSpec) -> str:
     complete = graph.nights.watch.complete if graph.nights.watch is not None else "settled"
     if not (listed := lists_files(snapshot_source(graph.snapshots))):
         complete = "settled"  # a listed version of a table is whole
-    for key in sorted(snapshot_keys(graph.snapshots), key=snapshot_order, reverse=True):
+    newest_first = sorted(snapshot_keys(graph.snapshots), key=snapshot_order, reverse=True)
+    for key in newest_first:
         if complete != "settled" and lacks(location, key, complete) is not None:
             continue
         if not listed or _has_files(location, key, complete):
             return key
-        say(f"snapshot {key} is passed over: its folder has no files yet")
+        say(f"snapshot {key} is passed over: its folder has no files{' yet' if key == newest_first[0] else ''}")
     raise InputError(f"{location}: no snapshot there yet; check the location, or name a snapshot")
 
 

@@ -209,7 +209,7 @@ def overview_table(found: Overview) -> str:
         parts.append(f"channel {name} of {found['store']}\n\n{listed}")
         if left := found["without_release"].get(name):
             days = [printable(f"  {snapshot}: {reason}") for snapshot, reason in left.items()]
-            more = f"`pbg show {found['store']}/runs/RUN` tells all of a run; `pbg approve` publishes it all the same"
+            more = f"`pbg show {found['store']}/runs/RUN` has all of it; `pbg approve` lets pass what a gate refused"
             parts.append("\n".join(["days without a release, which nights go on without:", *days, more]))
         if broken := found["failed"].get(name):
             lines = [
