@@ -7,7 +7,10 @@ The classes of ``model.comparators`` carry them. A comparator of another package
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from pbg_tasks.config.schema import ModelConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +38,15 @@ COS = Facts("inner_product", normalized=True, bfloat16=True)
 L2 = Facts("l2")
 SQUARED_L2 = Facts("l2", squared=True)
 BUILT_IN = {"dot": DOT, "cos": COS, "l2": L2, "squared_l2": SQUARED_L2}
+PRODUCTS = tuple(name for name, facts in BUILT_IN.items() if facts.metric == "inner_product")
+"""Comparators whose scores are inner products of prepared embeddings, but for a bias."""
 
 
 def facts_of(name: str) -> Facts:
     """Return facts by name; ``UNKNOWN`` for a package's comparator."""
     return BUILT_IN.get(name, UNKNOWN)
+
+
+def is_product(config: ModelConfig) -> bool:
+    """Whether a model's scores are inner products of prepared embeddings."""
+    return config.comparator in PRODUCTS and not config.bias

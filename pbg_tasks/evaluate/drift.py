@@ -10,17 +10,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self, TypedDict
 
 import numpy as np
-import torch
 
 from pbg_tasks.evaluate.comparison import Asked, compare_products
 from pbg_tasks.evaluate.tables import MAX_TILE_SCORES
+from pbg_tasks.model.arrays import dots, norms, unit
 from pbg_tasks.native import library
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pbg_tasks.evaluate.tables import Block, EntityTable
-    from pbg_tasks.model.similarity import Similarity
+    from pbg_tasks.model.arrays import Likeness
 
 BLOCK_ROWS = 1 << 14
 _COSINE_ROWS = 1 << 11  # of both nights, they stay in the cache from one step to the next
@@ -49,7 +49,7 @@ class View:
     """
 
     table: EntityTable
-    similarity: Similarity
+    similarity: Likeness
 
     def among(self, candidates: np.ndarray, partition: int) -> View:
         """Return the same embeddings with other candidates, all of one partition."""
@@ -81,7 +81,7 @@ def draw(known: np.ndarray, count: int, seed: int) -> np.ndarray:
     return found
 
 
-def aligned(now: View, before: View, chosen: np.ndarray) -> torch.Tensor | None:
+def aligned(now: View, before: View, chosen: np.ndarray) -> np.ndarray | None:
     """Return the rotation that brings the earlier vectors nearest to tonight's.
 
     It solves the orthogonal Procrustes problem (Schoenemann 1966) on unit vectors of a sample.
@@ -94,19 +94,16 @@ def aligned(now: View, before: View, chosen: np.ndarray) -> torch.Tensor | None:
     Returns:
         float32 (D, D), or None where vectors have other dimensions or are too few for a fit.
     """
-    now_SD, before_SD = (
-        torch.nn.functional.normalize(view.similarity.vectors(view.table.gather(chosen, BLOCK_ROWS)), dim=1)
-        for view in (now, before)
-    )
+    now_SD, before_SD = (unit(view.similarity.vectors(view.table.gather(chosen, BLOCK_ROWS))) for view in (now, before))
     dimension = now_SD.shape[1]
     if before_SD.shape[1] != dimension or len(chosen) < _ROWS_PER_DIMENSION * dimension:
         return None
-    left, _, right = torch.linalg.svd((before_SD.T @ now_SD).double())
-    rotation_DD: torch.Tensor = (left @ right).float()
+    left, _, right = np.linalg.svd((before_SD.T @ now_SD).astype(np.float64))
+    rotation_DD: np.ndarray = (left @ right).astype(np.float32)
     return rotation_DD
 
 
-def cosines(now: View, before: View, rotation_DD: torch.Tensor | None = None) -> np.ndarray:
+def cosines(now: View, before: View, rotation_DD: np.ndarray | None = None) -> np.ndarray:
     """Return the cosine between the vectors of each candidate of the tables.
 
     The result is float32 (C,), in the order of their numbers.
@@ -118,12 +115,10 @@ def cosines(now: View, before: View, rotation_DD: torch.Tensor | None = None) ->
     """
     found = [np.empty(0, np.float32)]
     for ours, theirs in zip(now.table.blocks(_COSINE_ROWS), before.table.blocks(_COSINE_ROWS), strict=True):
-        now_KD, before_KD = (
-            view.similarity.vectors(torch.from_numpy(block.rows)) for view, block in ((now, ours), (before, theirs))
-        )
+        now_KD, before_KD = (view.similarity.vectors(block.rows) for view, block in ((now, ours), (before, theirs)))
         if rotation_DD is not None:
             before_KD = before_KD @ rotation_DD
-        found.append(torch.nn.functional.cosine_similarity(now_KD, before_KD).numpy())
+        found.append(_cosine(now_KD, before_KD))
     return np.concatenate(found)
 
 
@@ -143,7 +138,7 @@ class Nearest:
     numbers: np.ndarray
 
     @classmethod
-    def of(cls, view: View, queries: np.ndarray, query_QD: torch.Tensor) -> Self:
+    def of(cls, view: View, queries: np.ndarray, query_QD: np.ndarray) -> Self:
         """Search the candidates of a view's table by the model's comparator.
 
         A query is no neighbour of itself.
@@ -153,16 +148,18 @@ class Nearest:
             queries: int64 (Q,), numbers of the queries.
             query_QD: their prepared vectors.
         """
-        best_QK = torch.full((len(queries), NEIGHBOURS), -torch.inf)
-        number_QK = torch.full((len(queries), NEIGHBOURS), -1)
+        best_QK = np.full((len(queries), NEIGHBOURS), -np.inf, np.float32)
+        number_QK = np.full((len(queries), NEIGHBOURS), -1)
         for block in _pieces(view, max(MAX_TILE_SCORES // len(queries), _FEWEST_ROWS)):  # scores stay in the cache
-            candidate_BD, own = view.similarity.candidates(torch.from_numpy(block.rows)), block.columns(queries)
+            candidate_BD, own = view.similarity.candidates(block.rows), block.columns(queries)
             better = _better(view.similarity, query_QD, candidate_BD, own, best_QK[:, -1])
             better_R, best_RB, place_RB = better or _best(view.similarity, query_QD, candidate_BD, own, best_QK)
-            number_RB = torch.from_numpy(block.numbers)[place_RB]
-            best_QK[better_R], place_RK = torch.cat((best_QK[better_R], best_RB), dim=1).topk(NEIGHBOURS)
-            number_QK[better_R] = torch.cat((number_QK[better_R], number_RB), dim=1).gather(1, place_RK)
-        return cls(best_QK.numpy(), number_QK.numpy())
+            score_RB = np.concatenate((best_QK[better_R], best_RB), axis=1)
+            number_RB = np.concatenate((number_QK[better_R], block.numbers[place_RB]), axis=1)
+            order_RK = _highest(score_RB, NEIGHBOURS)
+            best_QK[better_R] = np.take_along_axis(score_RB, order_RK, axis=1)
+            number_QK[better_R] = np.take_along_axis(number_RB, order_RK, axis=1)
+        return cls(best_QK, number_QK)
 
     def joined(self, later: Nearest) -> Nearest:
         """Return the nearest among the candidates of both.
@@ -175,7 +172,7 @@ class Nearest:
         return Nearest(np.take_along_axis(scores, order, axis=1), np.take_along_axis(numbers, order, axis=1))
 
 
-def prepared(view: View, queries: np.ndarray) -> torch.Tensor:
+def prepared(view: View, queries: np.ndarray) -> np.ndarray:
     """Return the vectors of queries as ``Nearest.of`` takes them."""
     return view.similarity.candidates(view.table.gather(queries, _GATHERED_ROWS))
 
@@ -199,6 +196,20 @@ def neighbour_overlap(now: Nearest, before: Nearest, candidates: int) -> np.ndar
     return agreed
 
 
+def _cosine(a_ND: np.ndarray, b_ND: np.ndarray) -> np.ndarray:
+    """Return cosines of rows, (N,); 0 where one is zeros."""
+    both_N = norms(a_ND) * norms(b_ND)
+    cosine_N: np.ndarray = np.divide(dots(a_ND, b_ND), both_N, out=np.zeros_like(both_N), where=both_N > 0)
+    return cosine_N
+
+
+def _highest(scores: np.ndarray, count: int) -> np.ndarray:
+    """Return the columns of each row's highest scores, highest first."""
+    columns = np.argpartition(-scores, count - 1, axis=1)[:, :count] if len(scores) else np.empty((0, count), np.int64)
+    order = np.argsort(-np.take_along_axis(scores, columns, axis=1), axis=1, kind="stable")
+    return np.take_along_axis(columns, order, axis=1)
+
+
 def _pieces(view: View, rows: int) -> Iterator[Block]:
     """Yield the candidates in pieces, which grow where scores are products.
 
@@ -218,8 +229,8 @@ def _pieces(view: View, rows: int) -> Iterator[Block]:
 
 
 def _best(
-    similarity: Similarity, query_QD: torch.Tensor, candidate_BD: torch.Tensor, own: np.ndarray, best_QK: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    similarity: Likeness, query_QD: np.ndarray, candidate_BD: np.ndarray, own: np.ndarray, best_QK: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the best candidates of a block, where one is better.
 
     Args:
@@ -234,15 +245,16 @@ def _best(
     """
     score_QB = similarity.score(query_QD, candidate_BD)
     (there,) = np.nonzero(own >= 0)
-    score_QB[there, own[there]] = -torch.inf
-    (better_R,) = torch.nonzero(score_QB.amax(dim=1) > best_QK[:, -1], as_tuple=True)  # few, after some blocks
-    best_RK, place_RK = score_QB[better_R].topk(min(best_QK.shape[1], len(candidate_BD)))
-    return better_R, best_RK, place_RK
+    score_QB[there, own[there]] = -np.inf
+    (better_R,) = np.nonzero(score_QB.max(axis=1) > best_QK[:, -1])  # few, after some blocks
+    score_RB = score_QB[better_R]
+    place_RK = _highest(score_RB, min(best_QK.shape[1], len(candidate_BD)))
+    return better_R, np.take_along_axis(score_RB, place_RK, axis=1), place_RK
 
 
 def _better(
-    similarity: Similarity, query_QD: torch.Tensor, candidate_BD: torch.Tensor, own: np.ndarray, lowest_Q: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None:
+    similarity: Likeness, query_QD: np.ndarray, candidate_BD: np.ndarray, own: np.ndarray, lowest_Q: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
     """Return what ``_best`` does, by products that need no matrix of scores.
 
     None is returned where there are too many better ones, as in the first block, or where scores are no products.
@@ -254,20 +266,20 @@ def _better(
         own: same.
         lowest_Q: scores that a candidate has to reach.
     """
-    if not similarity.is_product or not torch.isfinite(lowest_Q).all():
+    if not similarity.is_product or not np.isfinite(lowest_Q).all():
         return None
     queries = len(query_QD)
     none = np.zeros(queries + 1, np.int64)
     anything = np.full(queries, np.inf, np.float32)
-    asked = Asked(np.arange(queries), lowest_Q.numpy().copy(), anything, own, none, none[:0])
-    found = compare_products(query_QD.numpy(), candidate_BD.numpy(), asked, _MOST_BETTER * queries)
+    asked = Asked(np.arange(queries), lowest_Q.copy(), anything, own, none, none[:0])
+    found = compare_products(query_QD, candidate_BD, asked, _MOST_BETTER * queries)
     if found is None or found.close is None:
         return None
-    query, column = torch.from_numpy(found.close[np.argsort(found.close[:, 0], kind="stable")]).T
-    better_R, row, count_R = torch.unique_consecutive(query, return_inverse=True, return_counts=True)
-    place = torch.arange(len(query)) - (count_R.cumsum(0) - count_R)[row]
-    shape = (len(better_R), int(count_R.max()) if len(count_R) else 0)
-    best_RB, place_RB = torch.full(shape, -torch.inf), torch.zeros(shape, dtype=torch.int64)
+    query, column = found.close[np.argsort(found.close[:, 0], kind="stable")].T
+    better_R, row, count_R = np.unique(query, return_inverse=True, return_counts=True)
+    place = np.arange(len(query)) - (count_R.cumsum() - count_R)[row]
+    shape = (len(better_R), int(count_R.max(initial=0)))
+    best_RB, place_RB = np.full(shape, -np.inf, np.float32), np.zeros(shape, np.int64)
     best_RB[row, place] = similarity.score_pairs(query_QD[query], candidate_BD[column])
     place_RB[row, place] = column
     return better_R, best_RB, place_RB

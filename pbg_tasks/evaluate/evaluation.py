@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, get_args
 
 import numpy as np
-import torch
 
 from pbg_tasks.config.relations import relation_labels
 from pbg_tasks.evaluate.candidates import Candidates, eligible
@@ -22,8 +21,8 @@ from pbg_tasks.evaluate.rounds import PairedRounds, RankedRounds
 from pbg_tasks.evaluate.sampling import Sample, floors_have_edges, ratios_beside, relation_edges
 from pbg_tasks.evaluate.tables import Budget, EntityTable
 from pbg_tasks.formats.edges import EdgeList
+from pbg_tasks.formats.memory import keep_freed_memory
 from pbg_tasks.model.families import Families
-from pbg_tasks.model.numerics import keep_freed_memory, use_fast_float32
 from pbg_tasks.progress import Progress
 
 if TYPE_CHECKING:
@@ -186,8 +185,6 @@ class _Asking:
         seed: int,
         counting: Counting,
     ) -> None:
-        torch.set_num_threads(1)
-        use_fast_float32()
         keep_freed_memory()
         self.ranked, self.compared = ranked, compared
         self.best = best

@@ -9,23 +9,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
+from pbg_tasks.config.comparators import is_product
 from pbg_tasks.evaluate.comparison import Asked, Tile, compare, compare_products
 from pbg_tasks.evaluate.ties import tie_from
-from pbg_tasks.model.comparators import PRODUCTS
 from pbg_tasks.native import library
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from torch import Tensor
-
     from pbg_tasks.config import ModelConfig
     from pbg_tasks.evaluate.filters import Answers
     from pbg_tasks.evaluate.tables import Block
+    from pbg_tasks.model.arrays import Scorer
     from pbg_tasks.model.parameters import Side
-    from pbg_tasks.model.scoring import RelationScorer
 
 MAX_SETTLED = 1 / 1024
 """Largest share of a tile's scores that may be computed again in float64. Where more scores are that close, a model has
@@ -33,9 +30,9 @@ collapsed.
 """
 
 
-def is_product(config: ModelConfig) -> bool:
-    """Whether scores are inner products, which take no tiles."""
-    return config.comparator in PRODUCTS and not config.bias and library() is not None
+def takes_no_tiles(config: ModelConfig) -> bool:
+    """Whether scores are inner products, which the native library compares by itself."""
+    return is_product(config) and library() is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +55,14 @@ class Part:
     """
 
     config: ModelConfig
-    scorer: RelationScorer
+    scorer: Scorer
     predict: Side
     asked: np.ndarray
-    query_QD: Tensor
+    query_QD: np.ndarray
     edges: np.ndarray
     question: np.ndarray
     true: np.ndarray
-    true_ND: Tensor
+    true_ND: np.ndarray
     ties: np.ndarray
     wins: np.ndarray
     unsettled: list[np.ndarray]
@@ -81,7 +78,7 @@ class Part:
         Returns:
             int64 (2, N): number of candidates, and number of known answers among them.
         """
-        candidate_KD = self.scorer.candidates(torch.from_numpy(block.rows), predict=self.predict)
+        candidate_KD = self.scorer.candidates(block.rows, predict=self.predict)
         own = block.columns(self.true)
         start, known = answers.between(self.asked, int(block.numbers[0]), int(block.numbers[-1]) + 1)
         columns = block.columns(known)
@@ -89,25 +86,23 @@ class Part:
         counts, close = self._products(candidate_KD, asked, scores) or self._tiles(candidate_KD, asked, scores)
         if len(close):
             edge, column = close.T
-            worse = self._worse(edge, candidate_KD[torch.from_numpy(column)])
+            worse = self._worse(edge, candidate_KD[column])
             edge, column = edge[worse], column[worse]
             np.subtract.at(counts[0], edge, 1)
             is_known = answers.hold(self.asked[self.question[edge]], block.numbers[column])
             np.subtract.at(counts[1], edge[is_known], 1)
         return counts
 
-    def _products(self, candidate_KD: Tensor, asked: Asked, scores: int) -> tuple[np.ndarray, np.ndarray] | None:
+    def _products(self, candidate_KD: np.ndarray, asked: Asked, scores: int) -> tuple[np.ndarray, np.ndarray] | None:
         """Return what ``_tiles`` does, without tiles.
 
         None is returned where there have to be tiles: also where one has so many close candidates that none of them are
         settled.
         """
-        if not is_product(self.config):
+        if not takes_no_tiles(self.config):
             return None
         limits = [(begin, end, limit) for _, begin, end, limit in self._steps(len(candidate_KD), scores)]
-        found = compare_products(
-            self.query_QD.numpy(), candidate_KD.numpy(), asked, sum(limit for _, _, limit in limits)
-        )
+        found = compare_products(self.query_QD, candidate_KD, asked, sum(limit for _, _, limit in limits))
         if found is None or found.close is None:
             return None
         of_edge = np.cumsum([0, *np.bincount(found.close[:, 0], minlength=len(self.edges)).tolist()])
@@ -115,7 +110,7 @@ class Part:
             return None
         return np.stack((found.no_worse, found.known)), found.close
 
-    def _tiles(self, candidate_KD: Tensor, asked: Asked, scores: int) -> tuple[np.ndarray, np.ndarray]:
+    def _tiles(self, candidate_KD: np.ndarray, asked: Asked, scores: int) -> tuple[np.ndarray, np.ndarray]:
         """Count tile by tile.
 
         Returns:
@@ -126,7 +121,7 @@ class Part:
         for first, begin, end, limit in self._steps(len(candidate_KD), scores):
             stop = min(first + max(scores // len(candidate_KD), 1), len(self.asked))
             tile = Tile(
-                scores=self.scorer.score(self.query_QD[first:stop], candidate_KD).numpy(),
+                scores=self.scorer.score(self.query_QD[first:stop], candidate_KD),
                 question=asked.question[begin:end] - first,
                 ties=asked.ties[begin:end],
                 wins=asked.wins[begin:end],
@@ -153,14 +148,14 @@ class Part:
             questions = min(step, len(self.asked) - first)
             yield first, begin, end, int(2 * (end - begin) + MAX_SETTLED * questions * candidates)
 
-    def _worse(self, edge: np.ndarray, candidate_MD: Tensor) -> np.ndarray:
+    def _worse(self, edge: np.ndarray, candidate_MD: np.ndarray) -> np.ndarray:
         """Return whether candidates are worse than true entities: bool (M,).
 
         Scores are exact, and the true entities are those of the edges.
         """
-        query_MD = self.query_QD[torch.from_numpy(self.question[edge])].double()
-        true_MD = self.true_ND[torch.from_numpy(edge)].double()
+        query_MD = self.query_QD[self.question[edge]].astype(np.float64)
+        true_MD = self.true_ND[edge].astype(np.float64)
         score_M = self.scorer.score_pairs(query_MD, true_MD)
         lowest_M = tie_from(self.config, query_MD, true_MD, score_M, exact=True)
-        worse: np.ndarray = (self.scorer.score_pairs(query_MD, candidate_MD.double()) < lowest_M).numpy()
+        worse: np.ndarray = self.scorer.score_pairs(query_MD, candidate_MD.astype(np.float64)) < lowest_M
         return worse

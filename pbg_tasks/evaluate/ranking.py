@@ -13,23 +13,21 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
-import torch
 
-from pbg_tasks.evaluate.parts import Part, is_product
+from pbg_tasks.evaluate.parts import Part, takes_no_tiles
 from pbg_tasks.evaluate.ties import tie_range
 from pbg_tasks.formats.edges import joined_columns
-from pbg_tasks.model.scoring import RelationScorer
+from pbg_tasks.model.arrays import scorer
 from pbg_tasks.storage.parallel import work_off
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from torch import Tensor
-
     from pbg_tasks.config import ModelConfig
     from pbg_tasks.evaluate.filters import Answers
     from pbg_tasks.evaluate.questions import Questions
     from pbg_tasks.evaluate.tables import Block, Budget, EntityTable
+    from pbg_tasks.model.arrays import Scorer
     from pbg_tasks.model.families import Families
     from pbg_tasks.progress import Progress
 
@@ -167,18 +165,17 @@ class Ranker:
         by_question = np.argsort(of_batch, kind="stable")
         edges, of_batch = edges[by_question], of_batch[by_question]
         rel = self.questions.rel[asked]
-        family, row = self.model.families.first[rel], torch.from_numpy(self.model.families.row[rel])
+        family, row = self.model.families.first[rel], self.model.families.row[rel]
         known_rows = self.known.gather(self.questions.known[asked], self.model.budget.rows)
         true_rows = self.asked.gather(self.questions.true[edges], self.model.budget.rows)
         parts: dict[int, Part] = {}
 
         def prepare(_: int, cut: tuple[int, int]) -> None:
-            torch.set_num_threads(1)
             questions, own = slice(*cut), slice(*np.searchsorted(of_batch, cut))
-            scorer = RelationScorer(self.model.config, int(family[cut[0]]), self.model.params)
-            query_QD = scorer.queries(known_rows[questions], row[questions], predict=self.questions.predict)
+            own_scorer = scorer(self.model.config, int(family[cut[0]]), self.model.params)
+            query_QD = own_scorer.queries(known_rows[questions], row[questions], predict=self.questions.predict)
             parts[cut[0]] = self._part(
-                scorer, asked[questions], query_QD, edges[own], of_batch[own] - cut[0], true_rows[own]
+                own_scorer, asked[questions], query_QD, edges[own], of_batch[own] - cut[0], true_rows[own]
             )
 
         work_off(_cuts(family), self.model.threads, prepare)
@@ -186,24 +183,24 @@ class Ranker:
 
     def _part(
         self,
-        scorer: RelationScorer,
+        own_scorer: Scorer,
         asked: np.ndarray,
-        query_QD: Tensor,
+        query_QD: np.ndarray,
         edges: np.ndarray,
         question: np.ndarray,
-        true_ND: Tensor,
+        true_ND: np.ndarray,
     ) -> Part:
         """Prepare the edges of a part.
 
         The arguments are the part's attributes, except that the true entities are raw.
         """
         config, predict = self.model.config, self.questions.predict
-        true_ND = scorer.candidates(true_ND, predict=predict)
-        query_ND = query_QD[torch.from_numpy(question)]
-        ties_N, wins_N = tie_range(config, query_ND, true_ND, scorer.score_pairs(query_ND, true_ND))
-        true, bounds = self.questions.true[edges], (ties_N.numpy(), wins_N.numpy())
+        true_ND = own_scorer.candidates(true_ND, predict=predict)
+        query_ND = query_QD[question]
+        ties_N, wins_N = tie_range(config, query_ND, true_ND, own_scorer.score_pairs(query_ND, true_ND))
+        true, bounds = self.questions.true[edges], (ties_N, wins_N)
         unsettled = self.model.unsettled
-        return Part(config, scorer, predict, asked, query_QD, edges, question, true, true_ND, *bounds, unsettled)
+        return Part(config, own_scorer, predict, asked, query_QD, edges, question, true, true_ND, *bounds, unsettled)
 
 
 def rank_together(asking: Iterable[tuple[Ranker, np.ndarray, Ranks]]) -> None:
@@ -218,7 +215,7 @@ def rank_together(asking: Iterable[tuple[Ranker, np.ndarray, Ranks]]) -> None:
     groups: dict[int, list[tuple[Ranker, np.ndarray, Ranks]]] = {}
     for number, (ranker, rows, ranks) in enumerate(asking):
         # Otherwise the number of questions decides how many candidates a tile has.
-        shared = id(ranker.asked) if is_product(ranker.model.config) else -number
+        shared = id(ranker.asked) if takes_no_tiles(ranker.model.config) else -number
         groups.setdefault(shared, []).append((ranker, ranker.begin(rows, ranks), ranks))
     for group in groups.values():
         model, table = group[0][0].model, group[0][0].asked
@@ -252,7 +249,6 @@ def _count(model: Model, table: EntityTable, parts: list[tuple[Ranker, Part, Ran
 
     def compare(_: int, item: tuple[tuple[Ranker, Part, Ranks], Block]) -> None:
         (ranker, part, ranks), block = item
-        torch.set_num_threads(1)
         no_worse, known = part.compare(block, ranker.answers, model.budget.scores)
         with counting:
             ranks.raw[part.edges] += no_worse
@@ -265,7 +261,7 @@ def _count(model: Model, table: EntityTable, parts: list[tuple[Ranker, Part, Ran
 
 def _block_rows(model: Model, parts: list[Part]) -> int:
     """Return the number of candidates to compare at a time."""
-    if is_product(model.config):
+    if takes_no_tiles(model.config):
         return model.budget.product_rows(parts[0].query_QD.shape[1])
     return model.budget.block_rows(sum(len(part.asked) for part in parts) // len(parts))
 

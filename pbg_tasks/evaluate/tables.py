@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
-import torch
 
 from pbg_tasks.evaluate.ids import are_among
 from pbg_tasks.formats.embeddings import iter_blocks, iter_rows
@@ -205,7 +204,7 @@ class EntityTable:
             elif len(own):
                 yield Block(own, raw[own - here])
 
-    def gather(self, numbers: np.ndarray, rows: int) -> torch.Tensor:
+    def gather(self, numbers: np.ndarray, rows: int) -> np.ndarray:
         """Return the embeddings of some entities, float32 (N, D).
 
         ``rows`` of them are read at a time.
@@ -226,7 +225,7 @@ class EntityTable:
                 for piece in range(low, high, _GATHERED_ROWS):
                     taken = slice(piece, min(piece + _GATHERED_ROWS, high))
                     result[places[taken]] = raw[offsets[taken] - begin]
-        return torch.from_numpy(result)
+        return result
 
     def _files(self) -> Iterator[tuple[Path, int, int]]:
         """Yield (file, number of its first entity, number of its rows)."""

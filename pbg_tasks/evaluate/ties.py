@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
+import numpy as np
 
-from pbg_tasks.model.registry import comparator_facts
+from pbg_tasks.config.comparators import BUILT_IN
+from pbg_tasks.model.arrays import norms
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from pbg_tasks.config import ModelConfig
     from pbg_tasks.config.comparators import Facts
 
@@ -26,7 +25,9 @@ ROUNDING = 2e-6
 MOVED = 2e-7
 
 
-def tie_from(config: ModelConfig, query_ND: Tensor, true_ND: Tensor, score_N: Tensor, *, exact: bool = False) -> Tensor:
+def tie_from(
+    config: ModelConfig, query_ND: np.ndarray, true_ND: np.ndarray, score_N: np.ndarray, *, exact: bool = False
+) -> np.ndarray:
     """Return the lowest score that ties with the true entity's, (N,).
 
     Args:
@@ -37,15 +38,18 @@ def tie_from(config: ModelConfig, query_ND: Tensor, true_ND: Tensor, score_N: Te
         exact: whether the scores are float64, with no larger error than the vectors.
     """
     lowest = _lowest_exact if exact else _lowest
-    facts = comparator_facts(config.comparator)
+    facts = _facts(config.comparator)
     if config.bias:
         bias_N = query_ND[:, 0] + true_ND[:, 0]
-        apart_N = (MOVED if exact else ROUNDING) * (query_ND[:, 0].abs() + true_ND[:, 0].abs())
-        return lowest(facts, query_ND[:, 1:], true_ND[:, 1:], score_N - bias_N) + bias_N - apart_N
+        apart_N = (MOVED if exact else ROUNDING) * (np.abs(query_ND[:, 0]) + np.abs(true_ND[:, 0]))
+        lowest_N: np.ndarray = lowest(facts, query_ND[:, 1:], true_ND[:, 1:], score_N - bias_N) + bias_N - apart_N
+        return lowest_N
     return lowest(facts, query_ND, true_ND, score_N)
 
 
-def tie_range(config: ModelConfig, query_ND: Tensor, true_ND: Tensor, score_N: Tensor) -> tuple[Tensor, Tensor]:
+def tie_range(
+    config: ModelConfig, query_ND: np.ndarray, true_ND: np.ndarray, score_N: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the range of scores in which rounding may have decided.
 
     Its ends are (N,) each; the arguments are those of ``tie_from``.
@@ -54,24 +58,37 @@ def tie_range(config: ModelConfig, query_ND: Tensor, true_ND: Tensor, score_N: T
     return lowest_N, 2 * score_N - lowest_N
 
 
-def _lowest(facts: Facts, query_ND: Tensor, true_ND: Tensor, score_N: Tensor, rounding: float = ROUNDING) -> Tensor:
-    query_N, true_N = query_ND.norm(dim=1), true_ND.norm(dim=1)
+def _facts(comparator: str) -> Facts:
+    if comparator in BUILT_IN:
+        return BUILT_IN[comparator]
+    from pbg_tasks.model.registry import comparator_facts  # takes torch
+
+    return comparator_facts(comparator)
+
+
+def _lowest(
+    facts: Facts, query_ND: np.ndarray, true_ND: np.ndarray, score_N: np.ndarray, rounding: float = ROUNDING
+) -> np.ndarray:
+    query_N, true_N = norms(query_ND), norms(true_ND)
+    squares_N = np.square(query_N + true_N)  # distances are computed as |q|^2 - 2 q.c + |c|^2
+    lowest_N: np.ndarray
     if facts.metric == "inner_product":
-        return torch.sub(score_N, query_N * true_N, alpha=rounding)
-    squares_N = (query_N + true_N).square()  # distances are computed as |q|^2 - 2 q.c + |c|^2
-    if facts.metric == "l2" and facts.squared:
-        return torch.sub(score_N, squares_N, alpha=rounding)
-    if facts.metric == "l2":
-        return torch.add(score_N.square(), squares_N, alpha=rounding).sqrt().neg()
-    # The rounding of a package's comparator is unknown. The range allows for sums of products and for the score's own
-    # size.
-    return torch.sub(score_N, query_N * true_N + score_N.abs(), alpha=rounding)
+        lowest_N = score_N - rounding * (query_N * true_N)
+    elif facts.metric == "l2" and facts.squared:
+        lowest_N = score_N - rounding * squares_N
+    elif facts.metric == "l2":
+        lowest_N = -np.sqrt(np.square(score_N) + rounding * squares_N)
+    else:
+        # The rounding of a package's comparator is unknown. The range allows for sums of products and for the score's
+        # own size.
+        lowest_N = score_N - rounding * (query_N * true_N + np.abs(score_N))
+    return lowest_N
 
 
-def _lowest_exact(facts: Facts, query_ND: Tensor, true_ND: Tensor, score_N: Tensor) -> Tensor:
-    moved_N: Tensor = MOVED * (query_ND.norm(dim=1) + true_ND.norm(dim=1))
-    if facts.metric == "l2" and not facts.squared:
-        return score_N - moved_N
-    if facts.metric == "l2":
-        return -(score_N.abs().sqrt() + moved_N).square()
-    return _lowest(facts, query_ND, true_ND, score_N, MOVED)
+def _lowest_exact(facts: Facts, query_ND: np.ndarray, true_ND: np.ndarray, score_N: np.ndarray) -> np.ndarray:
+    if facts.metric != "l2":
+        return _lowest(facts, query_ND, true_ND, score_N, MOVED)
+    moved_N = MOVED * (norms(query_ND) + norms(true_ND))
+    lowest_N: np.ndarray
+    lowest_N = -np.square(np.sqrt(np.abs(score_N)) + moved_N) if facts.squared else score_N - moved_N
+    return lowest_N

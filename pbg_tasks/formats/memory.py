@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _LINE = 64
 _LARGE_BYTES = 1 << 20
+_LARGEST_KEPT = 31 << 20
 
 
 def empty_rows(count: int, dimension: int, *, kind: DTypeLike = np.float32) -> np.ndarray:
@@ -52,3 +53,12 @@ def passing_array(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     with suppress(AttributeError, OSError):  # some systems and kernels have no huge pages
         memory.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(memory, dtype).reshape(shape)
+
+
+def keep_freed_memory() -> None:
+    """Make the allocator keep freed blocks of up to 31 MiB.
+
+    glibc returns freed blocks above a threshold to the kernel. The threshold follows the largest block freed in this
+    process, up to 32 MiB (mallopt(3), M_MMAP_THRESHOLD); so one block is freed. Other allocators are not affected.
+    """
+    np.empty(_LARGEST_KEPT, np.uint8)

@@ -26,7 +26,7 @@ def operator_size(operator: str, dimension: int) -> int:
 def parameter_count(config: ModelConfig, relation_count: int) -> int:
     """Return the number of parameters of all operators and global embeddings.
 
-    It counts those of ``training.data.parameters.initial_parameters``.
+    It counts those of ``model.stored_parameters.initial_parameters``.
     """
     total = 0
     for relation in config.relations:

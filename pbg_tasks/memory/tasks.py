@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pbg_tasks.config.comparators import is_product
 from pbg_tasks.memory.forecast import Forecast, Line
 from pbg_tasks.memory.machine import usable_cpus
 
@@ -29,7 +30,8 @@ _KNOWN_BYTES = 16  # bytes of a known edge: both sides' questions and answers, i
 # Of a known edge: both sides' counts by relation and entity, two int64 each, and one side's being joined with more of
 # them. It is an upper bound, because an entity that is in several edges of a relation is counted once.
 _COUNTED_BYTES = 60
-_EVALUATION_BASE = 300_000_000  # torch and DuckDB, which names what moved
+_EVALUATION_BASE = 145_000_000  # Python, and DuckDB, which names what moved
+_TORCH = 180_000_000
 _KEPT = 100_000_000  # by allocators and threads, of memory that was freed: measured on 0.1 M to 3 M edges
 # Beside another model: samples for rotation and neighbours, DuckDB's buffers, and bytes an entity of what moved.
 _COMPARISON, _MOVED_BYTES = 120_000_000, 60
@@ -97,7 +99,7 @@ def evaluation_forecast(
     return Forecast.of(
         "each part of eval, at most" if part else "eval, at most",
         [
-            Line("process", _EVALUATION_BASE),
+            Line("process", _EVALUATION_BASE + (0 if is_product(graph.model) else _TORCH)),
             Line("what allocators keep", _KEPT),
             Line("queries", min(asked * _QUERY_ROWS * row, budget // 2), ("resources.memory_gb",)),
             Line("candidates and scores", min(blocks, budget // _BLOCK_SHARE), ("resources.memory_gb",)),

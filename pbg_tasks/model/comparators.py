@@ -307,6 +307,4 @@ COMPARATORS: dict[str, Comparator] = {
     "l2": L2(),
     "squared_l2": SquaredL2(),
 }
-PRODUCTS = tuple(name for name, comparator in COMPARATORS.items() if comparator.facts.metric == "inner_product")
-"""Comparators whose scores are inner products of prepared embeddings, but for a bias."""
 BFLOAT16: dict[str, Comparator] = {"dot": Dot(bfloat16_product), "cos": Cosine(bfloat16_product)}

@@ -1,9 +1,8 @@
-"""Settings that make torch fast on a CPU.
+"""The fastest true float32 matrix product of torch on a CPU.
 
-They are its fastest true float32 matrix product, and memory that is used again. MKL leaves AVX-512 unused on AMD;
-oneDNN, in the same wheel, does not. PyTorch routes ``mm`` and ``bmm`` to oneDNN when reduced precision is allowed,
-which on CPUs without AMX still computes in float32. With AMX it would not, so the result is compared with float64
-before the switch stays on.
+MKL leaves AVX-512 unused on AMD; oneDNN, in the same wheel, does not. PyTorch routes ``mm`` and ``bmm`` to oneDNN when
+reduced precision is allowed, which on CPUs without AMX still computes in float32. With AMX it would not, so the result
+is compared with float64 before the switch stays on.
 """
 
 from __future__ import annotations
@@ -14,16 +13,6 @@ from typing import Any
 import torch
 
 MAX_RELATIVE_ERROR = 2e-6
-_LARGEST_KEPT = 31 << 20
-
-
-def keep_freed_memory() -> None:
-    """Make the allocator keep freed blocks of up to 31 MiB.
-
-    glibc returns freed blocks above a threshold to the kernel. The threshold follows the largest block freed in this
-    process, up to 32 MiB (mallopt(3), M_MMAP_THRESHOLD); so one block is freed. Other allocators are not affected.
-    """
-    torch.empty(_LARGEST_KEPT, dtype=torch.uint8)
 
 
 @functools.cache

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
+from pbg_tasks.model.arrays import INITIAL
 from pbg_tasks.model.autograd import differentiate
 
 if TYPE_CHECKING:
@@ -91,6 +92,11 @@ class Operator:
         return [(name,) for name in params]
 
 
+def _identity(operator: str, dimension: int) -> dict[str, Tensor]:
+    """Return the parameters with which a built-in operator is the identity."""
+    return {name: torch.from_numpy(value) for name, value in INITIAL[operator](dimension).items()}
+
+
 def _reduced(grad: Tensor, like: Tensor) -> Tensor:
     """Sum a row-wise gradient when the parameter is shared by all rows."""
     return grad.sum(0) if like.dim() < grad.dim() else grad
@@ -120,7 +126,7 @@ class Translation(Operator):
     """Translation (``translation``): x + t (TransE, Bordes et al. 2013)."""
 
     def initial(self, dimension: int) -> dict[str, Tensor]:
-        return {"translation": torch.zeros(dimension)}
+        return _identity("translation", dimension)
 
     def forward(self, x_ND: Tensor, params: Params) -> Tensor:
         return x_ND + params["translation"]
@@ -137,7 +143,7 @@ class Diagonal(Operator):
     """Diagonal matrix (``diagonal``): d * x (DistMult, Yang et al. 2015)."""
 
     def initial(self, dimension: int) -> dict[str, Tensor]:
-        return {"diagonal": torch.ones(dimension)}
+        return _identity("diagonal", dimension)
 
     def forward(self, x_ND: Tensor, params: Params) -> Tensor:
         return params["diagonal"] * x_ND
@@ -161,7 +167,7 @@ class ComplexDiagonal(Operator):
     components: ClassVar = 2
 
     def initial(self, dimension: int) -> dict[str, Tensor]:
-        return {"real": torch.ones(dimension // 2), "imag": torch.zeros(dimension // 2)}
+        return _identity("complex_diagonal", dimension)
 
     def forward(self, x_ND: Tensor, params: Params) -> Tensor:
         real, imag = x_ND.chunk(2, dim=-1)
@@ -197,7 +203,7 @@ class Linear(Operator):
     matrices: ClassVar = True
 
     def initial(self, dimension: int) -> dict[str, Tensor]:
-        return {"linear_transformation": torch.eye(dimension)}
+        return _identity("linear", dimension)
 
     def forward(self, x_ND: Tensor, params: Params) -> Tensor:
         return x_ND @ params["linear_transformation"].T
@@ -217,7 +223,7 @@ class Affine(Linear):
     """Matrix and translation (``affine``): W x + t."""
 
     def initial(self, dimension: int) -> dict[str, Tensor]:
-        return super().initial(dimension) | {"translation": torch.zeros(dimension)}
+        return _identity("affine", dimension)
 
     def forward(self, x_ND: Tensor, params: Params) -> Tensor:
         return super().forward(x_ND, params) + params["translation"]

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pbg_tasks.model.comparators import PRODUCTS
 from pbg_tasks.model.parameters import global_path
 from pbg_tasks.model.registry import comparator
 
@@ -29,14 +28,10 @@ class Similarity:
         config: of the model.
         params: shared parameters.
         entity: the type.
-
-    Attributes:
-        is_product: whether scores are inner products of candidates.
     """
 
     def __init__(self, config: ModelConfig, params: Mapping[str, np.ndarray], entity: str) -> None:
         self._comparator = comparator(config.comparator, bias=False)
-        self.is_product = config.comparator in PRODUCTS
         self._first = 1 if config.bias else 0
         self._global = torch.from_numpy(params[global_path(entity)]) if config.global_emb else None
 

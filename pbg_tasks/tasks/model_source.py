@@ -38,6 +38,7 @@ from pbg_tasks.formats.guard import open_foreign
 from pbg_tasks.formats.metadata import CONFIG as CONFIG_ATTRIBUTE
 from pbg_tasks.formats.model import ModelState, model_file_name, read_model
 from pbg_tasks.formats.name_index import MappedNames, digests_file_name, index_file_name
+from pbg_tasks.model.stored_parameters import fit_shared, initial_parameters
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel, channel_names
 from pbg_tasks.publish.promotion import release_for
@@ -284,14 +285,16 @@ def read_shared(path: Path, config: ConfigSchema, relation_count: int, *, grown:
     Raises:
         FormatError: the file is damaged, or of a config with other relations or entities.
     """
-    from pbg_tasks.training.data.parameters import SharedParameters  # takes torch, which a model's names do without
-
-    state, shared = read_model(path), SharedParameters(config, relation_count)
+    state, params = read_model(path), initial_parameters(config, relation_count)
+    sums = {name: np.zeros_like(value) for name, value in params.items()}
+    shapes = {name: value.shape for name, value in params.items()}
     try:
-        shared.load(state.params, state.sums)
+        fit_shared(shapes, state.params, state.sums, dynamic=config.dynamic_relations)
     except FormatError as error:
         raise FormatError(f"{path}: {error}") from None
-    params, sums = shared.arrays()
+    for kept, stored in ((params, state.params), (sums, state.sums)):
+        for name, value in stored.items():
+            kept[name][: len(value)] = value
     for name, found in state.params.items():
         if not grown and found.shape != params[name].shape:
             raise FormatError(f"{path}: model/{name}: has shape {found.shape}, the relations need {params[name].shape}")

@@ -8,7 +8,7 @@ from pbg_tasks.formats.directory import checkpoint_version_bytes, config_bytes
 from pbg_tasks.formats.embeddings import IterationInfo, embeddings_file_name, write_embeddings
 from pbg_tasks.formats.entities import write_entity_count, write_entity_names, write_relation_names
 from pbg_tasks.formats.model import ModelState, model_file_name, write_model
-from pbg_tasks.training.data.parameters import initial_parameters
+from pbg_tasks.model.stored_parameters import initial_parameters
 
 INFO = IterationInfo(1, 0, 1, 0, "edges", 1, 0)
 
@@ -47,8 +47,7 @@ class Trained:
             self._write_entity(entity, schema, (sizes or {}).get(entity, 50), rng)
         start = initial_parameters(self.config, len(self.relations))
         self.params = {
-            name: (value.numpy() + rng.normal(size=value.shape) * 0.3).astype(np.float32)
-            for name, value in start.items()
+            name: (value + rng.normal(size=value.shape) * 0.3).astype(np.float32) for name, value in start.items()
         }
         state = ModelState(self.params, loops=None if loops is None else np.array(loops, np.int64))
         write_model(self.checkpoint / model_file_name(version), state, config=self.config, iteration=INFO)

@@ -6,7 +6,7 @@ from pbg_tasks.config import ModelConfig
 from pbg_tasks.config.base import parse
 from pbg_tasks.config.registry import OPERATORS
 from pbg_tasks.memory.parameters import parameter_count
-from pbg_tasks.training.data.parameters import initial_parameters
+from pbg_tasks.model.stored_parameters import initial_parameters
 
 
 @pytest.mark.parametrize("operator", OPERATORS.built_in)
@@ -21,4 +21,4 @@ def test_count_of_parameters_is_right(operator, dynamic, listed, relations):
     }
     config = parse(ModelConfig, model, source="test")
     made = initial_parameters(config, relations)
-    assert parameter_count(config, relations) == sum(value.numel() for value in made.values())
+    assert parameter_count(config, relations) == sum(value.size for value in made.values())

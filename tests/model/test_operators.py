@@ -6,7 +6,7 @@ import torch
 from pbg_tasks.config import ModelConfig
 from pbg_tasks.model.operators import OPERATORS, Operator
 from pbg_tasks.model.relations import bind
-from pbg_tasks.training.data.parameters import initial_parameters
+from pbg_tasks.model.stored_parameters import initial_parameters
 
 
 def config(operator, *, dynamic=False, global_emb=False):
@@ -54,7 +54,7 @@ def test_analytic_gradient_equals_that_of_autograd(name):
 @pytest.mark.parametrize("name", OPERATORS)
 def test_rows_of_different_relations_get_their_own_parameters(name):
     model = config(name, dynamic=True)
-    values = {path: torch.randn_like(value) for path, value in initial_parameters(model, 3).items()}
+    values = {path: torch.randn(value.shape) for path, value in initial_parameters(model, 3).items()}
     rel, x = torch.tensor([2, 0, 2, 1, 0]), torch.randn(5, 4)
     out = bind(model, values, "lhs", 0, rel).forward(x)
     for row, relation in enumerate(rel):

@@ -9,8 +9,8 @@ import pytest
 
 from pbg_tasks.config import ConfigSchema
 from pbg_tasks.errors import FormatError
+from pbg_tasks.model.stored_parameters import initial_parameters
 from pbg_tasks.publish import tsv
-from pbg_tasks.training.data.parameters import initial_parameters
 
 DIMENSION = 4
 MATRIX = DIMENSION * DIMENSION

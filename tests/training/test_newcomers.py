@@ -10,8 +10,8 @@ from pbg_tasks.config import ConfigSchema
 from pbg_tasks.formats.edges import EdgeList
 from pbg_tasks.formats.embeddings import read_embeddings
 from pbg_tasks.model.scoring import RelationScorer
+from pbg_tasks.model.stored_parameters import initial_parameters
 from pbg_tasks.training.data.newcomers import Newcomers
-from pbg_tasks.training.data.parameters import initial_parameters
 from pbg_tasks.training.data.partitions import PartitionKey
 from pbg_tasks.training.data.tables import Table
 from pbg_tasks.training.schedule import Bucket
@@ -52,7 +52,7 @@ class Graph:
         self.vectors[KNOWN:] *= 1e-3
         self.sums = generator.random(self.total, dtype=np.float32)
         self.sums[KNOWN:] = 0
-        params = {path: value.numpy() for path, value in initial_parameters(config, RELATIONS).items()}
+        params = initial_parameters(config, RELATIONS)
         self.params = {
             path: (value + generator.normal(size=value.shape) / 3).astype(np.float32) for path, value in params.items()
         }

@@ -14,11 +14,11 @@ from pbg_tasks.errors import ConfigError
 from pbg_tasks.formats.model import read_model
 from pbg_tasks.memory.parameters import parameter_count
 from pbg_tasks.model.scoring import RelationScorer
+from pbg_tasks.model.stored_parameters import initial_parameters
 from pbg_tasks.native import library
 from pbg_tasks.tasks.directory.evaluate import evaluate_directory
 from pbg_tasks.tasks.exchange.export_tsv import export_directory
 from pbg_tasks.tasks.training.train import train_directory
-from pbg_tasks.training.data.parameters import initial_parameters
 from pbg_tasks.training.engine.native import NativeEngine
 from pbg_tasks.training.engine.on_torch import TorchEngine
 from tests.directories import DataSet
@@ -81,7 +81,7 @@ def test_parameters_of_both_questions_are_counted():
         "relations/0/operator/lhs/diagonals": (1, 4),
         "relations/0/operator/rhs/diagonals": (1, 4),
     }
-    assert sum(value.numel() for value in params.values()) == parameter_count(config, 1)
+    assert sum(value.size for value in params.values()) == parameter_count(config, 1)
 
 
 @pytest.mark.parametrize(

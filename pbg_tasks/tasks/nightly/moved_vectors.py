@@ -9,7 +9,6 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
-import torch
 
 from pbg_tasks.config.relations import relation_labels
 from pbg_tasks.config.results import DriftFindings, PartitionResult
@@ -31,9 +30,9 @@ from pbg_tasks.evaluate.ids import Numbering, are_among
 from pbg_tasks.evaluate.partition_drift import PartitionDrift
 from pbg_tasks.evaluate.relation_drift import End, RelationDrift, Surroundings
 from pbg_tasks.evaluate.tables import EntityTable
+from pbg_tasks.formats.memory import keep_freed_memory
+from pbg_tasks.model.arrays import likeness
 from pbg_tasks.model.families import Families
-from pbg_tasks.model.numerics import keep_freed_memory, use_fast_float32
-from pbg_tasks.model.similarity import Similarity
 from pbg_tasks.progress import say
 from pbg_tasks.tasks.nightly.most_moved import EDGES_OF_ONE, explain
 from pbg_tasks.tasks.runs.night import SPLITS
@@ -197,8 +196,6 @@ def partition_drifts(
         candidates: the stored ones of the evaluation; None: there are none.
         share: partitions, by type; None: all.
     """
-    torch.set_num_threads(1)
-    use_fast_float32()
     keep_freed_memory()
     bases_of = Numbering(run.config, tonight.counts, Families(run.config, len(tonight.relations))).bases
     for entity, partitions in compared_partitions(baseline, tonight.counts, share).items():
@@ -302,6 +299,6 @@ def _views(
         baseline.rows[entity],
     )
     return (
-        View(now, Similarity(config, tonight.params, entity)),
-        View(before, Similarity(baseline.config, baseline.params, entity)),
+        View(now, likeness(config, tonight.params, entity)),
+        View(before, likeness(baseline.config, baseline.params, entity)),
     )

@@ -8,7 +8,6 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from pbg_tasks.checkpoint import VerifiedFiles
 from pbg_tasks.checkpoint.manifest import sha256
 from pbg_tasks.config import RunLayout
 from pbg_tasks.errors import ConfigError, ConflictError
@@ -16,7 +15,8 @@ from pbg_tasks.formats.entities import entity_count_file_name, read_entity_count
 from pbg_tasks.formats.model import ModelState
 from pbg_tasks.progress import say
 from pbg_tasks.storage.staging import sha256_file
-from pbg_tasks.tasks.files import open_directory, upload_directory
+from pbg_tasks.tasks.files import upload_directory
+from pbg_tasks.tasks.runs.start_rows import open_start
 from pbg_tasks.training.data.newcomers import Newcomers
 from pbg_tasks.training.data.parameters import SharedParameters
 from pbg_tasks.training.data.partitions import PartitionKey, partition_keys
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from pbg_tasks.checkpoint import VerifiedFiles
     from pbg_tasks.tasks.context import RunContext
     from pbg_tasks.training.data.edge_files import EdgeFiles
 
@@ -114,15 +115,3 @@ def _stored(run: RunContext, found: Path) -> VerifiedFiles:
     with suppress(ConflictError):
         upload_directory(run, RunLayout.start, named.parent)
     return open_start(run)
-
-
-def open_start(run: RunContext) -> VerifiedFiles:
-    """Open the start rows of new entities.
-
-    Raises:
-        ConfigError: they have not been computed, or there are none.
-    """
-    files = open_directory(run, RunLayout.start)
-    folder = next(iter(files.records)).partition("/")[0]
-    records = {name.removeprefix(f"{folder}/"): record for name, record in files.records.items()}
-    return VerifiedFiles(run.store, f"{files.prefix}/{folder}", 0, records)

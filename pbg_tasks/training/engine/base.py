@@ -18,9 +18,10 @@ import torch
 
 from pbg_tasks.config.support import check_supported
 from pbg_tasks.errors import TrainingDivergedError
+from pbg_tasks.formats.memory import keep_freed_memory
 from pbg_tasks.model.families import Families
 from pbg_tasks.model.negatives import UniformSampler, chunk_plan, draw_negatives
-from pbg_tasks.model.numerics import keep_freed_memory, use_fast_float32
+from pbg_tasks.model.numerics import use_fast_float32
 from pbg_tasks.model.registry import comparator
 from pbg_tasks.storage.parallel import work_off
 from pbg_tasks.training.data.finite import check_trained
