@@ -108,6 +108,8 @@ class Against(Stored):
     Attributes:
         reason: why there are no figures.
         continued: whether the run's training started from the release's vectors.
+        run: id of the release's run, where the run would take the place of the release.
+        repeats: whether the run then has the files and the start of that run, so that only its settings differ.
     """
 
     release: Count
@@ -115,6 +117,8 @@ class Against(Stored):
     reason: str | None
     awaited: str | None = None
     continued: bool = False
+    run: str | None = None
+    repeats: bool = False
     edges: Count | None = None
     candidate: BothWays = BothWays()
     current: BothWays = BothWays()
@@ -617,6 +621,7 @@ class Evaluation(Metrics):
     Attributes:
         best: comparison with the best release of the last nights; without figures where that is the release of
             ``against``.
+        replaced: comparison with the release of its snapshot whose place the run would take.
         drift: findings of ``drift``; results of earlier versions lack them.
         kept: stored counts of the run's model; results of earlier versions lack them.
     """
@@ -625,6 +630,7 @@ class Evaluation(Metrics):
     filtered: Figures
     against: Against | None = None
     best: Against | None = None
+    replaced: Against | None = None
     coverage: dict[str, Covered] = Field(default_factory=dict)
     drift: DriftFindings | None = None
     kept: KeptCountsRecord | None = None
@@ -642,11 +648,13 @@ class EvalReleases(Stored):
     Attributes:
         against: number of the release before; None: there is none.
         best: number of the best release of the last nights; None: there is none.
+        replaced: number of the release whose place the run would take; None: there is none.
         awaited: snapshot before an independent run's, where its night is unfinished.
     """
 
     against: Count | None = None
     best: Count | None = None
+    replaced: Count | None = None
     awaited: str | None = None
 
 
@@ -667,6 +675,7 @@ class EvalPart(Stored):
         sha256: of the file of counts, whose name it is.
         against: number of the release before that was ranked; None: there is none.
         best: that of the best release.
+        replaced: that of the release whose place the run would take.
         drift: hash of the file with the drift of the part's partitions; None: there is none, as on the first night.
     """
 
@@ -677,6 +686,7 @@ class EvalPart(Stored):
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     against: Count | None = None
     best: Count | None = None
+    replaced: Count | None = None
     drift: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
 
 

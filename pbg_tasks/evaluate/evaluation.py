@@ -18,7 +18,7 @@ from pbg_tasks.evaluate.questions import Side
 from pbg_tasks.evaluate.ranking import Model
 from pbg_tasks.evaluate.report import EvaluationReport
 from pbg_tasks.evaluate.rounds import PairedRounds, RankedRounds
-from pbg_tasks.evaluate.sampling import Sample, floors_have_edges, ratios_beside, relation_edges
+from pbg_tasks.evaluate.sampling import REPLACED, Sample, floors_have_edges, ratios_beside, relation_edges
 from pbg_tasks.evaluate.tables import Budget, EntityTable
 from pbg_tasks.formats.edges import EdgeList
 from pbg_tasks.formats.memory import keep_freed_memory
@@ -51,6 +51,7 @@ def evaluate_edges(
     candidates: Candidates | None = None,
     compared: ComparedModel | None = None,
     best: ComparedModel | None = None,
+    replaced: ComparedModel | None = None,
     gates: Gates | None = None,
     threads: int = 1,
     memory_bytes: int = 1 << 30,
@@ -72,6 +73,7 @@ def evaluate_edges(
         candidates: a sample to use again, for the types that it has.
         compared: another model that ranks the same edges, as far as it knows their ends and relations.
         best: a third one; where it is ``compared``, that ranks the edges once.
+        replaced: another one, whose place tonight's model would take.
         gates: limits about which the figures have to decide: a sample of the edges is ranked in rounds, until they do;
             None: all of them are ranked.
         threads: CPU threads.
@@ -99,6 +101,7 @@ def evaluate_edges(
         candidates=candidates,
         compared=compared,
         best=best,
+        replaced=replaced,
         gates=gates,
         seed=seed,
         counting=counting or Counting(),
@@ -119,6 +122,7 @@ def count_share(
     candidates: Candidates | None = None,
     compared: ComparedModel | None = None,
     best: ComparedModel | None = None,
+    replaced: ComparedModel | None = None,
     gates: Gates | None = None,
     threads: int = 1,
     memory_bytes: int = 1 << 30,
@@ -137,6 +141,7 @@ def count_share(
         candidates: same.
         compared: same.
         best: same.
+        replaced: same.
         gates: same.
         threads: same.
         memory_bytes: same.
@@ -156,6 +161,7 @@ def count_share(
         candidates=candidates,
         compared=compared,
         best=best,
+        replaced=replaced,
         gates=gates,
         seed=seed,
         counting=counting,
@@ -181,13 +187,14 @@ class _Asking:
         candidates: Candidates | None,
         compared: ComparedModel | None,
         best: ComparedModel | None,
+        replaced: ComparedModel | None,
         gates: Gates | None,
         seed: int,
         counting: Counting,
     ) -> None:
         keep_freed_memory()
         self.ranked, self.compared = ranked, compared
-        self.best = best
+        self.best, self.replaced = best, replaced
         self.seed, self.gates = seed, gates
         self.counting = counting
         config = ranked.config
@@ -205,20 +212,25 @@ class _Asking:
         self.candidates = Candidates.draw(ranked.counts, evaluation.max_candidates, seed, kept=candidates)
         self.tables = _tables(ranked, numbering, self.candidates, counting.share)
         groups = list(by_types(config, self.families, asked))
-        models = [config, *(model.config for model in (compared, best) if model is not None)]
+        models = [config, *(model.config for model in (compared, best, replaced) if model is not None)]
         self.dimension = max(each.entity_dimension(entity) for each in models for entity in each.entities)
         self.rounds = RankedRounds(self.tables, groups, sides, len(asked), counting)
-        self.paired, self.paired_best = (
+        self.paired, self.paired_best, self.paired_replaced = (
             None
             if model is None
             else PairedRanks(self.tables, model, numbering, groups, sides, asked, seed, counting=counting, name=name)
-            for name, model in (("against", compared), ("best", None if best is compared else best))
+            for name, model in (
+                ("against", compared),
+                ("best", None if best is compared else best),
+                ("replaced", replaced),
+            )
         )
         self.pairs = [
             PairedRounds(pair, ratios, gates, self.chosen.extra, decides=counting.decides)
             for pair, ratios in (
                 (self.paired, ratios_beside(gates, compared, best)),
                 (self.paired_best, ratios_beside(gates, None, best)),
+                (self.paired_replaced, REPLACED),
             )
             if pair is not None
         ]
@@ -267,6 +279,9 @@ class _Asking:
         for array in arrays:
             found.update(len(array).to_bytes(8, "little"))
             found.update(array.tobytes())
+        if self.replaced is not None:  # a night without one has the hash of earlier versions
+            for known in self.replaced.known.values():
+                found.update(np.packbits(known).tobytes())
         return found.hexdigest()
 
     def report(
@@ -280,9 +295,9 @@ class _Asking:
         reciprocal = mean_reciprocal([ranks.select(counted) for ranks in rounds.found.values()])
         if report_each is not None:
             report_each(reciprocal)
-        against, best = (
+        against, best, replaced = (
             None if pair is None else pair.comparison_(rounds.is_counted(extra), names)
-            for pair in (self.paired, self.paired_best)
+            for pair in (self.paired, self.paired_best, self.paired_replaced)
         )
         return EvaluationReport.of(
             {name: ranks.select(done) for name, ranks in rounds.found.items()},
@@ -294,6 +309,7 @@ class _Asking:
             popular=[ranks[done] for ranks in rounds.popular],
             against=against,
             best=best,
+            replaced=replaced,
             counted=np.searchsorted(done, counted),
             held_out=None if whole else self.chosen.total,
             interval=None if whole and not interval else mean_interval(reciprocal, self.seed),

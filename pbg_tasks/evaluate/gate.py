@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 FALLS = ("max_mrr_drop", "max_trend_drop")
 """Names of the checks of a fall against earlier releases."""
+REPLACED = "replaced"
+"""Name of the check against the release whose place the candidate would take."""
 _SHOWN_RELATIONS = 3
 
 
@@ -56,6 +58,7 @@ def _checks(
     if against is not None:
         yield _drop(gates, against)
     yield from _trend(gates, evaluation)
+    yield from _replaced(gates, evaluation.replaced)
     yield from _covered(gates, evaluation.coverage)
     missing = against.awaited if against is not None else None
     norms = _norms(gates.drift, evaluation.health, before)
@@ -208,6 +211,32 @@ def _trend(gates: Gates, evaluation: Evaluation) -> Iterator[Check]:
         yield replace(undecided, warned=undecided.passed)
         return
     yield limit.judge(name, *_fall(best, release), "a fall of {:.1%}")
+
+
+def _replaced(gates: Gates, replaced: Against | None) -> Iterator[Check]:
+    """Check the run against the release whose place it would take.
+
+    Where only settings differ, any fall that is not due to chance counts: nothing else speaks for the run. A corrected
+    day has other edges, whose MRR may fall for good reasons, so it may fall as far as any night.
+    """
+    if replaced is None:
+        return
+    release = f"release {replaced.release} (run {replaced.run}), whose place it would take,"
+    limit = None if replaced.repeats else gates.max_mrr_drop
+    few = gates.model_copy(update={"min_common_edges": 1}) if replaced.repeats else gates
+    undecided = _undecided(REPLACED, limit, few, replaced, release.rstrip(","))
+    if undecided is not None:
+        yield replace(undecided, warned=undecided.passed)
+        return
+    drop, measured = _fall(replaced, release)
+    if limit is None:
+        sentence = f"{measured}; of a run with its files and start, no fall beyond the interval is allowed"
+        passed = replaced.difference["high"] >= 0
+    else:
+        sentence, passed = f"{measured}, a fall of {limit:.0%} allowed", drop <= limit
+    if not passed:
+        sentence += "; `--no-publish` leaves that release where it is"
+    yield Check(REPLACED, passed, _or_none(drop), limit, sentence)
 
 
 def _undecided(name: str, limit: float | None, gates: Gates, against: Against, release: str) -> Check | None:

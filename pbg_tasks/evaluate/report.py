@@ -81,6 +81,7 @@ class EvaluationReport:
         relations: by relation name, ``raw`` and ``filtered``; of a sample, with further edges of rare relations.
         against: comparison with another model on the same edges; None when there was none.
         best: same with the best model of the last nights; None where it is no third one.
+        replaced: same with the model whose place tonight's would take.
     """
 
     split: str
@@ -97,6 +98,7 @@ class EvaluationReport:
     relations: dict[str, dict[str, Figures]]
     against: PairedComparison | None
     best: PairedComparison | None = None
+    replaced: PairedComparison | None = None
 
     @classmethod
     def of(
@@ -111,6 +113,7 @@ class EvaluationReport:
         popular: Sequence[np.ndarray] = (),
         against: PairedComparison | None = None,
         best: PairedComparison | None = None,
+        replaced: PairedComparison | None = None,
         counted: np.ndarray | None = None,
         held_out: int | None = None,
         interval: Figures | None = None,
@@ -127,6 +130,7 @@ class EvaluationReport:
             popular: filtered ranks by frequency in training, of each side.
             against: see the attributes.
             best: same.
+            replaced: same.
             counted: int64 (M,), rows of the edges that count over all relations; None: all.
             held_out: see the attributes.
             interval: same.
@@ -154,6 +158,7 @@ class EvaluationReport:
             },
             against=against,
             best=best,
+            replaced=replaced,
         )
 
     def to_json(self) -> dict[str, JsonValue]:

@@ -77,6 +77,10 @@ class Ratios:
         )
 
 
+REPLACED = Ratios(end=(1.0,))
+"""Limit beside the release whose place a model would take: it has to be no worse."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sample:
     """Held-out edges to rank.

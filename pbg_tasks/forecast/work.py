@@ -77,7 +77,8 @@ class Work:
         warm: whether it continues a release.
         compared: whether snapshot and vectors are compared with a release before, continued or not.
         indexed: number of entities of types whose names get an index.
-        best: whether another release, the best of the last nights, also ranks the held-out edges.
+        best: whether another release, the best of the last nights or the one of its own snapshot, also ranks the
+            held-out edges.
     """
 
     model: ModelConfig

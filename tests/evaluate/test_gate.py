@@ -90,6 +90,55 @@ def test_trend_sentence_names_release_and_figures():
     )
 
 
+def replaced(mrr, before, *, repeats, **more):
+    """Return a result of ``eval``, with a replaced release."""
+    beside = evaluation(mrr, current=before)["against"] | {"release": 4, "run": "d7-0a", "repeats": repeats}
+    return evaluation(mrr) | {"replaced": beside | more}
+
+
+@pytest.mark.parametrize(
+    ("mrr", "repeats", "outcome"),
+    [
+        (0.30, True, (True, False)),
+        (0.291, True, (True, False)),  # the interval reaches 0.301
+        (0.289, True, (False, False)),
+        (0.289, False, (True, False)),
+        (0.26, False, (False, False)),
+    ],
+)
+def test_run_in_place_of_release_may_not_fall(mrr, repeats, outcome):
+    check = the(judge(Gates(max_mrr_drop=0.1), replaced(mrr, 0.3, repeats=repeats)), "replaced")
+    assert (check.passed, check.warned) == outcome
+
+
+@pytest.mark.parametrize(
+    ("repeats", "rule"),
+    [(True, "of a run with its files and start, no fall beyond the interval is allowed"), (False, "20% allowed")],
+)
+def test_refused_replacement_names_run_and_figures(repeats, rule):
+    sentence = the(judge(Gates(), replaced(0.2, 0.3, repeats=repeats)), "replaced").sentence
+    assert sentence.startswith(
+        "filtered MRR 0.2000 where release 4 (run d7-0a), whose place it would take, has 0.3000 on the same 140 edges: "
+        "-33.3% (95 % interval -36.7% to -30.0%)"
+    )
+    assert sentence.endswith(f"{rule}; `--no-publish` leaves that release where it is")
+
+
+@pytest.mark.parametrize(("repeats", "edges", "passed"), [(True, 5, False), (False, 5, True), (True, 0, True)])
+def test_few_edges_excuse_a_corrected_day_alone(repeats, edges, passed):
+    check = the(judge(Gates(), replaced(0.1, 0.3, repeats=repeats, edges=edges)), "replaced")
+    assert (check.passed, check.warned) == (passed, passed)
+
+
+def test_replaced_release_without_figures_is_a_warning():
+    found = replaced(0.1, 0.3, repeats=True, reason="another split had held out other edges")
+    check = the(judge(Gates(), found), "replaced")
+    assert (check.passed, check.warned, check.value) == (True, True, None)
+    assert check.sentence == (
+        "not compared with release 4 (run d7-0a), whose place it would take: another split had held out other edges"
+    )
+
+
 def test_trend_against_the_current_release_takes_its_figures():
     found = evaluation(0.26, current=0.3) | {"best": {"release": 7, "snapshot": "d7", "reason": None}}
     check = the(judge(Gates(), found), "max_trend_drop")

@@ -34,7 +34,7 @@ from pbg_tasks.tasks.nightly.plan import plan
 from pbg_tasks.tasks.release.releases import rollback
 from pbg_tasks.tasks.view.show import history, show, show_task
 from pbg_tasks.tasks.view.tables import table
-from tests.tasks.conftest import SMALL_GRAPH, ring
+from tests.tasks.conftest import ring
 
 
 def contents(root):
@@ -407,16 +407,3 @@ def test_run_that_has_only_begun_is_shown(place):
     assert summary["finished"] == ["plan"]
     assert summary["metrics"] == {}
     assert "-" in table([summary])
-
-
-def test_trial_never_replaces_better_release(place, capsys):
-    place.write_spec(gates=SMALL_GRAPH | {"max_mrr_drop": 0.2})
-    place.snapshot("d1", ring(60))
-    good = run_chain(place.spec, "d1", epochs=30)
-    with pytest.raises(QualityGateError, match=r"of which release 1 has .* plan a trial with --no-publish, or"):
-        run_chain(place.spec, "d1", overrides=["model.lr=0.0001"], epochs=1)
-    (row,) = history(place.spec)
-    assert (row["run"], row["current"]) == (good["run"].rpartition("/")[2], True)
-    trial = run_chain(place.spec, "d1", overrides=["model.lr=0.0001", "gates.max_mrr_drop=1"], epochs=1)
-    assert trial["release"]["release"] == 2
-    assert "publish: takes the place of release 1 of this snapshot; filtered MRR " in capsys.readouterr().err

@@ -168,16 +168,18 @@ def test_part_brings_its_partitions_and_rows_of_others(place, request, monkeypat
     assert (expected["against"]["edges"] > 0, expected["drift"]["types"]["n"]["overlap"]["queries"]) == (True, 4)
 
 
-def test_parts_merge_to_digits_beside_best_release(place, monkeypatch):
-    """Only parts bring the vectors of that release."""
+def test_parts_merge_to_digits_beside_other_releases(place, monkeypatch):
+    """Only parts bring the vectors of the best and the replaced release."""
     second_night(place, 60, 62)
     run_chain(place.spec, "d2")
     place.snapshot("d3", ring(64))
     url, first = preserved(place, "d3"), Channel(open_store(place.store), "production").release(1)
     monkeypatch.setattr(evaluation_parts, "best_release", lambda *_: first)
+    monkeypatch.setattr(evaluation_parts, "replaced_release", lambda *_: first)
     run = RunContext.open(url)
-    expected = _evaluate(run, Releases(release_before(run), first, None)).document()
+    expected = _evaluate(run, Releases(release_before(run), first, None, first)).document()
     assert (expected["against"]["release"], expected["best"]["release"]) == (2, 1)
+    assert expected["replaced"]["difference"] == expected["best"]["difference"]
     for part in ("1/2", "2/2"):
         count_part(url, part)
     assert figures(evaluate(url, 2)) == figures(json.loads(json.dumps(expected)))

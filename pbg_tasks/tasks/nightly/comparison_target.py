@@ -49,6 +49,41 @@ def awaited(run: RunContext) -> str | None:
     return before
 
 
+def replaced_release(run: RunContext) -> Release | None:
+    """Return the release whose place a run would take; None without one.
+
+    It is the newest one of the run's snapshot, also where the channel serves a later day, as in a redo of a chain. A
+    release that the channel was rolled back from has no place to take, and a run that is not to be published takes
+    none.
+    """
+    if not run.spec.publish:
+        return None
+    channel = Channel(run.store, run.spec.graph.channel)
+    pointer = channel.current()
+    current, snapshot = pointer.release, run.spec.snapshot
+    if current is None or snapshot_order(current.snapshot) < snapshot_order(snapshot):
+        return None
+    for release in channel.releases(newest_first=True):
+        left = release.seq > current.seq and pointer.may_have_left(release)
+        if release.snapshot == snapshot and release.run != run.run_id and not left:
+            return release
+    return None
+
+
+def repeats(run: RunContext, release: Release) -> bool:
+    """Return whether only settings differ between a run and a release's.
+
+    Both have the same files and continue the same release. A corrected day has other files, and a day that is redone
+    after it continues another release.
+    """
+    try:
+        earlier = RunContext.within(run.store, release.run).spec
+    except ConfigError:  # it was removed
+        return False
+    starts = [spec.previous.run if spec.previous else None for spec in (run.spec, earlier)]
+    return run.spec.files == earlier.files and starts[0] == starts[1]
+
+
 def nights_apart(run: RunContext, since: str | None) -> int:
     """Return the number of nights since an earlier snapshot.
 

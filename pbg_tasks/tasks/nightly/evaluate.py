@@ -32,7 +32,7 @@ from pbg_tasks.tasks.context import RunContext, perform
 from pbg_tasks.tasks.nightly.baseline import bring_baseline, bring_by_name
 from pbg_tasks.tasks.nightly.bucket import require_held_out
 from pbg_tasks.tasks.nightly.candidates import store_candidates, stored_candidates
-from pbg_tasks.tasks.nightly.comparison_target import awaited, incomparable, release_before
+from pbg_tasks.tasks.nightly.comparison_target import incomparable, repeats
 from pbg_tasks.tasks.nightly.coverage import open_coverage
 from pbg_tasks.tasks.nightly.evaluation_parts import (
     Releases,
@@ -46,7 +46,7 @@ from pbg_tasks.tasks.nightly.evaluation_parts import (
 )
 from pbg_tasks.tasks.nightly.kept_counts import are_kept, kept_counts, store_kept_counts
 from pbg_tasks.tasks.nightly.moved_vectors import Comparison, partition_drifts, with_compared_rows
-from pbg_tasks.tasks.nightly.yardstick import best_release, changes_of
+from pbg_tasks.tasks.nightly.yardstick import changes_of
 from pbg_tasks.tasks.runs.base import bring_model
 from pbg_tasks.tasks.runs.night import NightRun
 from pbg_tasks.tasks.runs.part_files import NOTHING, PartFiles
@@ -87,9 +87,7 @@ def evaluate(url: str, parts: int | None = None) -> Result:
 
     def body(run: RunContext) -> Evaluation:
         if parts is None:
-            missing = awaited(run)
-            current = release_before(run)
-            return _evaluate(run, Releases(current, best_release(run, current), missing))
+            return _evaluate(run, Releases.of(run))
         counting = merged_counts(run, parts)  # first, because it takes no model to find that a part is missing
         return _evaluate(run, chosen_releases(run), counting, parts)
 
@@ -127,6 +125,7 @@ def _count(run: RunContext, share: Share) -> EvalPart:
             candidates=stored_candidates(run),
             compared=brought.compared,
             best=brought.best_compared,
+            replaced=brought.replaced_compared,
             gates=graph.gates,
             threads=graph.resources.threads or usable_cpus(),
             memory_bytes=int(graph.resources.memory_gb * 1e9),
@@ -156,6 +155,8 @@ class _Brought:
         reason: it cannot be ranked for.
         best_compared: model of the best release, where there is one that can be ranked.
         best_reason: it cannot be ranked for.
+        replaced_compared: model of the release whose place the run would take, where it can be ranked.
+        replaced_reason: it cannot be ranked for.
     """
 
     night: NightRun
@@ -166,6 +167,8 @@ class _Brought:
     reason: str | None
     best_compared: ComparedModel | None
     best_reason: str | None
+    replaced_compared: ComparedModel | None = None
+    replaced_reason: str | None = None
 
     @classmethod
     def of(
@@ -196,8 +199,8 @@ class _Brought:
         require_held_out(run, bucketed.edges, bucketed.returned_pairs)
         counts, current = run.need(PartitionResult).counts, releases.current
         best = releases.best
-        directory, before, third = (scratch / name for name in ("now", "before", "best"))
-        for path in (directory, before, third):
+        directory, before, third, fourth = (scratch / name for name in ("now", "before", "best", "replaced"))
+        for path in (directory, before, third, fourth):
             path.mkdir()
         night = NightRun.preserved(run, directory)
         held_out = dict(night.edges(run.spec.graph.eval.split))
@@ -216,11 +219,24 @@ class _Brought:
             kept = kept_counts(run, baseline.release, baseline.rows) if may_correct else None
             before_it = baseline.compared(run.config, tonight.relations, kept)
         best_compared, best_reason = (before_it, reason) if best is not None else (None, None)
+        read = NOTHING if counted else None
         if best is not None and (current is None or best.seq != current.seq):
-            best_compared, best_reason = _bring_best(
-                run, best, counts, third, tonight, part=NOTHING if counted else None
-            )
-        return cls(night, held_out, tonight, baseline, before_it, reason, best_compared, best_reason)
+            best_compared, best_reason = _bring_other(run, best, counts, third, tonight, read)
+        replaced_compared = replaced_reason = None
+        if (replaced := releases.replaced) is not None and (replaced_reason := incomparable(run, replaced)) is None:
+            replaced_compared, replaced_reason = _bring_other(run, replaced, counts, fourth, tonight, read)
+        return cls(
+            night=night,
+            held_out=held_out,
+            tonight=tonight,
+            baseline=baseline,
+            compared=before_it,
+            reason=reason,
+            best_compared=best_compared,
+            best_reason=best_reason,
+            replaced_compared=replaced_compared,
+            replaced_reason=replaced_reason,
+        )
 
 
 def _part_of(run: RunContext, night: NightRun, share: Share, held_out: Mapping[Bucket, EdgeList]) -> PartFiles:
@@ -255,6 +271,7 @@ def _evaluate(
             candidates=stored_candidates(run),
             compared=brought.compared,
             best=brought.best_compared,
+            replaced=brought.replaced_compared,
             gates=graph.gates,
             threads=graph.resources.threads or usable_cpus(),
             memory_bytes=int(graph.resources.memory_gb * 1e9),
@@ -285,6 +302,9 @@ def _evaluate(
         found["against"] = _beside(current, brought.reason, report.against) | facts
     if best is not None:
         found["best"] = _beside(best, brought.best_reason, report.best)
+    if (replaced := releases.replaced) is not None:
+        facts = {"run": replaced.run, "repeats": repeats(run, replaced)}
+        found["replaced"] = _beside(replaced, brought.replaced_reason, report.replaced) | facts
     found |= {"coverage": coverage.to_json()} if coverage is not None else {}
     found |= {"drift": drift} if drift is not None else {}
     evaluated = Evaluation.model_validate(found)
@@ -298,25 +318,25 @@ def _beside(release: Release, reason: str | None, measured: PairedComparison | N
     return about | (asdict(measured) if measured is not None else {})
 
 
-def _bring_best(
+def _bring_other(
     run: RunContext,
-    best: Release,
+    release: Release,
     counts: Mapping[str, list[int]],
     directory: Path,
     tonight: LocalModel,
     part: PartFiles | None,
 ) -> tuple[ComparedModel | None, str | None]:
-    """Return the best release's model, or the reason for its lack.
+    """Return another release's model, or the reason for its lack.
 
     The night goes on without it: the release that it continues is compared all the same.
     """
     try:
-        return bring_by_name(run, best, counts, directory, part).compared(run.config, tonight.relations), None
+        return bring_by_name(run, release, counts, directory, part).compared(run.config, tonight.relations), None
     except NotFoundError:
         reason = "it was removed meanwhile"
     except FormatError as error:
         reason = f"it is damaged ({error})"
-    say(f"warning: release {best.seq}, the best of the last nights, is not compared: {reason}")
+    say(f"warning: release {release.seq} of snapshot {release.snapshot!r} is not compared: {reason}")
     return None, reason
 
 

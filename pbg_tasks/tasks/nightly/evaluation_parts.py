@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from pbg_tasks.publish import Channel
 from pbg_tasks.storage.files import disk_errors
 from pbg_tasks.storage.staging import put_all_new, put_equal, sha256_file
 from pbg_tasks.tasks.context import perform
-from pbg_tasks.tasks.nightly.comparison_target import awaited, release_before
+from pbg_tasks.tasks.nightly.comparison_target import awaited, release_before, replaced_release
 from pbg_tasks.tasks.nightly.moved_vectors import compared_partitions, drift_queries
 from pbg_tasks.tasks.nightly.yardstick import best_release
 
@@ -51,12 +51,29 @@ class Releases:
     Attributes:
         current: the release before; None: there is none.
         best: the best one of the last nights, which may be the same; None: there is none.
+        replaced: of the same snapshot, whose place the run would take; None: there is none.
         awaited: snapshot before an independent run's, where its night is unfinished.
     """
 
     current: Release | None
     best: Release | None
     awaited: str | None
+    replaced: Release | None = None
+
+    @classmethod
+    def of(cls, run: RunContext) -> Self:
+        """Choose the releases."""
+        missing = awaited(run)
+        current = release_before(run)
+        return cls(current, best_release(run, current), missing, replaced_release(run))
+
+    @property
+    def numbers(self) -> tuple[int | None, int | None, int | None]:
+        """Numbers of the release before, the best and the replaced one."""
+        current, best, replaced = (
+            None if each is None else each.seq for each in (self.current, self.best, self.replaced)
+        )
+        return current, best, replaced
 
 
 def choose_releases(url: str) -> None:
@@ -68,12 +85,9 @@ def choose_releases(url: str) -> None:
 
 
 def _choose(run: RunContext) -> EvalReleases:
-    missing = awaited(run)
-    current = release_before(run)
-    best = best_release(run, current)
-    return EvalReleases(
-        against=None if current is None else current.seq, best=None if best is None else best.seq, awaited=missing
-    )
+    chosen = Releases.of(run)
+    current, best, replaced = chosen.numbers
+    return EvalReleases(against=current, best=best, replaced=replaced, awaited=chosen.awaited)
 
 
 def chosen_releases(run: RunContext) -> Releases:
@@ -99,7 +113,7 @@ def chosen_releases(run: RunContext) -> Releases:
                 "evaluate the run as a whole, with `pbg eval RUN`"
             ) from None
 
-    return Releases(release(chosen.against), release(chosen.best), chosen.awaited)
+    return Releases(release(chosen.against), release(chosen.best), chosen.awaited, release(chosen.replaced))
 
 
 def store_counts(
@@ -114,14 +128,16 @@ def store_counts(
     data = to_bytes(counting.found, names)
     digest = sha256(data)
     put_equal(run.store, _counts_key(run, digest), data)
+    current, best, replaced = releases.numbers
     return EvalPart(
         part=str(share),
         counts=names,
         asked=counting.asked,
         edges=next(iter(counting.found.values())).shape[-1],
         sha256=digest,
-        against=None if releases.current is None else releases.current.seq,
-        best=None if releases.best is None else releases.best.seq,
+        against=current,
+        best=best,
+        replaced=replaced,
         drift=drift,
     )
 
@@ -205,7 +221,7 @@ def merged_counts(run: RunContext, parts: int) -> MergedCounting:
         source, data = f"{run.store.url}/{key}", run.store.get(key).data
         if sha256(data) != found.sha256:
             raise FormatError(f"{source}: was changed after part {share} was counted; remove it and {_again(share)}")
-        if releases is not None and (found.against, found.best) != (releases.against, releases.best):
+        if releases is not None and _numbers(found) != _numbers(releases):
             raise FormatError(
                 f"{run.url}: part {share} of the evaluation ranked beside other releases than results/"
                 f"{EvalReleasesResult.TASK}.json has; remove {_again(share)}"
@@ -218,6 +234,10 @@ def merged_counts(run: RunContext, parts: int) -> MergedCounting:
         counts, asked = from_bytes(data, found.counts, source=source), found.asked
         total = {name: counts[name] + total.get(name, 0) for name in counts}
     return MergedCounting(total, asked)
+
+
+def _numbers(found: EvalPart | EvalReleases) -> tuple[int | None, ...]:
+    return found.against, found.best, found.replaced
 
 
 def _parts(run: RunContext, parts: int) -> Iterator[tuple[Share, EvalPartResult]]:

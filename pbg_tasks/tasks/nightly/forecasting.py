@@ -26,7 +26,7 @@ from pbg_tasks.progress import human_count, human_seconds, say
 from pbg_tasks.publish import Channel
 from pbg_tasks.storage.parallel import in_parallel
 from pbg_tasks.tasks.context import CHAIN, RunContext
-from pbg_tasks.tasks.nightly.comparison_target import release_before
+from pbg_tasks.tasks.nightly.comparison_target import release_before, replaced_release
 from pbg_tasks.tasks.nightly.yardstick import best_release
 from pbg_tasks.tasks.partitioning import partition_counts
 from pbg_tasks.training.engine.choice import engine_name, on_gpu
@@ -130,7 +130,7 @@ def outlook(run: RunContext, expected: Expected, written: GraphSpec) -> Outlook:
         warm=run.spec.previous is not None and run.spec.previous.warm_start,
         compared=before is not None,
         indexed=sum(count for count in expected.entities.values() if has_name_index(count)),
-        best=best is not None and (before is None or best.seq != before.seq),
+        best=(best is not None and (before is None or best.seq != before.seq)) or replaced_release(run) is not None,
     )
     peaks = dict.fromkeys(PLANNED, _BASE) | preparation_peaks(graph.resources, expected.edges)
     if work.indexed:

@@ -17,7 +17,7 @@ from pbg_tasks.config.results import (
     Result,
 )
 from pbg_tasks.errors import InputError, QualityGateError, UnusableError
-from pbg_tasks.evaluate.gate import FALLS, judge
+from pbg_tasks.evaluate.gate import FALLS, REPLACED, judge
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
 from pbg_tasks.tasks.approval import approval, beyond_approval, how_to_approve
@@ -51,9 +51,11 @@ def _key(check: CheckDocument) -> str:
     name = check.name.split()[0]
     if check.name.startswith("min_mrr of "):
         name = "relations"
-    elif check.value is None and name in FALLS:
+    elif check.value is None and name in {*FALLS, REPLACED}:
         name = "on_few_common_edges"
-    return "" if name in {"finite", "health"} else f" (gates.{name})"
+    elif name == REPLACED:
+        name = FALLS[0] if check.limit is not None else ""
+    return "" if name in {"finite", "health", ""} else f" (gates.{name})"
 
 
 def _gate(run: RunContext) -> GateFindings:

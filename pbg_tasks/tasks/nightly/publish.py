@@ -21,13 +21,14 @@ from pbg_tasks.config.results import (
     ValidateResult,
 )
 from pbg_tasks.config.run import id_layout, vector_space
-from pbg_tasks.errors import ConfigError, QualityGateError
+from pbg_tasks.errors import ConflictError, QualityGateError
 from pbg_tasks.evaluate.gate import FALLS
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
 from pbg_tasks.tasks.announcing import is_announced
 from pbg_tasks.tasks.approval import approval, decisions, how_to_approve
 from pbg_tasks.tasks.context import RunContext, perform
+from pbg_tasks.tasks.nightly.comparison_target import incomparable, replaced_release
 
 if TYPE_CHECKING:
     from pbg_tasks.publish import Release
@@ -41,7 +42,7 @@ def publish(url: str) -> Result:
     once it was announced.
 
     Raises:
-        ConflictError: the channel moved on since the run was planned.
+        ConflictError: the channel moved on since the run was planned, or to a better release of its snapshot.
         QualityGateError: the run did not pass the gate, and there is no approval.
     """
     result = perform(PublishResult, url, _publish)
@@ -64,7 +65,7 @@ def _publish(run: RunContext) -> PublishFindings:
         return PublishFindings(published=False, reason="the run was planned not to be published")
     preserved, evaluated = run.need(PreserveResult), run.need(EvalResult).document()
     channel = Channel(run.store, graph.channel)
-    _check_no_worse(run, channel)
+    _check_replaced(run)
     release, points = channel.publish(
         {
             "graph": graph.graph,
@@ -87,36 +88,34 @@ def _publish(run: RunContext) -> PublishFindings:
     return PublishFindings(published=points, reason=reason, channel=graph.channel, release=release.seq, directory=url)
 
 
-def _check_no_worse(run: RunContext, channel: Channel) -> None:
-    """Refuse to replace a better release of the same files.
+def _check_replaced(run: RunContext) -> None:
+    """Refuse to replace a better release that the gate did not see.
 
-    The gates compare a night with the nights before. A trial of other settings on a snapshot that is released already
-    would pass them, and take the place of a better release. A corrected snapshot has other files, and so other held-out
-    edges, and is not compared.
+    The gate compares the run with the release of its snapshot that was there when it was evaluated. Of a later one only
+    the figures of its own night are known.
 
     Raises:
-        QualityGateError: the filtered MRR falls by more than ``gates.max_mrr_drop``.
+        ConflictError: such a release has a higher filtered MRR, and no person approved the run.
     """
-    there = channel.current().release
-    if there is None or there.snapshot != run.spec.snapshot or there.run == run.run_id:
+    there = replaced_release(run)
+    if there is None:
         return
-    try:
-        earlier = RunContext.within(run.store, there.run).spec
-    except ConfigError:  # it was collected
+    evaluated = run.need(EvalResult)
+    seen = evaluated.replaced
+    if seen is not None and seen.release == there.seq:
+        sides = seen.candidate, seen.current
+        figures = " -> ".join(f"{each.filtered.figure('mrr') or 0.0:.4f}" for each in sides[::-1])
+        compared = f"filtered MRR {figures} on the same edges" if seen.edges else f"not compared: {seen.reason}"
+        say(f"publish: takes the place of release {there.seq} of this snapshot; {compared}")
         return
-    ours, theirs = (
-        found.filtered.figure("mrr") for found in (run.need(EvalResult), Metrics.model_validate(there.metrics))
-    )
-    if earlier.files != run.spec.files or earlier.graph.split != run.spec.graph.split or ours is None or theirs is None:
-        return
-    limit = run.spec.graph.gates.max_mrr_drop
-    if ours < (1 - limit) * theirs and approval(run, "gate") is None:
-        raise QualityGateError(
-            f"{run.url}: filtered MRR {ours:.4f} on snapshot {there.snapshot}, of which release {there.seq} has "
-            f"{theirs:.4f}: it falls by more than {limit:.0%} (gates.max_mrr_drop); plan a trial with --no-publish, or "
-            "with `-p gates.max_mrr_drop=1` to replace that release all the same"
+    theirs = Metrics.model_validate(there.metrics).filtered.figure("mrr") or 0.0
+    ours = evaluated.filtered.figure("mrr") or 0.0
+    if incomparable(run, there) is None and ours < theirs and approval(run, "gate") is None:
+        raise ConflictError(
+            f"{run.url}: release {there.seq} (run {there.run}) of snapshot {there.snapshot} was published since this "
+            f"run was evaluated; its filtered MRR is {theirs:.4f}, that of this run {ours:.4f}; leave it, or roll back "
+            "from it by `pbg rollback` and publish this run again"
         )
-    say(f"publish: takes the place of release {there.seq} of this snapshot; filtered MRR {theirs:.4f} -> {ours:.4f}")
 
 
 def _why_not(channel: Channel, release: Release) -> str:
@@ -150,6 +149,6 @@ def _data(run: RunContext) -> ReleaseData:
     return data
 
 
-# `against`, `best`, `coverage` and `drift` compare the run with an earlier release, and `kept` is for the next night:
-# they are no figures of its own.
-_OF_THE_TASK = ("task", "run", "seconds", "usage", "against", "best", "coverage", "drift", "kept")
+# `against`, `best`, `replaced`, `coverage` and `drift` compare the run with an earlier release, and `kept` is for the
+# next night: they are no figures of its own.
+_OF_THE_TASK = ("task", "run", "seconds", "usage", "against", "best", "replaced", "coverage", "drift", "kept")
