@@ -84,6 +84,7 @@ class NightEdges:
         self._grid, self._keep = grid(len(matrix), len(matrix[0])), keep
         reserve = 2 * sum(record.size for record in stored.records.values()) if keep else sys.maxsize
         self._files = {split: RunBuckets(stored, directory, split, reserve=reserve) for split in SPLITS}
+        self._edges = {split: FiledEdges(files, where=files.where) for split, files in self._files.items()}
 
     def of(self, *splits: str, size: int | None = None) -> Iterator[BucketEdges]:
         """Yield buckets of some splits, ``size`` edges at a time.
@@ -92,10 +93,9 @@ class NightEdges:
             FormatError: a file is damaged.
         """
         for split in splits:
-            files = self._files[split]
-            yield from read_buckets(FiledEdges(files, where=files.where), self._grid, size)
+            yield from read_buckets(self._edges[split], self._grid, size)
             if not self._keep:
-                files.clear()
+                self._files[split].clear()
 
 
 class NightRun:
