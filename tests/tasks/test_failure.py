@@ -10,14 +10,23 @@ import pytest
 from typer.testing import CliRunner
 
 from pbg_tasks.cli import app
-from pbg_tasks.config.results import BucketResult, EvalResult, TrainResult, ValidateResult
-from pbg_tasks.errors import ConflictError, InputError, StorageError, TrainingDivergedError
+from pbg_tasks.config.base import canonical_json
+from pbg_tasks.config.results import BucketResult, EvalResult, PartitionResult, TrainResult, ValidateResult
+from pbg_tasks.errors import (
+    ConflictError,
+    InputError,
+    QualityGateError,
+    StorageError,
+    TrainingDivergedError,
+    UnusableError,
+)
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.skips import skip
 from pbg_tasks.report.history import history_document
 from pbg_tasks.report.run import run_document
 from pbg_tasks.storage import LocalStore
 from pbg_tasks.tasks import failure
+from pbg_tasks.tasks.approval import approve
 from pbg_tasks.tasks.context import CHAIN, RunContext, perform
 from pbg_tasks.tasks.nightly.chain import run_task
 from pbg_tasks.tasks.nightly.plan import plan
@@ -26,6 +35,7 @@ from pbg_tasks.tasks.view.show import overview, show
 from pbg_tasks.tasks.view.tables import overview_table, table
 from tests.tasks.conftest import ring, workplace
 
+DECISION = "decisions/validate.json"
 BEFORE_BUCKET = ("plan", "validate", "partition")
 BEFORE_EVAL = CHAIN[: CHAIN.index("eval")]
 
@@ -45,7 +55,7 @@ def run(planned):
     place, run = planned
     yield run
     shutil.rmtree(f"{place.store}/channels", ignore_errors=True)
-    for name in ("failed.json", "refused.json", "results/export-npy.json"):
+    for name in ("failed.json", "refused.json", "results/export-npy.json", "results/validate.json", DECISION):
         run.store.delete(run.key(name))
 
 
@@ -206,6 +216,49 @@ def test_night_that_others_go_without_is_listed_once(planned, run):
     skip(Channel(run.store, "production"), "d1", "half of it is missing")
     found = overview(planned[0].spec)
     assert (found["failed"], list(found["without_release"]["production"])) == ({}, ["d1"])
+
+
+def judged(run, *checks):
+    """Store that ``validate`` refused the run."""
+    usage = dict.fromkeys(("cpu_seconds", "memory_bytes", "store_bytes_read", "store_bytes_written"), 0)
+    verdict = {"passed": False, "checks": [each | {"value": 1.0} for each in checks], "snapshot": "d1"}
+    header = {"task": "validate", "run": run.url, "seconds": 0, "usage": usage}
+    found = {"edges": 24, "columns": {}, "data_gate": verdict}
+    run.store.put(run.key("results/validate.json"), canonical_json(header | found))
+
+
+GONE = {"name": "max_removed_edges", "passed": False, "sentence": "100.0% of the edges are gone"}
+COLUMN = {"name": "changed_columns", "passed": True, "warned": True, "sentence": "column 'rhs' is DOUBLE, was VARCHAR"}
+
+
+def test_refused_night_has_advice_on_its_end(run):
+    judged(run, GONE, COLUMN, GONE)
+    cause = "the cause may be that column 'rhs' is DOUBLE, was VARCHAR"
+    with pytest.raises(QualityGateError, match=rf"gone \(.*; {cause}; mend"):
+        run_task("validate", run.url)
+    lines = table([show(run.url)]).splitlines()
+    assert lines[2].split(maxsplit=1) == ["verdict", "refused by the data gate"]
+    assert [line.partition(":")[0] for line in lines[-4:]] == [
+        "data gate of d1, not passed",  # once, though two tasks may find it
+        "data gate of d1, warned",
+        "to let d1 pass",
+        "run of d1",
+    ]
+    assert f"`pbg approve {run.url} --reason TEXT`" in lines[-2]
+    judged(run, {"name": "no_edges", "passed": False, "sentence": "the snapshot has no edges"})
+    assert show(run.url)["advice"] is None
+
+
+def test_approved_night_that_fails_is_failed(run):
+    judged(run, GONE)
+    approve(run.url, by="ada", reason="a quiet day")
+    fail(run, InputError("no room left"), PartitionResult)
+    lines = table([show(run.url)]).splitlines()
+    assert lines[2].split(maxsplit=1) == ["verdict", "failed in partition"]
+    assert lines[-2] == "to try it again: `pbg run SPEC d1`; to go on without d1: `pbg skip SPEC d1`"
+    fail(run, UnusableError("nothing was held out"), PartitionResult)
+    shown = show(run.url)
+    assert ("refused in partition" in table([shown]), shown["advice"]) == (True, None)
 
 
 def test_diverged_training_of_run_is_a_refusal(run):

@@ -69,8 +69,8 @@ def enforce(result: ValidateResult | PartitionResult) -> None:
     run = RunContext.open(result.run)
     if approval(run, result.task) is None:
         raise QualityGateError(
-            f"snapshot {verdict.snapshot!r}: {_reasons(verdict, run)}; mend the snapshot, change the limits in "
-            "gates.data ({} is no limit, as for days of new events), or take it this once: "
+            f"snapshot {verdict.snapshot!r}: {_reasons(verdict, run)}{_columns(verdict)}; mend the snapshot, change "
+            "the limits in gates.data ({} is no limit, as for days of new events), or take it this once: "
             f"{how_to_approve(result.run)}, or plan it with --accept-data REASON"
         )
 
@@ -78,6 +78,15 @@ def enforce(result: ValidateResult | PartitionResult) -> None:
 def _reasons(verdict: VerdictDocument, run: RunContext) -> str:
     failed = [check for check in verdict.checks if not check.passed]
     return "; ".join(f"{check.sentence} (gates.data.{_key(check.name, run)})" for check in failed)
+
+
+def _columns(verdict: VerdictDocument) -> str:
+    """Return changes of columns that only warned, for a sentence.
+
+    A column of another type makes other ids of the same entities, so that all of them are gone.
+    """
+    changes = [check.sentence for check in verdict.checks if check.name == "changed_columns" and check.warned]
+    return f"; the cause may be that {changes[0]}" if changes else ""
 
 
 def _key(check: str, run: RunContext) -> str:

@@ -11,15 +11,15 @@ from pbg_tasks.config.loading import load_graph_spec
 from pbg_tasks.config.night_results import NightResults
 from pbg_tasks.config.nights import snapshot_order
 from pbg_tasks.config.results import SHAPES, ExportResult, Metrics, ReleaseData
-from pbg_tasks.errors import ConfigError, FormatError, InputError
+from pbg_tasks.errors import BY_KIND, ConfigError, FormatError, InputError, PbgError, QualityGateError
 from pbg_tasks.forecast.outcome import compare
 from pbg_tasks.publish import Channel, channel_names
 from pbg_tasks.publish.descent import descent
 from pbg_tasks.publish.retention import pins
 from pbg_tasks.publish.skips import skipped, why_skipped
 from pbg_tasks.storage import open_store
-from pbg_tasks.tasks.approval import decisions
-from pbg_tasks.tasks.context import RunContext, graph_store
+from pbg_tasks.tasks.approval import approval, beyond_approval, decisions, how_to_approve
+from pbg_tasks.tasks.context import RunContext, chain_task, graph_store
 from pbg_tasks.tasks.failure import failure_key
 from pbg_tasks.tasks.view.readers import readers_of
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     )
     from pbg_tasks.forecast.outcome import Outcome
     from pbg_tasks.publish.release import Pointer
-    from pbg_tasks.report.documents import Stored
+    from pbg_tasks.report.documents import Failed, Stored
     from pbg_tasks.storage import Store
     from pbg_tasks.tasks.view.readers import Readers
     from pbg_tasks.tasks.view.summary import (
@@ -61,12 +61,15 @@ def show(url: str) -> Summary:
     results = NightResults.of(run.find(shape) for shape in SHAPES.values())
     bucketed, partitioned = results.bucket, results.partition
     trained = results.train
+    refused, failed = _refusing(run, results), run.failure(results.finished)
     return {
         "graph": run.spec.graph.graph,
         "snapshot": run.spec.snapshot,
         "run": run.url,
         "finished": list(results.finished),
-        "failed": run.failure(results.finished),
+        "refused": refused,
+        "failed": failed,
+        "advice": _advice(run, results, refused, failed),
         "release": _release(run, results.publish),
         "exports": _exports(run),
         "forecast": _forecast(results),
@@ -87,6 +90,29 @@ def show(url: str) -> Summary:
         "data": _data(results),
         "changes": _changes(run, results),
     }
+
+
+def _refusing(run: RunContext, results: NightResults) -> str | None:
+    """Return the last task that refused a run without an approval."""
+    refusing = (task for task, verdict in results.verdicts.items() if not verdict.passed)
+    return next((task for task in reversed([*refusing]) if approval(run, task) is None), None)
+
+
+def _advice(run: RunContext, results: NightResults, refused: str | None, failed: Failed | None) -> str | None:
+    """Return how a refused or failed run goes on, in words.
+
+    None where the reason itself has that.
+    """
+    day = run.spec.snapshot
+    if refused is not None:
+        if beyond_approval(results.verdicts[refused]):
+            return None
+        return f"to let {day} pass: {how_to_approve(run.url)}, `pbg run SPEC {day}`; later nights go on without it"
+    if failed is None or issubclass(BY_KIND.get(failed["kind"], PbgError), QualityGateError):
+        return None
+    if chain_task(failed["task"]) is None:
+        return f"to try it again: `pbg run SPEC {day}`"
+    return f"to try it again: `pbg run SPEC {day}`; to go on without {day}: `pbg skip SPEC {day}`"
 
 
 def show_task(url: str, task: str) -> Result:

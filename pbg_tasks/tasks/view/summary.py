@@ -66,14 +66,17 @@ class Changes(TypedDict, total=False):
 class Summary(TypedDict):
     """Everything known of a run.
 
-    ``failed`` is the error with which its next task ended, unless that was tried again since.
+    ``refused`` is the task that refused it, unless a person approved; ``failed`` the error with which its next task
+    ended, unless that was tried again since; ``advice`` what to do about either.
     """
 
     graph: str
     snapshot: str
     run: str
     finished: list[str]
+    refused: str | None
     failed: Failed | None
+    advice: str | None
     release: ReleaseSummary | None
     exports: dict[str, str]
     forecast: Outcome | None

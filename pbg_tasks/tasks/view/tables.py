@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 Row = tuple[str, list[str]]
 _NOTHING = "-"
-_GATES = (("data gate", "data"), ("quality gate", "gate"))
 
 
 def outcome(summary: Summary) -> str:
@@ -41,10 +40,11 @@ def table(summaries: Sequence[Summary]) -> str:
     for heading, group in _groups(summaries):
         shown = [(f"  {label}", cells) for label, cells in group if set(cells) != {_NOTHING}]
         rows += [(heading, [""] * len(summaries)), *shown] if shown else []
-    found = [line for summary in summaries for _, line in _findings(summary)]
+    found = list(dict.fromkeys(line for summary in summaries for _, line in _findings(summary)))  # two tasks may agree
     broken = [_failure(summary["snapshot"], failed) for summary in summaries if (failed := summary["failed"])]
-    lines = ["", *broken, *found, *(f"run of {summary['snapshot']}: {summary['run']}" for summary in summaries)]
-    return "\n".join([draw(rows), *lines])
+    advice = [printable(text) for summary in summaries if (text := summary["advice"])]
+    urls = [f"run of {summary['snapshot']}: {summary['run']}" for summary in summaries]
+    return "\n".join([draw(rows), "", *broken, *found, *advice, *urls])
 
 
 def _warnings(summary: Summary) -> str:
@@ -54,7 +54,7 @@ def _warnings(summary: Summary) -> str:
 
 def _findings(summary: Summary) -> Iterator[tuple[str, str]]:
     """Yield each check that blocked or warned, as its result and line."""
-    for gate, key in _GATES:
+    for gate, key in (("data gate", "data"), ("quality gate", "gate")):
         for check in _dig(summary, key, "checks") or []:
             if not check["passed"] or check.get("warned"):
                 result = "warned" if check["passed"] else "not passed"
@@ -76,9 +76,8 @@ def verdict(summary: Summary) -> str:
         if release["rolled_back"]:
             return f"{text}, rolled back"
         return text if release["published"] else f"{text}, not current"
-    for gate, key in _GATES:
-        if _dig(summary, key, "passed") is False:
-            return f"refused by the {gate}"
+    if summary["refused"] is not None:
+        return f"refused by the {'quality' if summary['refused'] == 'gate' else 'data'} gate"
     if "publish" in summary["finished"]:
         return "finished, not published"
     if (failed := summary["failed"]) is not None:
