@@ -233,6 +233,25 @@ def test_ends_without_common_names_are_two_types(tmp_path):
     spec = drafted(tmp_path, tmp_path / "d1.csv", columns={"lhs": "user", "rhs": "movie"})
     assert sorted(spec.model.entities) == ["movie", "user"]
     assert (spec.columns.rel, len(spec.model.relations)) == (None, 1)
+    text = (tmp_path / "graph.yaml").read_text()
+    assert "# 20 edges, one relation:\n# two entity types, because no name is on both sides; one relation\n" in text
+
+
+def test_ends_of_several_relations_are_two_types(tmp_path):
+    rows = [f"u{n},{deed},m{n % 3}\n" for n in range(20) for deed in ("saw", "liked")]
+    (tmp_path / "d1.csv").write_text("user,deed,movie\n" + "".join(rows))
+    model = drafted(tmp_path, tmp_path / "d1.csv", columns={"lhs": "user", "rhs": "movie", "rel": "deed"}).model
+    assert [(each.name, each.lhs, each.rhs) for each in model.relations] == [("all", "user", "movie")]
+    assert (model.dynamic_relations, model.self_negatives) == (True, False)
+
+
+def test_one_type_is_drafted_with_way_to_two(tmp_path):
+    """A user and a movie may have the same number."""
+    (tmp_path / "d1.csv").write_text("user,movie\n" + "".join(f"{n},{n % 3}\n" for n in range(20)))
+    spec = drafted(tmp_path, tmp_path / "d1.csv", columns={"lhs": "user", "rhs": "movie"})
+    assert [*spec.model.entities] == ["entity"]
+    text = (tmp_path / "graph.yaml").read_text()
+    assert "# 3 edges begin at a name that is a right end, too. Where the sides are different\n# things" in text
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,10 @@ if it is an edge, set header: false, and lhs, rel and rhs to column0, column1 an
 _MANY_EDGES = 1_000_000  # from here on, a hundredth of the edges is enough to measure with
 _USUAL_SHARE, _MOST_SHARE = 0.05, 0.2
 _SPARE = 1.5  # some pairs stay in training, because an entity would have no other edge there; others leave the graph
+_APART = "no name is on both sides"
+_TWO_TYPES = """Where the sides are different
+things, such as user 7 and item 7, make two types: entities: {user: {num_partitions: auto}, item: ...}, and in the
+relation lhs: user, rhs: item, without self_negatives"""
 _FROM_DATA = "all"  # the entry that stands for all relations of the column
 
 
@@ -168,8 +172,12 @@ def _model(source: DraftSource, kinds: Kinds) -> tuple[dict[str, object], str]:
     if any(takes_self_negatives(relation, keys) for relation in relations):
         model["self_negatives"] = True
     between = ", ".join(f"{count:,} {entity}" for entity, count in kinds.entities.items() if entity in entities)
-    counted = f"{kinds.edges:,} edges, about {kinds.relations or 1:,} relations{between and f', {between}'}"
+    counted = f"{kinds.edges:,} edges, {_about(kinds.relations)}{between and f', {between}'}"
     return model, f"{counted}:\n{comment}"
+
+
+def _about(relations: int) -> str:
+    return f"about {relations:,} relations" if relations > 1 else "one relation"
 
 
 def _relations(source: DraftSource, kinds: Kinds) -> tuple[list[str], list[dict[str, str]], str]:
@@ -179,14 +187,18 @@ def _relations(source: DraftSource, kinds: Kinds) -> tuple[list[str], list[dict[
         entities = sorted({str(kind) for _, lhs, rhs, _ in kinds.listed for kind in (lhs, rhs)})
         relations = [_relation(rel or "edge", str(lhs), str(rhs)) for rel, lhs, rhs, _ in kinds.listed]
         return entities, relations, "entity types and relations as the columns name them, the most frequent first"
+    name, comment = "edge", "one relation"
     if columns.rel is not None:
-        comment = "one entity type; the relations come from the column, so a new one needs no change here"
-        return [_ENTITY], [_relation(_FROM_DATA, _ENTITY, _ENTITY)], comment
+        name, comment = _FROM_DATA, "the relations come from the column, so a new one needs no change here"
     ends = [columns.lhs, columns.rhs]
     if not kinds.common and not any(unsafe_name(end) for end in ends):
-        comment = "two entity types, because no name is on both sides"
-        return ends, [_relation("edge", *ends, operator="translation")], comment
-    return [_ENTITY], [_relation("edge", _ENTITY, _ENTITY, operator="none")], "one entity type and one relation"
+        operator = OPERATOR if columns.rel is not None else "translation"
+        comment = f"two entity types, because {_APART}; {comment}"
+        return ends, [_relation(name, *ends, operator=operator)], comment
+    operator = OPERATOR if columns.rel is not None else "none"
+    sides = f"{kinds.common:,} edges begin at a name that is a right end, too" if kinds.common else _APART
+    comment = f"one entity type; {comment}\n{sides}. {_TWO_TYPES}"
+    return [_ENTITY], [_relation(name, _ENTITY, _ENTITY, operator=operator)], comment
 
 
 def _relation(name: str, lhs: str, rhs: str, *, operator: str = OPERATOR) -> dict[str, str]:
