@@ -216,6 +216,8 @@ def _explain(model: type[BaseModel], problem: ErrorDetails) -> str:
         return f"unknown key {where!r}; {hint}"
     if problem["type"] == "missing":
         return f"key {where!r} is missing"
+    if problem["type"] == "model_type" and (known := _known_keys(model, path)):
+        return f"{where}: takes keys, not a value alone; known keys: {', '.join(known)}"
     return f"{where}: {problem['msg'].removeprefix('Value error, ')}"
 
 

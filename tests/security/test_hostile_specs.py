@@ -102,7 +102,7 @@ SPECS = {
     "module": (SPEC + "x: !!python/module:antigravity\n", "not valid YAML"),
     "own tag": (SPEC + "x: !include /etc/passwd\n", "not valid YAML"),
     "bytes": (SPEC + "exports: !!binary aGVsbG8=\n", "exports: Input should be a valid tuple"),
-    "ordered mapping": (SPEC + "exports: !!omap [a: 1]\n", "exports.0: Input should be"),
+    "ordered mapping": (SPEC + "exports: !!omap [a: 1]\n", "exports.0: takes keys, not a value alone"),
     "key that is a list": (SPEC + "? [a]\n: 1\n", "a key must be a word"),
     "key that is no word": (SPEC + ".nan: 1\n", "Keys should be strings"),
     "repeated key": (SPEC + "graph: other\n", "key 'graph' appears twice"),
