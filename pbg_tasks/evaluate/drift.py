@@ -103,23 +103,28 @@ def aligned(now: View, before: View, chosen: np.ndarray) -> np.ndarray | None:
     return rotation_DD
 
 
-def cosines(now: View, before: View, rotation_DD: np.ndarray | None = None) -> np.ndarray:
-    """Return the cosine between the vectors of each candidate of the tables.
+def cosines(now: View, before: View, ours: Block, theirs: Block, rotation_DD: np.ndarray | None = None) -> np.ndarray:
+    """Return the cosine between the two vectors of each candidate.
 
-    The result is float32 (C,), in the order of their numbers.
+    The result is float32 (C,); 0 where a vector is zeros.
 
     Args:
         now: tonight.
-        before: the other night, with the same candidates.
+        before: the other night.
+        ours: candidates of tonight.
+        theirs: the same of the other night.
         rotation_DD: applied first to the vectors of ``before``.
     """
-    found = [np.empty(0, np.float32)]
-    for ours, theirs in zip(now.table.blocks(_COSINE_ROWS), before.table.blocks(_COSINE_ROWS), strict=True):
-        now_KD, before_KD = (view.similarity.vectors(block.rows) for view, block in ((now, ours), (before, theirs)))
+    found = np.empty(len(ours.numbers), np.float32)
+    for first in range(0, len(found), _COSINE_ROWS):
+        own = slice(first, first + _COSINE_ROWS)
+        now_KD, before_KD = now.similarity.vectors(ours.rows[own]), before.similarity.vectors(theirs.rows[own])
         if rotation_DD is not None:
             before_KD = before_KD @ rotation_DD
-        found.append(_cosine(now_KD, before_KD))
-    return np.concatenate(found)
+        both_K = norms(now_KD) * norms(before_KD)
+        both_K[both_K == 0] = 1
+        found[own] = dots(now_KD, before_KD) / both_K
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,30 +142,6 @@ class Nearest:
     scores: np.ndarray
     numbers: np.ndarray
 
-    @classmethod
-    def of(cls, view: View, queries: np.ndarray, query_QD: np.ndarray) -> Self:
-        """Search the candidates of a view's table by the model's comparator.
-
-        A query is no neighbour of itself.
-
-        Args:
-            view: with the candidates.
-            queries: int64 (Q,), numbers of the queries.
-            query_QD: their prepared vectors.
-        """
-        best_QK = np.full((len(queries), NEIGHBOURS), -np.inf, np.float32)
-        number_QK = np.full((len(queries), NEIGHBOURS), -1)
-        for block in _pieces(view, max(MAX_TILE_SCORES // len(queries), _FEWEST_ROWS)):  # scores stay in the cache
-            candidate_BD, own = view.similarity.candidates(block.rows), block.columns(queries)
-            better = _better(view.similarity, query_QD, candidate_BD, own, best_QK[:, -1])
-            better_R, best_RB, place_RB = better or _best(view.similarity, query_QD, candidate_BD, own, best_QK)
-            score_RB = np.concatenate((best_QK[better_R], best_RB), axis=1)
-            number_RB = np.concatenate((number_QK[better_R], block.numbers[place_RB]), axis=1)
-            order_RK = _highest(score_RB, NEIGHBOURS)
-            best_QK[better_R] = np.take_along_axis(score_RB, order_RK, axis=1)
-            number_QK[better_R] = np.take_along_axis(number_RB, order_RK, axis=1)
-        return cls(best_QK, number_QK)
-
     def joined(self, later: Nearest) -> Nearest:
         """Return the nearest among the candidates of both.
 
@@ -172,9 +153,73 @@ class Nearest:
         return Nearest(np.take_along_axis(scores, order, axis=1), np.take_along_axis(numbers, order, axis=1))
 
 
-def prepared(view: View, queries: np.ndarray) -> np.ndarray:
-    """Return the vectors of queries as ``Nearest.of`` takes them."""
-    return view.similarity.candidates(view.table.gather(queries, _GATHERED_ROWS))
+class NeighbourSearch:
+    """Search for the nearest candidates of queries, a block at a time.
+
+    The model's comparator decides, and a query is no neighbour of itself.
+
+    Args:
+        view: of the night.
+        queries: int64 (Q,), numbers of the queries.
+    """
+
+    def __init__(self, view: View, queries: np.ndarray) -> None:
+        self._similarity, self._queries = view.similarity, queries
+        self._query_QD = view.similarity.candidates(view.table.gather(queries, _GATHERED_ROWS))
+        self._grow = view.similarity.is_product and library() is not None
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget all candidates."""
+        shape = len(self._queries), NEIGHBOURS
+        self._seen = 0
+        self._score_QK, self._number_QK = np.full(shape, -np.inf, np.float32), np.full(shape, -1)
+
+    def nearest(self) -> Nearest:
+        """Return the nearest of all candidates since the beginning."""
+        return Nearest(self._score_QK, self._number_QK)
+
+    def add(self, block: Block) -> None:
+        """Compare the queries with some more candidates."""
+        similarity, query_QD = self._similarity, self._query_QD
+        score_QK = self._score_QK
+        for piece in self._pieces(block):
+            candidate_BD, own = similarity.candidates(piece.rows), piece.columns(self._queries)
+            better = _better(similarity, query_QD, candidate_BD, own, score_QK[:, -1])
+            better_R, score_RB, place_RB = better or _best(similarity, query_QD, candidate_BD, own, score_QK)
+            score_RB = np.concatenate((score_QK[better_R], score_RB), axis=1)
+            number_RB = np.concatenate((self._number_QK[better_R], piece.numbers[place_RB]), axis=1)
+            order_RK = _highest(score_RB, NEIGHBOURS)
+            score_QK[better_R] = np.take_along_axis(score_RB, order_RK, axis=1)
+            self._number_QK[better_R] = np.take_along_axis(number_RB, order_RK, axis=1)
+
+    def _pieces(self, block: Block) -> Iterator[Block]:
+        """Cut a block into pieces, which grow where scores are products.
+
+        The more candidates were seen, the fewer of the next ones are better, and each piece costs some work of its own.
+        """
+        rows = max(MAX_TILE_SCORES // len(self._queries), _FEWEST_ROWS)  # scores stay in the cache
+        first = 0
+        while first < len(block.numbers):
+            piece = block.cut(first, max(self._seen // rows, 1) * rows if self._grow else rows)
+            first += len(piece.numbers)
+            self._seen += len(piece.numbers)
+            yield piece
+
+
+def in_step(now: Iterator[Block], before: Iterator[Block]) -> Iterator[tuple[Block, Block]]:
+    """Yield blocks of the same candidates from two tables.
+
+    Files with other numbers of rows are read in other blocks.
+    """
+    ours, theirs = next(now, None), next(before, None)
+    while ours is not None and theirs is not None:
+        count = min(len(ours.numbers), len(theirs.numbers))
+        yield ours.cut(0, count), theirs.cut(0, count)
+        ours, theirs = (
+            block.cut(count, len(block.numbers)) if count < len(block.numbers) else next(more, None)
+            for block, more in ((ours, now), (theirs, before))
+        )
 
 
 def neighbour_overlap(now: Nearest, before: Nearest, candidates: int) -> np.ndarray:
@@ -196,36 +241,11 @@ def neighbour_overlap(now: Nearest, before: Nearest, candidates: int) -> np.ndar
     return agreed
 
 
-def _cosine(a_ND: np.ndarray, b_ND: np.ndarray) -> np.ndarray:
-    """Return cosines of rows, (N,); 0 where one is zeros."""
-    both_N = norms(a_ND) * norms(b_ND)
-    cosine_N: np.ndarray = np.divide(dots(a_ND, b_ND), both_N, out=np.zeros_like(both_N), where=both_N > 0)
-    return cosine_N
-
-
 def _highest(scores: np.ndarray, count: int) -> np.ndarray:
     """Return the columns of each row's highest scores, highest first."""
     columns = np.argpartition(-scores, count - 1, axis=1)[:, :count] if len(scores) else np.empty((0, count), np.int64)
     order = np.argsort(-np.take_along_axis(scores, columns, axis=1), axis=1, kind="stable")
     return np.take_along_axis(columns, order, axis=1)
-
-
-def _pieces(view: View, rows: int) -> Iterator[Block]:
-    """Yield the candidates in pieces, which grow where scores are products.
-
-    The more candidates were seen, the fewer of the next ones are better, and each piece costs some work of its own.
-
-    Args:
-        view: with the candidates.
-        rows: of the first pieces.
-    """
-    seen, grow = 0, view.similarity.is_product and library() is not None
-    for block in view.table.blocks(max(BLOCK_ROWS // rows, 1) * rows):
-        first = 0
-        while first < len(block.numbers):
-            piece = block.cut(first, max(seen // rows, 1) * rows if grow else rows)
-            first, seen = first + len(piece.numbers), seen + len(piece.numbers)
-            yield piece
 
 
 def _best(

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from pbg_tasks.errors import FormatError
-from pbg_tasks.evaluate.drift import NEIGHBOURS, Nearest
+from pbg_tasks.evaluate.drift import BLOCK_ROWS, NEIGHBOURS, Nearest, cosines, in_step
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import BinaryIO
+
+    from pbg_tasks.evaluate.drift import NeighbourSearch, View
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,37 @@ class PartitionDrift:
     cosine: np.ndarray
     now: Nearest
     before: Nearest
+
+    @classmethod
+    def of(
+        cls,
+        now: View,
+        before: View,
+        searches: Sequence[NeighbourSearch],
+        *,
+        comparable: bool,
+        rotation_DD: np.ndarray | None = None,
+        among: np.ndarray | None = None,
+    ) -> Self:
+        """Compare the candidates of two views, in one pass over both.
+
+        Args:
+            now: tonight, with the candidates of one partition.
+            before: the other night, with the same.
+            searches: of neighbours, in both nights.
+            comparable: whether cosines mean anything.
+            rotation_DD: applied first to the vectors of ``before``.
+            among: ascending numbers of the candidates that may be neighbours; None: all.
+        """
+        cosine = [np.empty(0, np.float32)]
+        for search in searches:
+            search.begin()
+        for both in in_step(now.table.blocks(BLOCK_ROWS), before.table.blocks(BLOCK_ROWS)):
+            if comparable:
+                cosine.append(cosines(now, before, *both, rotation_DD))
+            for search, block in zip(searches, both, strict=True):
+                search.add(block if among is None else block.among(among))
+        return cls(np.concatenate(cosine), *(search.nearest() for search in searches))
 
     def write(self, file: BinaryIO) -> None:
         """Append the arrays, each as an NPY file."""

@@ -97,6 +97,11 @@ class Block:
         column[column == len(self.numbers)] = 0
         return np.where(self.numbers[column] == numbers, column, -1)
 
+    def among(self, numbers: np.ndarray) -> Block:
+        """Return only the candidates with the given numbers, which ascend."""
+        kept = are_among(self.numbers, numbers)
+        return self if kept.all() else Block(self.numbers[kept], self.rows[kept])
+
     def cut(self, first: int, rows: int) -> Block:
         """Return at most ``rows`` of the candidates from column ``first`` on."""
         return Block(self.numbers[first : first + rows], self.rows[first : first + rows])

@@ -10,18 +10,17 @@ import numpy as np
 import pytest
 
 from pbg_tasks.errors import FormatError
-from pbg_tasks.evaluate import drift
+from pbg_tasks.evaluate import drift, partition_drift
 from pbg_tasks.evaluate.drift import (
     QUERIES,
     Nearest,
+    NeighbourSearch,
     Spread,
     View,
     aligned,
     by_degree,
-    cosines,
     draw,
     neighbour_overlap,
-    prepared,
 )
 from pbg_tasks.evaluate.ids import Triples
 from pbg_tasks.evaluate.partition_drift import PartitionDrift
@@ -50,6 +49,17 @@ def view(directory, rows, sizes, known, comparator="cos", lacking=0):
     return View(EntityTable(paths, bases, rows.shape[1], known, counts), likeness(config, {}, "user"))
 
 
+def drift_of(views, candidates, queries=None, *, part=0, **how):
+    """Compare the vectors of candidates of one partition."""
+    ours, theirs = (each.among(candidates, part) for each in views)
+    searches = [NeighbourSearch(each, candidates[:1] if queries is None else queries) for each in views]
+    return PartitionDrift.of(ours, theirs, searches, comparable=True, **how)
+
+
+def cosines(views, known, *, part=0, rotation=None):
+    return drift_of(views, known, part=part, rotation_DD=rotation).cosine
+
+
 def normal(rows, dimension, seed=0):
     return np.random.default_rng(seed).normal(size=(rows, dimension)).astype(np.float32)
 
@@ -69,13 +79,39 @@ def nights(tmp_path):
 def test_cosines_are_those_of_row_pairs(nights, monkeypatch):
     known, now, before, views = nights
     expected = (now * before).sum(axis=1) / np.linalg.norm(now, axis=1) / np.linalg.norm(before, axis=1)
+    parts = [known[known < 25], known[known >= 25]]
     for rows in (1 << 14, 7):
         monkeypatch.setattr(drift, "_COSINE_ROWS", rows)
-        found = cosines(*views)
-        np.testing.assert_allclose(found, expected[known], rtol=1e-5)
-        parts = [known[known < 25], known[known >= 25]]
-        both = [cosines(*(each.among(own, part) for each in views)) for part, own in enumerate(parts)]
-        np.testing.assert_array_equal(np.concatenate(both), found)
+        both = [cosines(views, own, part=part) for part, own in enumerate(parts)]
+        np.testing.assert_allclose(np.concatenate(both), expected[known], rtol=1e-5)
+
+
+@pytest.mark.parametrize("comparator", ["cos", "l2"])
+def test_nights_of_other_sizes_are_read_in_step(tmp_path, monkeypatch, comparator):
+    """A file with few candidates is read in other blocks."""
+    monkeypatch.setattr(partition_drift, "BLOCK_ROWS", 8)
+    known = np.delete(np.arange(40), [0, 5, 6, 21])
+    now, before = normal(2000, 6), normal(2000, 6, seed=1)
+    views = (
+        view(tmp_path / "now", now, [2000], known, comparator),
+        view(tmp_path / "before", before, [2000], known, comparator, lacking=1960),
+    )
+    found = drift_of(views, known, known, among=known[::2])
+    expected = (now * before).sum(axis=1) / np.linalg.norm(now, axis=1) / np.linalg.norm(before, axis=1)
+    np.testing.assert_allclose(found.cosine, expected[known], rtol=1e-5)
+    assert set(found.now.numbers.ravel()) <= set(known[::2])
+    again = [drift_of((each, each), known, known, among=known[::2]).now.numbers for each in views]
+    np.testing.assert_array_equal(found.now.numbers, again[0])
+    np.testing.assert_array_equal(found.before.numbers, again[1])
+
+
+def test_zero_vectors_have_no_cosine(tmp_path):
+    rows = normal(20, 6)
+    rows[3] = 0
+    views = [view(tmp_path / name, rows, [20], np.arange(20)) for name in ("now", "before")]
+    found = cosines(views, np.arange(20))
+    assert found[3] == 0
+    np.testing.assert_allclose(np.delete(found, 3), 1, rtol=1e-6)
 
 
 def test_rotated_space_is_rotated_back(tmp_path):
@@ -83,10 +119,10 @@ def test_rotated_space_is_rotated_back(tmp_path):
     now = normal(200, 6)
     turn = np.linalg.qr(normal(6, 6, seed=2))[0]
     views = view(tmp_path / "now", now, [200], known), view(tmp_path / "before", now @ turn, [200], known)
-    assert np.abs(cosines(*views)).mean() < 0.9
+    assert np.abs(cosines(views, known)).mean() < 0.9
     rotation = aligned(*views, known)
     np.testing.assert_allclose(rotation @ rotation.T, np.eye(6), atol=1e-5)
-    np.testing.assert_allclose(cosines(*views, rotation), 1, atol=1e-5)
+    np.testing.assert_allclose(cosines(views, known, rotation=rotation), 1, atol=1e-5)
 
 
 def test_rotation_needs_enough_vectors_of_equal_dimension(tmp_path):
@@ -101,17 +137,13 @@ def test_rotation_needs_enough_vectors_of_equal_dimension(tmp_path):
 def test_unrelated_vectors_stay_unlike_after_rotation(tmp_path):
     known = np.arange(600)
     views = view(tmp_path / "a", normal(600, 6), [600], known), view(tmp_path / "b", normal(600, 6, 1), [600], known)
-    assert cosines(*views, aligned(*views, known)).mean() < 0.2
+    assert cosines(views, known, rotation=aligned(*views, known)).mean() < 0.2
 
 
 def overlap(views, queries, parts):
     """Search partition by partition, and compare the nearest of all."""
-    found = []
-    for each in views:
-        nearest = [
-            Nearest.of(each.among(own, part), queries, prepared(each, queries)) for part, own in enumerate(parts)
-        ]
-        found.append(functools.reduce(Nearest.joined, nearest))
+    drifts = [drift_of(views, own, queries, part=part) for part, own in enumerate(parts)]
+    found = [functools.reduce(Nearest.joined, (getattr(each, night) for each in drifts)) for night in ("now", "before")]
     return neighbour_overlap(*found, sum(map(len, parts)))
 
 
@@ -142,16 +174,18 @@ def test_overlap_equals_brute_force(tmp_path, comparator):
 @pytest.mark.parametrize(
     ("comparator", "native", "sizes"),
     [
-        ("dot", True, [3, 3, 6, 12, 6, 18]),
-        ("dot", False, [3] * 16),
-        ("l2", True, [3] * 16),
+        ("dot", True, [256, 256, 512, 1024, 952, 2000]),
+        ("dot", False, ([256] * 11 + [184]) + [256] * 7 + [208]),
+        ("l2", True, ([256] * 11 + [184]) + [256] * 7 + [208]),
     ],
 )
 def test_pieces_of_products_grow(tmp_path, monkeypatch, comparator, native, sizes):
     monkeypatch.setattr(drift, "library", lambda: object() if native else None)
-    monkeypatch.setattr(drift, "BLOCK_ROWS", 31)
-    known = np.arange(48)
-    pieces = list(drift._pieces(view(tmp_path / "a", normal(48, 4), [48], known, comparator), 3))
+    monkeypatch.setattr(drift, "MAX_TILE_SCORES", 1)  # pieces of 256 candidates first
+    known = np.arange(5000)
+    one = view(tmp_path / "a", normal(5000, 4), [5000], known, comparator)
+    search = NeighbourSearch(one, known[:1])
+    pieces = [piece for block in one.table.blocks(3000) for piece in search._pieces(block)]
     assert [len(piece.numbers) for piece in pieces] == sizes
     assert np.array_equal(np.concatenate([piece.numbers for piece in pieces]), known)
 
@@ -170,11 +204,11 @@ def test_only_first_piece_takes_all_scores(tmp_path, monkeypatch):
     monkeypatch.setattr(drift, "_best", best)
     one = view(tmp_path / "a", normal(6000, 8), [6000], np.arange(6000), "dot")
     queries = np.arange(0, 6000, 40)
-    found = Nearest.of(one, queries, prepared(one, queries))
-    assert taken == [256]
+    found = drift_of((one, one), np.arange(6000), queries).now
+    assert taken == [256, 256]  # of two nights
     monkeypatch.setattr(drift, "_better", lambda *_: None)
-    assert np.array_equal(found.numbers, Nearest.of(one, queries, prepared(one, queries)).numbers)
-    assert sum(taken[1:]) == 6000
+    assert np.array_equal(found.numbers, drift_of((one, one), np.arange(6000), queries).now.numbers)
+    assert sum(taken[2:]) == 2 * 6000
 
 
 def test_overlap_needs_an_entity_beside_the_query(tmp_path):

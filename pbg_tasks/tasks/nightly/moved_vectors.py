@@ -17,14 +17,13 @@ from pbg_tasks.evaluate.drift import (
     NEIGHBOURS,
     QUERIES,
     Nearest,
+    NeighbourSearch,
     Spread,
     View,
     aligned,
     by_degree,
-    cosines,
     draw,
     neighbour_overlap,
-    prepared,
 )
 from pbg_tasks.evaluate.ids import Numbering, are_among
 from pbg_tasks.evaluate.partition_drift import PartitionDrift
@@ -202,20 +201,17 @@ def partition_drifts(
         bases, known = bases_of[entity], baseline.known[entity]
         views = _views(run, baseline, tonight, entity, bases)
         queries = drift_queries(run, known)
-        asked = [prepared(view, queries) for view in views]
+        searches = [NeighbourSearch(view, queries) for view in views]
         rotation = None if baseline.continued else aligned(*views, _fitted(run, known))
         drawn = _sampled(candidates, entity, bases)
+        comparable = baseline.continued or rotation is not None
         for partition in partitions:
             numbers = bases[partition] + np.flatnonzero(known[bases[partition] : bases[partition + 1]])
-            ours, theirs = (view.among(numbers, partition) for view in views)
-            comparable = baseline.continued or rotation is not None
-            cosine = cosines(ours, theirs, rotation) if comparable else np.empty(0, np.float32)
-            among = numbers if drawn is None else numbers[are_among(numbers, drawn)]
-            now, before = (
-                Nearest.of(view.among(among, partition), queries, query_QD)
-                for view, query_QD in zip(views, asked, strict=True)
-            )
-            yield (entity, partition), PartitionDrift(cosine, now, before)
+            if drawn is not None and not comparable:  # the others would be read for nothing
+                numbers = numbers[are_among(numbers, drawn)]
+            now, before = (view.among(numbers, partition) for view in views)
+            found = PartitionDrift.of(now, before, searches, comparable=comparable, rotation_DD=rotation, among=drawn)
+            yield (entity, partition), found
 
 
 def compared_partitions(
