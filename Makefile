@@ -15,7 +15,7 @@
 # make bench-quick  steps, import, evaluation and export in about ten minutes, ending with a table
 # make nights   walks through days of dated edges, as a chain and independently: make nights DATA=icews14 DAYS=10
 # make site   the docs as a folder of HTML, build/site; any link that leads nowhere is an error
-# make pictures  runs eight nights and takes the pictures of their pages, light and dark, with Chromium
+# make pictures  runs eight nights and takes all pictures of their pages, light and dark, with Chromium
 # make e2e-nights  five days through a real Airflow and a browser: backfills, nights that overlap, keys held twice; Celery
 # make e2e-images  builds the images with buildah and runs the demo's chain in their containers, and compose.yaml
 # make setup   the environment only, in .venv; the others do it by themselves
@@ -143,7 +143,7 @@ nights: setup
 	@$(PY) -m benchmarks.nights $(DATA) --days $(DAYS) $(ARGS)
 
 pictures: setup
-	@$(PY) -m benchmarks.nights.pictures $(ARGS)
+	@$(PY) -m tests.pictures $(ARGS)
 
 e2e-nights: setup
 	@PBG_E2E_NIGHTS=1 OMP_NUM_THREADS=1 $(PY) -m pytest -v -x tests/stack/test_nights.py tests/stack/test_campaign.py \

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.nights.pictures import WIDTH, take
 from pbg_tasks.config.night_results import NightResults
 from pbg_tasks.report.facts import RunFacts
 from pbg_tasks.report.pages import Links, live_sections, render
@@ -22,6 +21,7 @@ from pbg_tasks.report.run import run_document
 from pbg_tasks.tasks.context import CHAIN
 from pbg_tasks.tasks.view.report import read_run
 from tests.browser import CONTRAST, UNREACHED, chromium, tab_through
+from tests.pictures import WIDTH, Picture, take
 from tests.report.conftest import DAYS, HOSTILE_RELATION
 
 pytestmark = pytest.mark.browser
@@ -166,8 +166,8 @@ def test_news_appear_without_losing_the_place(opened, nights):
     assert plot.evaluate(resized) == "undefined", "the window keeps a plot that is gone"
 
 
-def test_picture_of_nights_has_plots_without_store(tab, nights, tmp_path):
-    picture, seen = tmp_path / "nights.png", []
+def test_picture_of_nights_has_plots_without_store(tab, site, nights, tmp_path):
+    picture, seen = Picture("nights", "report/production/index.html", 800, "From night to night"), []
     page = tab.context.browser.new_page
 
     class Watched:
@@ -179,7 +179,7 @@ def test_picture_of_nights_has_plots_without_store(tab, nights, tmp_path):
             opened.screenshot = lambda **options: seen.append(opened.locator("body").inner_text()) or shoot(**options)
             return opened
 
-    take(Watched(), Path(nights.place.store), [("report/production/index.html", 800, picture)])
-    assert picture.read_bytes()[16:24] == struct.pack("!II", WIDTH, 800)
+    take(Watched(), site, [picture], tmp_path, store=str(nights.place.store))
+    assert (tmp_path / "nights.png").read_bytes()[16:24] == struct.pack("!II", WIDTH, 800)
     assert "MRR, filtered" in seen[0]
     assert str(nights.place.store) not in seen[0]

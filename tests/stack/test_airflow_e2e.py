@@ -23,6 +23,7 @@ import pytest
 from examples.stack import processes
 from examples.stack.watch import Watch
 from tests.browser import CONTRAST
+from tests.pictures import IN_AIRFLOW
 from tests.stack.browser import check_page, choose_theme, no_problems, signed_in
 from tests.stack.conftest import BUCKET, CLUSTERED, GRAPH
 from tests.stack.traces import DAG, commands, forms_of, writers_below, writings_of
@@ -154,7 +155,7 @@ def test_pages_of_one_and_all_nights_are_shown(page, api, stack):
 @pytest.mark.browser
 def test_pages_keep_theme_width_and_first_paint(page, api, stack, tmp_path):
     """Pictures go to the folder that ``PBG_PICTURES`` names."""
-    out = Path(os.environ.get("PBG_PICTURES", tmp_path))
+    out, (listed, begun) = Path(os.environ.get("PBG_PICTURES", tmp_path)), IN_AIRFLOW
     page.set_viewport_size({"width": 1400, "height": 560})
     painted = []
     with no_problems(page):
@@ -166,13 +167,13 @@ def test_pages_keep_theme_width_and_first_paint(page, api, stack, tmp_path):
             choose_theme(page, mode)
             shown.get_by_role("link", name=GRAPH, exact=True).wait_for()
             shown.locator("td.wait").first.wait_for(state="detached")
-            check_page(page, mode, picture=out / f"embeddings{suffix}.png")
+            check_page(page, mode, picture=out / f"{listed}{suffix}.png")
             shown.get_by_role("link", name=GRAPH, exact=True).click()
             shown.locator("table.sortable").first.wait_for()
             check_page(page, mode)
             shown.get_by_role("link", name="Begin a night").click()
             shown.get_by_role("heading", name="What will happen").wait_for()
-            painted.append(check_page(page, mode, picture=out / f"begin{suffix}.png"))
+            painted.append(check_page(page, mode, picture=out / f"{begun}{suffix}.png"))
         night = next(run for run in api.runs(DAG) if run["state"] == "success")["dag_run_id"]
         page.goto(f"{stack.login()['url']}/dags/{DAG}/runs/{quote(night)}/plugin/pbg-run")
         shown.locator("#metrics .main-svg").first.wait_for()

@@ -8,22 +8,15 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import closing
-from types import SimpleNamespace
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from tests.airflow_home import use_private_airflow
-
-use_private_airflow()
-
-from pbg_operators.plugin import attempts, database, routes  # noqa: E402 - Airflow's home is chosen first
-from pbg_operators.plugin.pages import Pages  # noqa: E402
-from pbg_tasks.tasks.nightly.chain import run_chain  # noqa: E402
-from pbg_tasks.tasks.tuning.steps import start  # noqa: E402
-from tests.browser import UNREACHED, chromium, tab_through  # noqa: E402
-from tests.operators.plugin.permitted import permitted_app  # noqa: E402
-from tests.tasks.conftest import ring, workplace  # noqa: E402
+from pbg_tasks.tasks.nightly.chain import run_chain
+from pbg_tasks.tasks.tuning.steps import start
+from tests.browser import UNREACHED, chromium, tab_through
+from tests.operators.plugin.served import Pages, served
+from tests.tasks.conftest import ring, workplace
 
 pytestmark = pytest.mark.browser
 ENTITIES = 30
@@ -55,25 +48,9 @@ def runs(place):
 
 @pytest.fixture(scope="module")
 def site(runs):
-    """Serve the pages to a user with all rights."""
-    import uvicorn
-
-    app = permitted_app()
-    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error"))
-    thread = threading.Thread(target=server.run, daemon=True)
-    with pytest.MonkeyPatch.context() as patch:
-        planned = database.Planned(runs[-1], graph="toy", store=runs[-1].rpartition("/runs/")[0])
-        patch.setattr(database, "last_planned", lambda _: [planned])
-        patch.setattr(attempts, "siblings", lambda dag_id: [dag_id])
-        patch.setattr(attempts, "attempts", lambda _: [])
-        thread.start()
-        deadline = time.monotonic() + 60
-        while not server.started:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-        server.should_exit = True
-        thread.join()
+    """Address of the pages, for a user with all rights."""
+    with served(runs[-1]) as address:
+        yield address
 
 
 @pytest.fixture(scope="module")
@@ -164,9 +141,6 @@ def test_two_nights_are_compared_by_keyboard_only(opened, runs):
 
 @pytest.mark.parametrize("page", ["", "/begin", "/runs/manual__1", "/nights/{run}"])
 def test_outline_is_painted_before_store_answers(tab, site, runs, monkeypatch, page):
-    monkeypatch.setattr(database, "planned", lambda *_: database.last_planned(""))
-    monkeypatch.setattr(attempts, "attempts", lambda *_: [])
-    monkeypatch.setattr(database, "snapshots_of", lambda _: database.Snapshots("", None, named=True))
     answers, asked = threading.Event(), Pages.own
     monkeypatch.setattr(Pages, "own", lambda self, planned: answers.wait() and asked(self, planned))
     slowness = slow_by()
@@ -181,16 +155,10 @@ def test_outline_is_painted_before_store_answers(tab, site, runs, monkeypatch, p
     assert tab.locator("h1").inner_text()
 
 
-def test_every_page_paints_first_within_a_second(tab, site, place, runs, monkeypatch, capsys):
+def test_every_page_paints_first_within_a_second(tab, site, place, runs, capsys):
     """An outline comes first, or the page itself."""
     place.write_spec(tune={"space": {"model.lr": [0.1, 0.05]}})
     search = start(place.spec, "d2")
-    rights = SimpleNamespace(get_authorized_dag_ids=lambda **_: {"reembed_toy"})
-    monkeypatch.setattr(routes, "get_auth_manager", lambda: rights)
-    monkeypatch.setattr(database, "graph_dags", lambda _: {"reembed_toy": "toy"})
-    monkeypatch.setattr(database, "planned", lambda *_: database.last_planned(""))
-    monkeypatch.setattr(attempts, "attempts", lambda *_: [])
-    monkeypatch.setattr(database, "snapshots_of", lambda _: database.Snapshots("", None, named=True))
     older, newer = map(run_id, runs)
     pages = {
         "embeddings": "",
