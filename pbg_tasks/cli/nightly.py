@@ -216,8 +216,8 @@ def show(
         str,
         typer.Argument(
             metavar="RUN|SPEC|STORE",
-            help="A run's URL, or a graph spec or store: its releases, days refused or skipped since, and the run of "
-            "the newest release.",
+            help="A run's URL, or a graph spec or store: its releases, days refused, skipped or failed since, and the "
+            "run of the newest release.",
             show_default=False,
         ),
     ],
