@@ -4,6 +4,7 @@
 # make test    the whole test-suite, in JOBS processes: one more than CPUs, 5 at most; a part of it: make test T=tests/storage
 # make test-measure  the whole suite, after which tests/slow.txt lists the files that test-fast leaves out
 # make test-arm64  the tests of the native library on arm64 under qemu; takes g++-aarch64-linux-gnu and qemu-user
+# make test-python PYTHON=python3.13    installs with another Python, by constraints.txt, and runs fast tests there
 # make test-spark  the tests on a cluster of Spark, with pyspark in an environment of its own; takes Java 17
 # make lint    style, types, import rules, language
 # make diagrams  draws docs/dev/diagrams/*.svg anew from the .dot files beside them; takes graphviz
@@ -46,6 +47,8 @@ READY := $(VENV)/.ready
 DEMO := $(VENV)/.demo
 # pyspark is 460 MB and takes other versions of some packages: an environment above the other one.
 SPARK := $(VENV)-spark
+# What `make test-python PYTHON=python3.13` makes with another Python.
+OTHER := $(VENV).other
 # The locks of the images are parts of requirements.lock: what releases, without what only tests and checks take.
 DEMO_LOCKS := docker/train.lock docker/airflow.lock docker/store.lock
 SOURCES := pyproject.toml setup.py $(wildcard pbg_tasks/native/*.?pp pbg_tasks/native/*.inc)
@@ -54,7 +57,7 @@ SOURCES := pyproject.toml setup.py $(wildcard pbg_tasks/native/*.?pp pbg_tasks/n
 # where the environment asks Python not to, and apart from the sources, so that no folder of a test has files of them.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX="$(CURDIR)/$(VENV)/pycache" OMP_NUM_THREADS=1 $(PY) -m pytest
 
-.PHONY: setup help wheel diagrams demo test test-fast test-measure test-arm64 test-spark lint down lock image base-digest torch-lock audit sbom quality site bench bench-quick nights pictures e2e-nights e2e-images
+.PHONY: setup help wheel diagrams demo test test-fast test-measure test-arm64 test-python test-spark lint down lock image base-digest torch-lock audit sbom quality site bench bench-quick nights pictures e2e-nights e2e-images
 .DELETE_ON_ERROR:
 
 setup: $(READY)
@@ -108,6 +111,16 @@ $(SPARK)/.ready: $(READY) docker/pyspark.lock .ci/spark-provider.lock
 	@$(PY) .ci/install.py $(SPARK)/bin/python --no-compile --no-deps --require-hashes -r docker/pyspark.lock \
 	  -r .ci/spark-provider.lock
 	@touch $@
+
+# The wheel is one for every Python; Airflow and the tools of other tests are left out.
+test-python:
+	@$(PYTHON) -m venv --clear $(OTHER)
+	@$(OTHER)/bin/python -m pip --disable-pip-version-check install -qq --constraint constraints.txt $(TORCH) \
+	  --editable '.[train,tls]' pytest pytest-timeout hypothesis
+	@rm -rf pbg_tasks.egg-info
+	@$(OTHER)/bin/python -m pip check
+	@$(subst $(PY),$(OTHER)/bin/python,$(PYTEST)) --fast $(or $(T),tests/config tests/formats tests/model tests/training tests/checkpoint \
+	  tests/native/test_library.py tests/forecast tests/api --ignore tests/api/test_notebook.py)
 
 # What takes this machine's threads or sanitizers is left out.
 test-arm64: setup
