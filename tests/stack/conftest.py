@@ -101,7 +101,9 @@ def stack(
     graphs.mkdir()
     (graphs / "small.yaml").write_text(yaml.safe_dump(small_spec(f"s3://{BUCKET}", GRAPH)))
     (graphs / "clustered.yaml").write_text(yaml.safe_dump(clustered_spec()))
-    stack = Stack(directory, graphs=graphs)
+    dags = directory / "dags"
+    shutil.copytree(Path(__file__).resolve().parents[2] / "dags", dags, ignore=shutil.ignore_patterns("__pycache__"))
+    stack = Stack(directory, graphs=graphs, settings={"AIRFLOW__CORE__DAGS_FOLDER": str(dags)})
     kubeconfig = cluster.write_kubeconfig(directory / "kubeconfig")
     try:
         environment = stack.start_store(BUCKET)

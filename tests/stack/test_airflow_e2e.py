@@ -2,7 +2,8 @@
 
 It takes four Airflow processes, the ``pbg`` command, and an S3 server.
 
-The tests of this file are one story and run in the order they stand in.
+The tests of this file are one story and run in the order they stand in. It is longer than other files, because each
+would take a stack of its own.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from examples.stack import processes
 from examples.stack.watch import Watch
 from tests.browser import CONTRAST
 from tests.pictures import IN_AIRFLOW
+from tests.stack.backfills import until
 from tests.stack.browser import check_page, choose_theme, no_problems, signed_in
 from tests.stack.conftest import BUCKET, CLUSTERED, GRAPH
 from tests.stack.traces import DAG, commands, forms_of, writers_below, writings_of
@@ -31,6 +33,13 @@ from tests.stack.traces import DAG, commands, forms_of, writers_below, writings_
 pytestmark = pytest.mark.airflow
 
 RUN_SECONDS = 400.0
+OWN = """# Airflow DAG of a team's own
+from datetime import UTC, datetime
+from pbg_operators import build_dag
+
+day = datetime(2026, 11, 20, tzinfo=UTC)
+dag = build_dag("small.yaml", "own", schedule="@daily", start_date=day, end_date=day, catchup=True)
+"""
 
 
 def succeed(api, run_id, dag=DAG, seconds=RUN_SECONDS):
@@ -359,6 +368,26 @@ def test_figures_of_nights_are_metrics(statsd, cluster):
     assert {f"airflow.pbg.small.{name}" for name in ("eval.mrr", "publish.release", "drift.node.overlap")} <= sent
     graphs = {GRAPH, *([CLUSTERED] if cluster.jobs() else [])}
     assert {f"airflow.pbg.{graph}.train.edges_per_second" for graph in graphs} <= sent
+
+
+def test_runs_of_own_dag_name_their_snapshots(api, stack):
+    """A snapshot that the clock names may still come."""
+    (stack.directory / "dags" / "own.py").write_text(OWN)
+    until("the DAG is read", lambda: "own" in api.dag_ids(), api.import_errors)
+    api.unpause("own")
+    api.trigger("own", conf={"snapshot": "never"})
+    expected = {("scheduled", "2026-11-19", "up_for_reschedule"), ("manual", "never", "failed")}
+    until("the runs end or wait", lambda: {(*each[:2], each[3]) for each in begun(api, "own")} == expected)
+    assert {note for _, key, note, _ in begun(api, "own") if note != f"Snapshot {key}"} == set()
+
+
+def begun(api, dag):
+    """Return type, key, note and state of plan of each run."""
+    found = []
+    for run in api.runs(dag):
+        plan = [task.state for task in api.tasks(dag, run["dag_run_id"]) if task.task == "prepare.plan"]
+        found.append((run["run_type"], run["partition_key"], run["note"], *plan))
+    return found
 
 
 def test_scratch_is_empty_in_the_end(stack):
