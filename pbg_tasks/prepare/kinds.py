@@ -30,6 +30,7 @@ class Kinds:
         relations: different names in the column of relations.
         entities: different names, by type; by end where types are unknown.
         common: edges whose left end is the right end of an edge; 0 where types are known.
+        repeated: share of edges that repeat another one.
     """
 
     edges: int
@@ -37,6 +38,7 @@ class Kinds:
     relations: int
     entities: dict[str, int]
     common: int
+    repeated: float
 
 
 def count_kinds(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, files: Sequence[SnapshotFile]) -> Kinds:
@@ -66,11 +68,15 @@ def count_kinds(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, files: S
             ) GROUP BY kind ORDER BY kind
             """
         ).fetchall()
+        edge = "lhs, rel, rhs, lhs_type, rhs_type" if typed else "lhs, rel, rhs"
+        ((different,),) = connection.execute(f"SELECT count(*) FROM (SELECT DISTINCT {edge} FROM raw)").fetchall()
         common = 0
         if not typed:
             ((common,),) = connection.execute("SELECT count(*) FROM raw WHERE lhs IN (SELECT rhs FROM raw)").fetchall()
     entities = {str(kind): int(count) for kind, count in counted}
-    return Kinds(int(total[0]), listed if len(listed) <= _LISTED else [], int(total[1]), entities, int(common))
+    edges, relations = map(int, total)
+    repeated = 1 - int(different) / max(edges, 1)
+    return Kinds(edges, listed if len(listed) <= _LISTED else [], relations, entities, int(common), repeated)
 
 
 def begins_with_names(

@@ -134,6 +134,14 @@ def test_draft_names_limits_for_days_of_new_events(tmp_path):
     assert [data.max_removed_edges.asked, data.max_gone_entities.asked] == [False, False]
 
 
+@pytest.mark.parametrize(("times", "asked"), [(1, True), (2, False)])
+def test_rows_that_are_events_pass_gate_on_duplicates(tmp_path, times, asked):
+    (tmp_path / "d1.csv").write_text("user,movie\n" + "".join(f"u{n},m{n % 3}\n" for n in range(20)) * times)
+    limit = drafted(tmp_path, tmp_path / "d1.csv", columns={"lhs": "user", "rhs": "movie"}).gates.data.max_duplicates
+    assert limit.asked == asked
+    assert ("# 50% of the edges repeat another one: " in (tmp_path / "graph.yaml").read_text()) != asked
+
+
 @pytest.mark.parametrize(
     ("edges", "share", "comment"),
     [

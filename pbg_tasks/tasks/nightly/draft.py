@@ -32,6 +32,9 @@ _LEAST_EDGES = 0.5
 _GATES = """A night with fewer edges is refused, and one whose MRR falls by more than a fifth. min_mrr is a floor, to be
 raised once a night has shown what the graph gives. Where each snapshot is a day of new events, add to data:
 max_removed_edges: {}, max_gone_entities: {}"""
+_REPEATED = """
+{:.0%} of the edges repeat another one: right where each row is an event, wrong where a table was written twice.
+max_duplicates: {{}} lets them pass"""
 _GUESSED = """the columns of an edge. The first line counts as their names, because its values stand in no other line;
 if it is an edge, set header: false, and lhs, rel and rhs to column0, column1 and so on"""
 _MANY_EDGES = 1_000_000  # from here on, a hundredth of the edges is enough to measure with
@@ -103,7 +106,8 @@ def _provisional(name: str, store: str, source: DraftSource) -> GraphSpec:
 def _sections(name: str, store: str, source: DraftSource, kinds: Kinds) -> list[tuple[str, dict[str, object]]]:
     """Return the sections of a spec, each with a comment."""
     model, comment = _model(source, kinds)
-    least = round(kinds.edges * _LEAST_EDGES)
+    least, block = round(kinds.edges * _LEAST_EDGES), Gates().data.max_duplicates.block
+    events: dict[str, object] = {"max_duplicates": {}} if block is not None and kinds.repeated > block else {}
     snapshots = source.snapshots.model_dump(exclude_defaults=True)
     keys = (
         f"{len(source.keys):,} found, the newest is {source.key}"
@@ -126,7 +130,10 @@ def _sections(name: str, store: str, source: DraftSource, kinds: Kinds) -> list[
         ),
         (comment, {"model": model}),
         (_held_out(kinds.edges), {"split": _split(kinds.edges)}),
-        (_GATES, {"gates": {"min_mrr": 0.0, "max_mrr_drop": 0.2, "data": {"min_edges": {"block": least}}}}),
+        (
+            _GATES + (_REPEATED.format(kinds.repeated) if events else ""),
+            {"gates": {"min_mrr": 0.0, "max_mrr_drop": 0.2, "data": {"min_edges": {"block": least}} | events}},
+        ),
         (
             "memory of preparation, and what the forecast of training is compared with, in GB",
             {"resources": {"memory_gb": 4}},
