@@ -125,7 +125,7 @@ class Split(Frozen):
 
     Attributes:
         valid: share of the pairs, below 0.5.
-        test: same.
+        test: share of the pairs, below 0.5; ranked by `eval` unless `eval.split` is `valid`.
         salt: another text holds out other pairs.
     """
 
