@@ -107,7 +107,10 @@ def _check_kind(document: Mapping[str, Any], schema: type[Model], source: str) -
         ConfigError: the document is of the other kind; the message has the command for it.
     """
     if schema is ConfigSchema and "snapshots" in document and "entities" not in document:
-        raise ConfigError(f"{source}: a graph spec, not a PBG config; use `pbg run {source}`")
+        raise ConfigError(
+            f"{source}: a graph spec, not a PBG config; `pbg run {source}` trains it, and `pbg show {source}` names "
+            "its runs, which other commands take"
+        )
     if schema is GraphSpec and "entities" in document and "model" not in document:
         raise ConfigError(
             f"{source}: a PBG config, not a graph spec; `pbg train {source}` trains it, and `pbg init` writes a graph "

@@ -181,11 +181,12 @@ class AttemptRow(TypedDict):
 class ModelPart(TypedDict):
     """Settings of a model that people ask for first.
 
-    ``operators`` has the relations of each operator, ``settings`` texts by title.
+    ``operators`` has the number of relations of each operator, None before they are counted; ``settings`` texts by
+    title.
     """
 
     settings: dict[str, str]
-    operators: dict[str, int]
+    operators: dict[str, int | None]
 
 
 class Failed(TypedDict):

@@ -101,8 +101,11 @@ def _model(run: RunFacts) -> ModelPart:
         "Start": "vectors of the release before" if run.spec.previous and run.spec.previous.warm_start else "random",
         "Engine": graph.train.engine,
     }
-    operators = Counter(relation.operator for relation in model.relations)
-    return {"settings": {title: str(value) for title, value in settings.items()}, "operators": dict(operators)}
+    operators: dict[str, int | None] = dict(Counter(relation.operator for relation in model.relations))
+    if model.dynamic_relations:  # one entry of the spec stands for all names of the column
+        validated = run.results.validate
+        operators = dict.fromkeys(operators, len(validated.relations) if validated is not None else None)
+    return {"settings": {title: str(value) for title, value in settings.items()}, "operators": operators}
 
 
 def state(run: RunFacts) -> State:

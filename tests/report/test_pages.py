@@ -62,6 +62,15 @@ def test_run_page_shows_results_of_its_tasks(nights, documents):
     assert (hostile["edges"], hostile["added"], hostile["removed"]) == (12, 12, 0)
 
 
+def test_operator_counts_relations_of_the_column(nights, documents):
+    found = documents[DAYS[1]]
+    assert list(found["model"]["operators"].values()) == [len(found["relations"])] == [4]
+    assert "translation 4 relations" in Page(render(found, LINKS)).text()
+    planned = run_document(facts(nights, ["plan"]))
+    assert list(planned["model"]["operators"].values()) == [None]
+    assert "4 relations" not in Page(render(planned, LINKS)).text()
+
+
 def test_document_is_plain_json(documents, history):
     for document in [*documents.values(), history, comparison_document(documents[DAYS[0]], documents[DAYS[1]])]:
         assert json.loads(json.dumps(document, allow_nan=False)) == document
@@ -76,6 +85,7 @@ def test_refused_night_shows_the_reason(documents, history):
     assert documents[DAYS[2]]["state"] == "refused"
     page = check_page(render(documents[DAYS[2]], LINKS))
     assert "of the entities of '2026-11-02' are in no edge any more" in page.text()
+    assert "then clear the task in Airflow, or pbg run SPEC 2026-11-03." in page.text()
     (night,) = (each for each in history["nights"] if each["snapshot"] == DAYS[2])
     assert night["state"] == "refused"
     assert "of the entities of '2026-11-02' are in no edge any more" in night["reason"]
