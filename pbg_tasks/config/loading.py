@@ -37,7 +37,8 @@ def load_graph_spec(path: Path, assignments: Sequence[str] | None = None) -> Gra
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from None
+        advice = "; name a graph spec, a YAML file" if isinstance(error, IsADirectoryError) else ""
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}{advice}") from None
     document = _document(GraphSpec, data, str(path), assignments or ())
     spec = _stopping_early(parse(GraphSpec, document, source=str(path)), document)
     # This is not a rule of GraphSpec itself, because imported lists hold nothing out and stored runs must stay

@@ -223,8 +223,13 @@ def test_files_without_spec_are_refused(tmp_path, text, expected):
 
 
 def test_missing_file_is_named(tmp_path):
-    with pytest.raises(ConfigError, match=r"nowhere\.yaml: cannot be read"):
+    with pytest.raises(ConfigError, match=r"nowhere\.yaml: cannot be read: No such file or directory$"):
         load_graph_spec(tmp_path / "nowhere.yaml")
+
+
+def test_store_in_place_of_a_spec_is_explained(tmp_path):
+    with pytest.raises(ConfigError, match=r"cannot be read: Is a directory; name a graph spec, a YAML file$"):
+        load_graph_spec(tmp_path)
 
 
 def test_overrides_change_the_spec(tmp_path):
