@@ -164,7 +164,7 @@ class Progress:
         total: amount of work, in ``unit``; None where it is not known.
         unit: name of the counted things, in the plural.
         begun: amount that was done before, which counts for no rate.
-        whole: work that this is a part of. Its bar moves instead of one for the part, and lines are about the part.
+        whole: work that this is a part of. Its bar, or line of a cell, is shown; lines elsewhere are about the part.
         interval: seconds between two lines, at least.
         clock: monotonic seconds.
         out: receives each finished line.
@@ -188,8 +188,8 @@ class Progress:
         self.unit, self._ends = unit, ends
         self.done = self._begun = begun
         self._whole, self._held = whole, ""
-        in_cell = out is say and Cells.shell() is not None
-        self._interval, self._clock = min(interval, _CELL_SECONDS) if in_cell else interval, clock
+        self._in_cell = out is say and Cells.shell() is not None
+        self._interval, self._clock = min(interval, _CELL_SECONDS) if self._in_cell else interval, clock
         self._out = out
         self._start = self._last = self._noted = clock()
         self._figures = ""
@@ -222,16 +222,23 @@ class Progress:
             return
         if self._bar is not None:
             self.moved(0, self._figures)
-        elif self._clock() - self._last >= self._interval:
-            self._last = self._clock()
-            self._out(self.line())
+        else:
+            self._line_if_due()
 
     def moved(self, count: int, figures: str) -> bool:
-        """Count units and draw the bar; return whether there is one."""
+        """Count units; return whether a bar or cell shows them."""
         self.done += count
+        self._figures = figures
         if self._bar is not None:
             _BARS.move(self._bar, self.done, self.total, f"{self._amount(self.rate)}/s{figures}")
-        return self._bar is not None
+        elif self._in_cell:
+            self._line_if_due()
+        return self._bar is not None or self._in_cell
+
+    def _line_if_due(self) -> None:
+        if self._clock() - self._last >= self._interval:
+            self._last = self._clock()
+            self._out(self.line())
 
     def note(self, text: str) -> None:
         """Print a line about a part that is done.

@@ -105,9 +105,19 @@ def notebook(monkeypatch):
     package, display = ModuleType("IPython"), ModuleType("IPython.display")
     package.get_ipython = lambda: shell
     display.display = lambda data, *, raw, display_id: Handle(shown, data["text/plain"]) if raw and display_id else None
+    monkeypatch.setattr(progress, "_CELLS", progress.Cells())
     monkeypatch.setitem(sys.modules, "IPython", package)
     monkeypatch.setitem(sys.modules, "IPython.display", display)
     return SimpleNamespace(shell=shell, shown=shown)
+
+
+def test_cell_shows_progress_of_all_epochs(notebook):
+    with progress.Progress("train", 400, begun=100, interval=0, ends=False) as whole:
+        for epoch in (2, 3):
+            progress.Progress(f"epoch {epoch}/4", 100, whole=whole, interval=0).advance(100, recent_loss=0.25)
+            assert notebook.shown[0][9:].startswith(f"train: {epoch}00 of 400 edges ({epoch / 4:.0%}), ")
+            assert notebook.shown[0].endswith(f"recent loss 0.25  epoch {epoch}/4")
+    assert len(notebook.shown) == 1
 
 
 def test_progress_is_one_line_of_a_cell(notebook, capsys):
