@@ -130,7 +130,7 @@ def test_both_ways_to_place_rows_rank_alike(place, monkeypatch):
     assert names <= kept["best"].keys()
     assert kept["best"]["release"] == 1
     monkeypatch.setattr(
-        "pbg_tasks.tasks.nightly.evaluate.release_before",
+        "pbg_tasks.tasks.nightly.evaluation_parts.release_before",
         lambda run: Channel(run.store, "production").release(1),
     )
     monkeypatch.setattr("pbg_tasks.tasks.nightly.yardstick._best", lambda *_: 2)
