@@ -20,7 +20,7 @@ from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.nightly.chain import TASKS, run_chain, run_task
 from pbg_tasks.tasks.nightly.plan import plan
 from pbg_tasks.tasks.release.replay import replay
-from pbg_tasks.tasks.view.show import show
+from pbg_tasks.tasks.view.show import overview, show
 from pbg_tasks.tasks.view.tables import table
 from tests.tasks.conftest import ring
 
@@ -59,6 +59,8 @@ def test_release_of_approved_night_records_the_approval(place, refused):
     }
     assert "gate: passes once the night is run again, by `pbg run SPEC --snapshot d1` or in Airflow\n" in called.stderr
     assert approve(refused, by="bob", reason="me too")["by"] == "ada"  # the first decision stays
+    (why,) = overview(place.spec)["without_release"]["production"].values()
+    assert why.endswith("; approved since by ada, so that `pbg run SPEC d1` goes on with it")
     assert run_chain(place.spec, "d1")["release"]["published"]
     (decision,) = channel(place).current().release.data["decisions"]
     assert (decision["task"], decision["approved"], decision["by"], decision["reason"]) == (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,16 +10,15 @@ from pbg_tasks.config.loading import load_graph_spec
 from pbg_tasks.config.night_results import NightResults
 from pbg_tasks.config.nights import snapshot_order
 from pbg_tasks.config.results import SHAPES, ExportResult, Metrics, ReleaseData
-from pbg_tasks.errors import BY_KIND, ConfigError, FormatError, InputError, PbgError, QualityGateError
+from pbg_tasks.errors import BY_KIND, InputError, PbgError, QualityGateError
 from pbg_tasks.forecast.outcome import compare
 from pbg_tasks.publish import Channel, channel_names
 from pbg_tasks.publish.descent import descent
 from pbg_tasks.publish.retention import pins
-from pbg_tasks.publish.skips import skipped, why_skipped
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.approval import approval, beyond_approval, decisions, how_to_approve
 from pbg_tasks.tasks.context import RunContext, chain_task, graph_store
-from pbg_tasks.tasks.failure import failure_key
+from pbg_tasks.tasks.view.days_left import after_release, broken_nights, without_release
 from pbg_tasks.tasks.view.readers import readers_of
 
 if TYPE_CHECKING:
@@ -47,7 +45,6 @@ if TYPE_CHECKING:
         Changes,
         DataSummary,
         DriftSummary,
-        FailedNight,
         Overview,
         ReleaseRow,
         ReleaseSummary,
@@ -256,10 +253,10 @@ def overview(url: str | Path) -> Overview:
     if isinstance(url, Path):
         graph = load_graph_spec(url)
         store, names = graph_store(graph), _names(graph)
-        broken = {name: nights for name, nights in _failed(store, graph.graph).items() if name in names}
+        broken = {name: nights for name, nights in broken_nights(store, graph.graph).items() if name in names}
     else:
         store = open_store(url)
-        broken = _failed(store)
+        broken = broken_nights(store)
         names = list(dict.fromkeys([*channel_names(store), *broken]))
         if not names and next(store.list(), None) is None:
             raise InputError(f"{url}: nothing is there; name a run's URL, a graph spec (.yaml) or a store")
@@ -268,63 +265,14 @@ def overview(url: str | Path) -> Overview:
     channels = releases_of([Channel(store, name) for name in names])
     newest = max((row for rows in channels.values() for row in rows if row["current"]), key=_age, default=None)
     run = RunContext.within(store, newest["run"]).url if newest is not None and _is_there(store, newest) else None
-    left = {name: _without_release(Channel(store, name), rows) for name, rows in channels.items()}
+    left = {name: without_release(Channel(store, name), rows) for name, rows in channels.items()}
     return {
         "store": store.url,
         "channels": channels,
         "without_release": left,
-        "failed": {name: _after_release(nights, channels[name]) for name, nights in broken.items()},
+        "failed": {name: after_release(nights, channels[name]) for name, nights in broken.items()},
         "newest": None if run is None else show(run),
     }
-
-
-def _without_release(channel: Channel, rows: Sequence[ReleaseRow]) -> dict[str, str]:
-    """Return why days after a channel's newest release have none."""
-    reasons = skipped(channel)
-    days = sorted(reasons, key=snapshot_order)
-    return {day: reasons[day] for day in days if _is_after(day, rows)}
-
-
-def _is_after(day: str, rows: Sequence[ReleaseRow]) -> bool:
-    """Return whether a day comes after the newest of some releases."""
-    return all(snapshot_order(day) > snapshot_order(row["snapshot"]) for row in rows)
-
-
-def _after_release(nights: Sequence[FailedNight], rows: Sequence[ReleaseRow]) -> list[FailedNight]:
-    return [night for night in nights if _is_after(night["snapshot"], rows)]
-
-
-def _failed(store: Store, graph: str | None = None) -> dict[str, list[FailedNight]]:
-    """List the nights that broke, by channel, oldest first.
-
-    Those that were refused or skipped are left out: later nights go on without them.
-    Of several nights of a snapshot the one that was planned last counts. Trials, which are no nights, have no mark of
-    their plan.
-
-    Args:
-        store: of the nights.
-        graph: None: of all graphs.
-    """
-    listed = {info.key: info.modified or 0.0 for info in store.list("runs/")}
-    last: dict[str, tuple[float, str]] = {}
-    for key, planned in listed.items():
-        _, run, name = [*key.split("/", 2), ""][:3]
-        if name == RunLayout.planned:
-            snapshot = run.rpartition("-")[0]
-            last[snapshot] = max(last.get(snapshot, (0.0, "")), (planned, run))
-    found: dict[str, list[FailedNight]] = {}
-    for snapshot in sorted(last, key=snapshot_order):
-        run = last[snapshot][1]
-        if failure_key(run) in listed:
-            with suppress(ConfigError, FormatError):  # removed meanwhile, or damaged
-                night = RunContext.within(store, run)
-                channel = Channel(store, night.spec.graph.channel)
-                failed = night.failure({task for task in SHAPES if night.key(RunLayout.result(task)) in listed})
-                goes_on_without = why_skipped(channel, snapshot, since=night.planned()) is not None
-                if failed is not None and not goes_on_without and graph in {None, night.spec.graph.graph}:
-                    row: FailedNight = {"snapshot": snapshot, "run": run, "failed": failed}
-                    found.setdefault(channel.name, []).append(row)
-    return found
 
 
 def _age(row: ReleaseRow) -> tuple[object, bool, int]:

@@ -1,0 +1,95 @@
+"""Days after the newest release: refused, skipped or broken ones."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from pbg_tasks.config import RunLayout
+from pbg_tasks.config.nights import snapshot_order
+from pbg_tasks.config.results import SHAPES
+from pbg_tasks.errors import ConfigError, FormatError
+from pbg_tasks.publish import Channel
+from pbg_tasks.publish.skips import skipped, why_skipped
+from pbg_tasks.tasks.approval import decisions
+from pbg_tasks.tasks.context import RunContext
+from pbg_tasks.tasks.failure import failure_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pbg_tasks.storage import ObjectInfo, Store
+    from pbg_tasks.tasks.view.summary import FailedNight, ReleaseRow
+
+
+def without_release(channel: Channel, rows: Sequence[ReleaseRow]) -> dict[str, str]:
+    """Return why days after the newest release have none.
+
+    Args:
+        channel: of the nights.
+        rows: its releases.
+    """
+    reasons = skipped(channel)
+    days = [day for day in sorted(reasons, key=snapshot_order) if _is_after(day, rows)]
+    runs = _planned_last(channel.store.list("runs/")) if days else {}
+    return {day: reasons[day] + _approved_since(channel.store, day, runs.get(day)) for day in days}
+
+
+def _approved_since(store: Store, day: str, run: str | None) -> str:
+    """Return that a run was approved, as a part of a sentence."""
+    if run is None:
+        return ""
+    with suppress(ConfigError, FormatError):  # removed meanwhile, or damaged
+        for decision in decisions(RunContext.within(store, run)):
+            if decision["approved"]:
+                return f"; approved since by {decision['by']}, so that `pbg run SPEC {day}` goes on with it"
+    return ""
+
+
+def _is_after(day: str, rows: Sequence[ReleaseRow]) -> bool:
+    """Return whether a day is after all releases."""
+    return all(snapshot_order(day) > snapshot_order(row["snapshot"]) for row in rows)
+
+
+def after_release(nights: Sequence[FailedNight], rows: Sequence[ReleaseRow]) -> list[FailedNight]:
+    """Return the nights that come after the newest of some releases."""
+    return [night for night in nights if _is_after(night["snapshot"], rows)]
+
+
+def broken_nights(store: Store, graph: str | None = None) -> dict[str, list[FailedNight]]:
+    """List the nights that broke, by channel, oldest first.
+
+    Those that were refused or skipped are left out: later nights go on without them.
+    Of several nights of a snapshot the one that was planned last counts. Trials, which are no nights, have no mark of
+    their plan.
+
+    Args:
+        store: of the nights.
+        graph: None: of all graphs.
+    """
+    stored = list(store.list("runs/"))
+    listed, last = {info.key for info in stored}, _planned_last(stored)
+    found: dict[str, list[FailedNight]] = {}
+    for snapshot in sorted(last, key=snapshot_order):
+        run = last[snapshot]
+        if failure_key(run) in listed:
+            with suppress(ConfigError, FormatError):  # removed meanwhile, or damaged
+                night = RunContext.within(store, run)
+                channel = Channel(store, night.spec.graph.channel)
+                failed = night.failure({task for task in SHAPES if night.key(RunLayout.result(task)) in listed})
+                goes_on_without = why_skipped(channel, snapshot, since=night.planned()) is not None
+                if failed is not None and not goes_on_without and graph in {None, night.spec.graph.graph}:
+                    row: FailedNight = {"snapshot": snapshot, "run": run, "failed": failed}
+                    found.setdefault(channel.name, []).append(row)
+    return found
+
+
+def _planned_last(stored: Iterable[ObjectInfo]) -> dict[str, str]:
+    """Return the run of each snapshot that was planned last."""
+    last: dict[str, tuple[float, str]] = {}
+    for info in stored:
+        _, run, name = [*info.key.split("/", 2), ""][:3]
+        if name == RunLayout.planned:
+            snapshot = run.rpartition("-")[0]
+            last[snapshot] = max(last.get(snapshot, (0.0, "")), (info.modified or 0.0, run))
+    return {snapshot: run for snapshot, (_, run) in last.items()}
