@@ -190,7 +190,7 @@ def _band(low: float, high: float, colour: str, opacity: float) -> Figure:
 def embedding_map(found: MapDocument) -> Figure:
     """Plot the map of an embedding, the types in colours.
 
-    Places by the release before are rings, shown on demand.
+    Places by the release before are rings.
     """
     colours = (BLUE, ORANGE, GREEN, RED)
     traces, before = [], []
@@ -203,9 +203,9 @@ def embedding_map(found: MapDocument) -> Figure:
         earlier = [(point["name"], place) for point in points if (place := point["before"]) is not None]
         if earlier:
             label = f"{kind}, release {found['release']}"
-            ring = {"color": colour, "size": 7, "symbol": "circle-open"}
+            ring = {"color": colour, "size": 9, "symbol": "circle-open", "opacity": 0.45}
             names, places = [name for name, _ in earlier], [place for _, place in earlier]
-            before.append(_dots(label, names, places, ring) | {"visible": "legendonly"})
+            before.append(_dots(label, names, places, ring))
     layout = {
         "xaxis": {"zeroline": False, "showticklabels": False},
         "yaxis": {"zeroline": False, "showticklabels": False},
