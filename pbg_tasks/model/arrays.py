@@ -101,13 +101,13 @@ class ProductScorer:
 
     def _shared(self, x_ND: np.ndarray) -> np.ndarray:
         """Apply the one operator that all relations of the family share."""
-        names = INITIAL[self._relation.operator](2)
+        names = _NAMES[self._relation.operator]
         params = {name: self._params[operator_path(self._family, "rhs", name)] for name in names}
         return _FORWARD[self._relation.operator](x_ND, params)
 
     def _by_relation(self, x_ND: np.ndarray, side: Side, row_N: np.ndarray) -> np.ndarray:
         """Apply the operator of each row's own relation."""
-        names, forward = INITIAL[self._relation.operator](2), _FORWARD[self._relation.operator]
+        names, forward = _NAMES[self._relation.operator], _FORWARD[self._relation.operator]
         params = {name: self._params[operator_path(self._family, side, STACKED[name])] for name in names}
         if _MATRIX not in params:
             return forward(x_ND, {name: value[row_N] for name, value in params.items()})
@@ -220,6 +220,7 @@ INITIAL: Mapping[str, Callable[[int], dict[str, np.ndarray]]] = {
     "affine": lambda dimension: {_MATRIX: _identity(dimension), "translation": _zeros(dimension)},
 }
 """Parameters of one relation by operator, for a dimension: those of the identity."""
+_NAMES = {operator: tuple(initial(2)) for operator, initial in INITIAL.items()}  # the same for any dimension
 _FORWARD: Mapping[str, Callable[[np.ndarray, Params], np.ndarray]] = {
     "none": lambda x_ND, _: x_ND,
     "translation": lambda x_ND, params: x_ND + params["translation"],
