@@ -75,6 +75,7 @@ MODELS = {
     r"sinks/\w+/_pbg/\w+/current\.json": Pointer,
     r"channels/\w+/pins/\d+\.json": Pin,
     r"channels/\w+/pins/for-[\w-]+\.json": ServicePin,
+    r"channels/\w+/unplanned/[^/]+/[^/]+\.json": Failure,
     r"channels/\w+/skipped/[^/]+\.json": Skipped,
     r"\.looks/[^/]+\.json": Seen,
     r"gc/[^/]+\.json": Tombstone,

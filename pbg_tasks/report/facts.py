@@ -71,6 +71,7 @@ class GraphFacts:
         released: times of publication, by number, in seconds since 1970.
         current: number of the release the channel points to.
         refused: reasons why snapshots were refused or skipped, by snapshot.
+        unplanned: errors with which plans of snapshots ended, by snapshot, where none succeeded since.
         reported: ids of the runs that have a page.
         left_out: number of older runs that are not among ``runs``.
         searches: of hyper-parameters, the newest first; their runs are not among ``runs``.
@@ -86,6 +87,7 @@ class GraphFacts:
     released: Mapping[int, float]
     current: int | None
     refused: Mapping[str, str]
+    unplanned: Mapping[str, Failed] = field(default_factory=dict)
     reported: frozenset[str] = frozenset()
     left_out: int = 0
     searches: Sequence[SearchRow] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from pbg_tasks.config.nights import snapshot_order
@@ -24,6 +25,11 @@ def history_document(graph: GraphFacts) -> HistoryDocument:
     runs = {run.run_id: run for run in graph.runs}
     nights = [_of_run(run, releases.get(run_id), graph) for run_id, run in runs.items()]
     nights += [_of_release(release, graph) for run_id, release in releases.items() if run_id not in runs]
+    nights += [
+        early_night(snapshot, told["reason"], datetime.fromisoformat(told["at"]).timestamp())
+        for snapshot, told in graph.unplanned.items()
+        if snapshot not in graph.refused
+    ]
     without = graph.refused.keys() - {release.snapshot for release in graph.releases}  # approved ones have a release
     return {
         "kind": "history",
@@ -106,6 +112,39 @@ def _of_release(release: Release, graph: GraphFacts) -> Night:
         "forecast": None,
         "warm_start": None,
         "reason": None,
+    }
+
+
+def early_night(snapshot: str, reason: str, planned: float | None, page: str | None = None) -> Night:
+    """Return a night that failed before it had a run.
+
+    Args:
+        snapshot: its key.
+        reason: why it failed.
+        planned: when that was, in seconds since 1970.
+        page: address of the night in Airflow.
+    """
+    return {
+        "reported": False,
+        "page": page,
+        "snapshot": snapshot,
+        "run": "",
+        "planned": planned,
+        "state": "failed",
+        "release": None,
+        "published": None,
+        "current": False,
+        "mrr": None,
+        "hits10": None,
+        "edges": None,
+        "entities": None,
+        "new": None,
+        "gone": None,
+        "cosine": None,
+        "seconds": None,
+        "forecast": None,
+        "warm_start": None,
+        "reason": reason,
     }
 
 

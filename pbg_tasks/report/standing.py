@@ -7,7 +7,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from pbg_tasks.report.figures import STOPPED
-from pbg_tasks.report.history import night_order
+from pbg_tasks.report.history import early_night, night_order
 from pbg_tasks.report.numbers import moment, rough
 
 if TYPE_CHECKING:
@@ -72,7 +72,8 @@ def with_failure(run: RunDocument, attempts: Sequence[AttemptRow]) -> RunDocumen
 def with_failures(history: HistoryDocument, attempts: Sequence[AttemptRow]) -> HistoryDocument:
     """Return the document of a channel with the nights that failed.
 
-    A night that failed before it had a run has a row of its own, unless a later one of its snapshot got further.
+    A night that failed before it had a run has a row of its own, unless a later one of its snapshot got further. Where
+    the store has the error of its plan, too, the later of the two counts.
 
     Args:
         history: the document as the store has it.
@@ -83,13 +84,21 @@ def with_failures(history: HistoryDocument, attempts: Sequence[AttemptRow]) -> H
         if each["run"]:
             last[each["run"].rpartition("/")[2]] = each
     nights: list[Night] = []
+    early: dict[str, Night] = {}
     for night in history["nights"]:
+        if not night["run"]:
+            early[night["snapshot"]] = night
+            continue
         found = last.get(night["run"])
         if found is not None and found["state"] == "failed" and night["state"] in _OPEN:
             told = found["reason"] or night["reason"] or NO_REASON
             night = {**night, "state": "failed", "reason": told, "page": found["page"]}  # noqa: PLW2901 - the same night
         nights.append(night)
-    return {**history, "nights": sorted([*nights, *_without_run(attempts, nights)], key=night_order)}
+    for night in _without_run(attempts, nights):
+        stored = early.get(night["snapshot"])
+        is_later = stored is not None and (stored["planned"] or 0.0) > (night["planned"] or 0.0)
+        early[night["snapshot"]] = {**stored, "page": night["page"]} if stored is not None and is_later else night
+    return {**history, "nights": sorted([*nights, *early.values()], key=night_order)}
 
 
 def _without_run(attempts: Sequence[AttemptRow], nights: Sequence[Night]) -> list[Night]:
@@ -102,33 +111,10 @@ def _without_run(attempts: Sequence[AttemptRow], nights: Sequence[Night]) -> lis
         is_last, later = snapshot not in seen, planned.get(snapshot or "", 0.0) > (each["began"] or 0.0)
         seen.add(snapshot)
         if each["run"] is None and each["state"] == "failed" and is_last and not later:
-            found.append(_early(each))
+            found.append(
+                early_night(snapshot or "no snapshot", each["reason"] or NO_REASON, each["began"], each["page"])
+            )
     return found
-
-
-def _early(attempt: AttemptRow) -> Night:
-    return {
-        "reported": False,
-        "page": attempt["page"],
-        "snapshot": attempt["snapshot"] or "no snapshot",
-        "run": "",
-        "planned": attempt["began"],
-        "state": "failed",
-        "release": None,
-        "published": None,
-        "current": False,
-        "mrr": None,
-        "hits10": None,
-        "edges": None,
-        "entities": None,
-        "new": None,
-        "gone": None,
-        "cosine": None,
-        "seconds": None,
-        "forecast": None,
-        "warm_start": None,
-        "reason": attempt["reason"] or NO_REASON,
-    }
 
 
 def standing_document(

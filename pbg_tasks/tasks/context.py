@@ -251,7 +251,7 @@ class RunContext:
         is_due = chain_task(found.task) == due
         if not is_due or (due is None and self.store.head(self.key(RunLayout.result(found.task))) is not None):
             return None
-        return {"task": found.task, "kind": found.kind, "reason": found.reason, "at": found.at.isoformat()}
+        return found.told()
 
     def save_result(self, shape: type[Shape], task: str, document: Result) -> Shape:
         """Store a task's result once; of two writers the first one's stays.

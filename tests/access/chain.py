@@ -201,7 +201,7 @@ def _refused_nights(chain: Chain) -> None:
     chain.do("reject", lambda: reject(small, by="ada", reason="half of it is missing"))
     chain.spec(limits={"max_hours": {"block": 1e-9}})
     with pytest.raises(QualityGateError):
-        chain.plan("d4")
+        chain.plan("d5")
     chain.spec({"lr": 1e38})
     run = chain.plan("d5")
     with pytest.raises(QualityGateError):

@@ -41,6 +41,7 @@ ACCESS = {
     f"{GRAPH}/channels/x/releases/99.json":     ("PTURG", "U",      "G"),
     f"{GRAPH}/channels/x/pins/99.json":         ("PTURG", "U",      "U"),
     f"{GRAPH}/channels/x/skipped/x.json":       ("PTURG", "PTU",    ""),
+    f"{GRAPH}/channels/x/unplanned/x/x.json":   ("PTURG", "PU",     "P"),
     f"{GRAPH}/gc/x.json":                                ("PTUG",  "PTUG",   "G"),
     f"{GRAPH}/.probe/x":                                 ("PTUG",  "PG",     "PG"),
     f"{GRAPH}/runs/x/spec.json":                         ("PTURG", "P",      "G"),

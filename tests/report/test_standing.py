@@ -10,7 +10,7 @@ import pytest
 
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.service_pins import pin_service, unpin_service
-from pbg_tasks.report.history import history_document
+from pbg_tasks.report.history import early_night, history_document
 from pbg_tasks.report.pages import Links, render, render_block
 from pbg_tasks.report.run import run_document
 from pbg_tasks.report.standing import standing_document, with_failure, with_failures
@@ -81,6 +81,17 @@ def test_night_that_failed_early_has_red_row(history):
 )
 def test_failure_that_is_past_adds_no_row(history, attempts):
     assert with_failures(history, attempts)["nights"] == history["nights"]
+
+
+@pytest.mark.parametrize(("began", "reason"), [(1e9, "no column"), (3e9, HOSTILE)])
+def test_plan_that_failed_twice_has_one_row(history, began, reason):
+    stored = early_night("d9", "no column", 2e9)
+    assert (
+        standing({**history, "nights": [*history["nights"], stored]})[0]["needs"][0]["text"] == "d9 failed: no column"
+    )
+    found = with_failures({**history, "nights": [*history["nights"], stored]}, [attempt(began=began)])
+    (night,) = (each for each in found["nights"] if each["state"] == "failed")
+    assert (night["reason"], night["page"]) == (reason, "p")
 
 
 def test_run_whose_task_failed_shows_the_task(nights, history):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import shutil
 import threading
@@ -13,8 +14,10 @@ from pbg_tasks.cli import app
 from pbg_tasks.config.base import canonical_json
 from pbg_tasks.config.results import BucketResult, EvalResult, PartitionResult, TrainResult, ValidateResult
 from pbg_tasks.errors import (
+    AccessError,
     ConflictError,
     InputError,
+    OutOfTurnError,
     QualityGateError,
     StorageError,
     TrainingDivergedError,
@@ -216,6 +219,76 @@ def test_night_that_others_go_without_is_listed_once(planned, run):
     skip(Channel(run.store, "production"), "d1", "half of it is missing")
     found = overview(planned[0].spec)
     assert (found["failed"], list(found["without_release"]["production"])) == ({}, ["d1"])
+
+
+UNPLANNED = "channels/production/unplanned/toy/d2.json"
+
+
+@pytest.fixture
+def broken_plan(planned, run):
+    """The place with a second snapshot that lacks a column."""
+    place, _ = planned
+    (place.root / "edges" / "d2.tsv").write_text("lhs\trel\ne1\tnext\n")
+    yield place
+    (place.root / "edges" / "d2.tsv").unlink()
+
+
+def test_failed_plan_is_listed_until_one_succeeds(broken_plan, run):
+    place, store = broken_plan, run.store
+    result = CliRunner().invoke(app, ["run", str(place.spec), "d2"])
+    assert (result.exit_code, type(result.exception)) == (1, InputError)
+    told = str(result.exception)
+    assert "rhs" in told
+    for target in (place.spec, str(place.store)):
+        (night,) = overview(target)["failed"]["production"]
+        assert (night["run"], night["failed"]["task"], night["failed"]["reason"]) == (None, "plan", told)
+        assert f"  plan of d2 failed, {night['failed']['at'][:10]}" in overview_table(overview(target))
+    last = history_document(read_graph("toy", Channel(store, "production")))["nights"][-1]
+    assert [last[key] for key in ("snapshot", "run", "state", "reason")] == ["d2", "", "failed", told]
+    assert read_graph("other", Channel(store, "production")).unplanned == {}
+    assert told in html.unescape(store.get("report/production/index.html").data.decode())  # pbg run wrote it
+
+    skip(Channel(store, "production"), "d2", "not needed")
+    assert overview(place.spec)["failed"] == {}
+    place.snapshot("d2", ring(40))
+    plan(place.spec, "d2")
+    assert store.head(UNPLANNED) is None
+
+
+def test_plans_that_wait_or_try_store_no_failure(broken_plan, run, monkeypatch):
+    with pytest.raises(InputError):
+        plan(broken_plan.spec, "d2", publish=False)
+    with pytest.raises(InputError, match="no file"):
+        plan(broken_plan.spec, "d3")
+
+    def waiting(*_):
+        raise OutOfTurnError("d1 comes first")
+
+    monkeypatch.setattr("pbg_tasks.tasks.nightly.plan.release_to_continue", waiting)
+    with pytest.raises(OutOfTurnError):
+        plan(broken_plan.spec, "d2")
+    assert list(run.store.list("channels/")) == []
+
+
+@pytest.mark.parametrize("method", ["put", "delete"])
+def test_store_that_refuses_leaves_plan_its_outcome(broken_plan, run, monkeypatch, capsys, method):
+    place, former = broken_plan, getattr(LocalStore, method)
+    if method == "delete":
+        place.snapshot("d2", ring(40))
+        run.store.put(UNPLANNED, b"{}")
+
+    def refusing(store, key, *given, **named):
+        if key == UNPLANNED:
+            raise AccessError("not permitted")
+        return former(store, key, *given, **named)
+
+    monkeypatch.setattr(LocalStore, method, refusing)
+    if method == "put":
+        with pytest.raises(InputError, match="rhs"):
+            plan(place.spec, "d2")
+    else:
+        assert plan(place.spec, "d2")["snapshot"] == "d2"
+    assert "not permitted" in capsys.readouterr().err
 
 
 def judged(run, *checks):

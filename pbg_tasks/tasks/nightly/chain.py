@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -64,9 +65,15 @@ def run_chain(spec: Path, snapshot: str, **options: Any) -> Summary:  # noqa: AN
         The run's summary, as ``show`` gives it.
     """
     from pbg_tasks.tasks.nightly.plan import plan
+    from pbg_tasks.tasks.view.report import report_nights
     from pbg_tasks.tasks.view.show import show
 
-    url = PlanResult.model_validate(plan(spec, snapshot, **options)).run
+    try:
+        url = PlanResult.model_validate(plan(spec, snapshot, **options)).run
+    except PbgError:
+        with suppress(Exception):  # the plan's own error counts
+            report_nights(load_graph_spec(spec, options.get("overrides")))
+        raise
     try:
         for name in TASKS:
             run_task(name, url)

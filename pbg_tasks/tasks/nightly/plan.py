@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ from pbg_tasks.storage.columnar import last_change
 from pbg_tasks.storage.probe import probe
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.context import RunContext, graph_store
+from pbg_tasks.tasks.failure import keeping_plan_failure
 from pbg_tasks.tasks.nightly.chain_order import release_to_continue
 from pbg_tasks.tasks.nightly.forecasting import enforce_limits, outlook
 from pbg_tasks.tasks.nightly.newest import keys_there
@@ -53,7 +54,8 @@ def plan(
 ) -> Result:
     """Make the run of one snapshot.
 
-    The same inputs make the same run.
+    The same inputs make the same run. The error of a night whose snapshot is there is stored for people until a plan of
+    it succeeds.
 
     Args:
         spec: the graph spec's file.
@@ -89,49 +91,50 @@ def plan(
     files = _files(written, snapshot, due=due)
     channel = Channel(store, graph.channel)
     channel.check_graph(graph.graph)
-    nights = written.nights
-    if publish:
-        release = release_to_continue(channel, nights, graph.snapshots, snapshot)
-    else:  # an experiment does not wait for other nights
-        release = channel.before(snapshot) if nights.walk == "chain" else None
-    if release is not None:
-        hold(store, run_with(release.directory, release.run))
-    counts = _counted(graph, files)
-    sizes = ReleaseSizes.of(store, release) if release else None
-    graph, expected = resolve(graph, counts, sizes)
-    previous = continued(graph, release, sizes) if release and sizes else None
-    if publish and previous is not None and not previous.keep_ids:
-        _check_not_moved(channel, graph, previous)
-    fields = {"graph": graph, "snapshot": snapshot, "files": files, "previous": previous, "publish": publish}
-    fields |= {"walk": nights.walk, "accepted": accept_data}
-    run_spec = parse(RunSpec, fields, source=f"run of snapshot {snapshot!r}")
-    run = RunContext(store, run_spec.run_id, run_spec, run_spec.to_bytes())
-    run.store_spec()
-    if previous is not None and previous.reason:
-        say(f"plan: {previous.reason}")
-    coming = outlook(run, expected, written)
-    coming.say(graph.resources.memory_gb)
-    size = sum(file.size for file in files)
-    say(f"plan: {counted(len(files), 'file')}, {human_count(size)}B; run {run.url}")
-    findings = PlanResult(
-        task="plan",
-        run=run.url,
-        seconds=round(time.monotonic() - started, 3),
-        snapshot=snapshot,
-        files=len(files),
-        bytes=size,
-        previous_release=previous.seq if previous else None,
-        warm_start=bool(previous and previous.warm_start),
-        epochs=run_spec.epochs,
-        partitions=partition_counts(graph.model),
-        degrees=counts.degrees,
-        memory={name: MemoryDocument.model_validate(needed.to_json()) for name, needed in coming.memory.items()},
-        forecast=ForecastDocument.model_validate(coming.night.to_json()),
-    )
-    result = run.save_result(PlanResult, "plan", findings.document())
-    if run.find(ValidateResult) is None:  # else the night has begun, so its limits were checked before
-        enforce_limits(run, written.limits, coming.night)
-    run.begin()
+    with keeping_plan_failure(channel, graph.graph, snapshot) if publish else nullcontext():
+        nights = written.nights
+        if publish:
+            release = release_to_continue(channel, nights, graph.snapshots, snapshot)
+        else:  # an experiment does not wait for other nights
+            release = channel.before(snapshot) if nights.walk == "chain" else None
+        if release is not None:
+            hold(store, run_with(release.directory, release.run))
+        counts = _counted(graph, files)
+        sizes = ReleaseSizes.of(store, release) if release else None
+        graph, expected = resolve(graph, counts, sizes)
+        previous = continued(graph, release, sizes) if release and sizes else None
+        if publish and previous is not None and not previous.keep_ids:
+            _check_not_moved(channel, graph, previous)
+        fields = {"graph": graph, "snapshot": snapshot, "files": files, "previous": previous, "publish": publish}
+        fields |= {"walk": nights.walk, "accepted": accept_data}
+        run_spec = parse(RunSpec, fields, source=f"run of snapshot {snapshot!r}")
+        run = RunContext(store, run_spec.run_id, run_spec, run_spec.to_bytes())
+        run.store_spec()
+        if previous is not None and previous.reason:
+            say(f"plan: {previous.reason}")
+        coming = outlook(run, expected, written)
+        coming.say(graph.resources.memory_gb)
+        size = sum(file.size for file in files)
+        say(f"plan: {counted(len(files), 'file')}, {human_count(size)}B; run {run.url}")
+        findings = PlanResult(
+            task="plan",
+            run=run.url,
+            seconds=round(time.monotonic() - started, 3),
+            snapshot=snapshot,
+            files=len(files),
+            bytes=size,
+            previous_release=previous.seq if previous else None,
+            warm_start=bool(previous and previous.warm_start),
+            epochs=run_spec.epochs,
+            partitions=partition_counts(graph.model),
+            degrees=counts.degrees,
+            memory={name: MemoryDocument.model_validate(needed.to_json()) for name, needed in coming.memory.items()},
+            forecast=ForecastDocument.model_validate(coming.night.to_json()),
+        )
+        result = run.save_result(PlanResult, "plan", findings.document())
+        if run.find(ValidateResult) is None:  # else the night has begun, so its limits were checked before
+            enforce_limits(run, written.limits, coming.night)
+        run.begin()
     return result.document()
 
 

@@ -10,10 +10,11 @@ from pbg_tasks.config.nights import snapshot_order
 from pbg_tasks.config.results import SHAPES
 from pbg_tasks.errors import ConfigError, FormatError
 from pbg_tasks.publish import Channel
+from pbg_tasks.publish.channel import all_channel_names
 from pbg_tasks.publish.skips import skipped, why_skipped
 from pbg_tasks.tasks.approval import decisions
 from pbg_tasks.tasks.context import RunContext
-from pbg_tasks.tasks.failure import failure_key
+from pbg_tasks.tasks.failure import failure_key, plan_failures
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -60,8 +61,8 @@ def broken_nights(store: Store, graph: str | None = None) -> dict[str, list[Fail
     """List the nights that broke, by channel, oldest first.
 
     Those that were refused or skipped are left out: later nights go on without them.
-    Of several nights of a snapshot the one that was planned last counts. Trials, which are no nights, have no mark of
-    their plan.
+    Of several nights of a snapshot the one that was planned last counts, and one that could not be planned before all.
+    Trials, which are no nights, have no mark of their plan.
 
     Args:
         store: of the nights.
@@ -69,7 +70,8 @@ def broken_nights(store: Store, graph: str | None = None) -> dict[str, list[Fail
     """
     stored = list(store.list("runs/"))
     listed, last = {info.key for info in stored}, _planned_last(stored)
-    found: dict[str, list[FailedNight]] = {}
+    found = _unplanned_nights(store, graph)
+    unplanned = {(channel, row["snapshot"]) for channel, rows in found.items() for row in rows}
     for snapshot in sorted(last, key=snapshot_order):
         run = last[snapshot]
         if failure_key(run) in listed:
@@ -78,9 +80,25 @@ def broken_nights(store: Store, graph: str | None = None) -> dict[str, list[Fail
                 channel = Channel(store, night.spec.graph.channel)
                 failed = night.failure({task for task in SHAPES if night.key(RunLayout.result(task)) in listed})
                 goes_on_without = why_skipped(channel, snapshot, since=night.planned()) is not None
-                if failed is not None and not goes_on_without and graph in {None, night.spec.graph.graph}:
+                is_listed = goes_on_without or (channel.name, snapshot) in unplanned
+                if failed is not None and not is_listed and graph in {None, night.spec.graph.graph}:
                     row: FailedNight = {"snapshot": snapshot, "run": run, "failed": failed}
                     found.setdefault(channel.name, []).append(row)
+    return {channel: sorted(rows, key=_order) for channel, rows in found.items()}
+
+
+def _order(night: FailedNight) -> tuple[object, str]:
+    return snapshot_order(night["snapshot"])
+
+
+def _unplanned_nights(store: Store, graph: str | None) -> dict[str, list[FailedNight]]:
+    """List the nights that could not be planned, by channel."""
+    found: dict[str, list[FailedNight]] = {}
+    for name in all_channel_names(store):
+        for (of, snapshot), failure in plan_failures(store, name).items():
+            if graph in {None, of} and why_skipped(Channel(store, name), snapshot) is None:
+                row: FailedNight = {"snapshot": snapshot, "run": None, "failed": failure.told()}
+                found.setdefault(name, []).append(row)
     return found
 
 

@@ -27,7 +27,7 @@ from pbg_tasks.report.run import run_document
 from pbg_tasks.storage.parallel import in_parallel
 from pbg_tasks.tasks.approval import decisions
 from pbg_tasks.tasks.context import CHAIN, RunContext, graph_store
-from pbg_tasks.tasks.failure import failure_key
+from pbg_tasks.tasks.failure import failure_key, plan_failures
 from pbg_tasks.tasks.search import FOLDER, PATCH, SEARCH, SearchContext, read_search, searches
 from pbg_tasks.tasks.view.embedding_map import read_map, write_map
 from pbg_tasks.tasks.view.readers import release_readers
@@ -107,6 +107,13 @@ def report_graph(spec: Path) -> ReportedGraph:
     return {"graph": graph.graph, "channel": channel.name, "pages": pages}
 
 
+def report_nights(graph: GraphSpec) -> None:
+    """Write the page of a graph's channel alone."""
+    store = graph_store(graph)
+    _write_assets(store)
+    _write_history(graph, Channel(store, graph.channel))
+
+
 def read_run(run: RunContext) -> RunFacts:
     """Read everything a run's page shows."""
     prefix = run.key(RunLayout.checkpoint)
@@ -178,6 +185,7 @@ def read_graph(graph: str, channel: Channel, *, reported: bool = False) -> Graph
         released={each.seq: moment for each in releases if (moment := listed.get(channel.release_key(each.seq)))},
         current=current.seq if current else None,
         refused=refused,
+        unplanned={key: found.told() for (of, key), found in plan_failures(store, channel.name).items() if of == graph},
         reported=frozenset(
             info.key.split("/")[1] for info in objects if info.key.endswith(f"/{RunLayout.spec if reported else PAGE}")
         ),

@@ -137,10 +137,13 @@ class ReleaseRow(Way):
 
 
 class FailedNight(TypedDict):
-    """Night that broke, and the error of its task."""
+    """Night that broke, and the error of its task.
+
+    ``run`` is None where the night could not be planned.
+    """
 
     snapshot: str
-    run: str
+    run: str | None
     failed: Failed
 
 

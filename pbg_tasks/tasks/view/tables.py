@@ -212,7 +212,8 @@ def overview_table(found: Overview) -> str:
             parts.append("\n".join(["days without a release, which nights go on without:", *days, more]))
         if broken := found["failed"].get(name):
             lines = [
-                f"  {_failure(night['snapshot'], night['failed'])}\n    {found['store']}/runs/{night['run']}"
+                f"  {_failure(night['snapshot'], night['failed'])}"
+                + (f"\n    {found['store']}/runs/{night['run']}" if night["run"] is not None else "")
                 for night in broken
             ]
             parts.append("\n".join(["nights that broke; `pbg run SPEC DAY` tries one again:", *lines]))
