@@ -115,21 +115,23 @@ def _over_start(gates: Gates, evaluation: Evaluation) -> Iterator[Check]:
         started = _mrr(against.current.filtered)
         if against.reason is not None or (against.edges or 0) < gates.min_common_edges or not started > 0:
             return
-        ratio = 1 + against.difference["high"] / started
+        trained = _mrr(against.candidate.filtered)
+        low, high = (against.difference[end] / started for end in ("low", "high"))
+        ratio, form = 1 + high, "{:.1%}"
         measured = (
-            f"filtered MRR {_mrr(against.candidate.filtered):.4f} after training is {ratio:.4g} times what the vectors "
-            f"of release {against.release} had before it on the same {against.edges} edges, {started:.4f}, or less "
-            "(95 % interval)"
+            f"on the same {against.edges} edges the filtered MRR was {started:.4f} before training, with vectors of "
+            f"release {against.release}, and is {trained:.4f} after it: {trained / started - 1:+.2%} (95 % interval "
+            f"{low:+.2%} to {high:+.2%}); so {ratio:.2%} is left at best"
         )
     elif evaluation.random is not None and (by_chance := evaluation.random.figure("mrr")):
-        ratio = mrr / by_chance
+        ratio, form = mrr / by_chance, "{:g} times"
         measured = (
             f"filtered MRR {mrr:.4f} of {_edges(evaluation.filtered)} held-out edges is {ratio:.3g} times that of "
             f"random vectors, {by_chance:.4f}"
         )
     else:
         return
-    yield limit.judge("min_over_start", ratio, measured, "{:g} times")
+    yield limit.judge("min_over_start", ratio, measured, form)
 
 
 def _relations(floors: Mapping[str, RelationFloor], found: Mapping[str, BothWays]) -> Iterator[Check]:

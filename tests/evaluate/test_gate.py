@@ -234,8 +234,8 @@ def test_training_that_worsened_vectors_is_refused():
     worse = started(0.27, 0.3, low=-0.05, high=-0.021)  # within max_mrr_drop
     assert failed(judge(Gates(), worse)) == ["min_over_start"]
     assert the(judge(Gates(), worse), "min_over_start").sentence == (
-        "filtered MRR 0.2700 after training is 0.93 times what the vectors of release 7 had before it on the same 140 "
-        "edges, 0.3000, or less (95 % interval), at least 0.95 times asked"
+        "on the same 140 edges the filtered MRR was 0.3000 before training, with vectors of release 7, and is "
+        "0.2700 after it: -10.00% (95 % interval -16.67% to -7.00%); so 93.00% is left at best, at least 95.0% asked"
     )
     assert judge(Gates.model_validate({"min_over_start": {"warn": 1}}), worse).passed
     assert "min_over_start" in warned(judge(Gates(), started(0.29, 0.3, low=-0.02, high=-0.001)))
