@@ -23,8 +23,11 @@ from typer.testing import CliRunner
 from pbg_tasks.cli import app, main
 from pbg_tasks.cli.common import show_result
 from pbg_tasks.cli.guide import GROUPS, called
-from pbg_tasks.errors import BY_EXIT_CODE, ConfigError, PbgError
+from pbg_tasks.errors import BY_EXIT_CODE, ConfigError, InputError, PbgError
+from pbg_tasks.publish import Channel
+from pbg_tasks.storage import LocalStore
 from pbg_tasks.tasks.context import RunContext
+from pbg_tasks.tasks.failure import keeping_plan_failure
 from tests import commands
 from tests.tasks.conftest import Workplace, ring
 
@@ -429,6 +432,29 @@ def test_file_of_error_gets_last_line(monkeypatch, capsys, tmp_path):
             main()
         assert (ended.value.code, capsys.readouterr().err) == (2, "error: config: a: wrong\n")
     assert (tmp_path / "note").read_text() == "error: config: a: wrong\n"
+
+
+def test_advised_commands_name_the_given_spec(monkeypatch, capsys, place):
+    store = LocalStore(str(place.store))
+    failed = InputError("no column 'rhs'; `pbg skip SPEC d1` or `pbg promote SPEC --to SPEC`")
+    with pytest.raises(InputError), keeping_plan_failure(Channel(store, "production"), "toy", "d1"):
+        raise failed
+    spec = place.spec.rename(place.root / "a graph.yaml")
+    told = f"`pbg skip '{spec}' d1` or `pbg promote '{spec}' --to SPEC`"
+    assert told in CliRunner().invoke(app, ["show", str(spec)]).stdout
+
+    monkeypatch.setattr("pbg_tasks.tasks.nightly.plan.plan", raising(failed))
+    monkeypatch.setattr(sys, "argv", ["pbg", "plan", str(spec), "d1"])
+    with pytest.raises(SystemExit):
+        main()
+    assert told in capsys.readouterr().err.splitlines()[-1]
+
+
+def raising(error):
+    def fail(*_, **__):
+        raise error
+
+    return fail
 
 
 def test_interrupt_is_no_bug(monkeypatch):

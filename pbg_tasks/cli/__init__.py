@@ -19,7 +19,7 @@ from typing import Annotated
 import typer
 
 from pbg_tasks.cli import dags, exchange, info, migrations, models, nightly, releases, transfer, tuning
-from pbg_tasks.cli.common import spread_overrides
+from pbg_tasks.cli.common import spread_overrides, with_spec
 from pbg_tasks.cli.first_process import end_on_sigterm
 from pbg_tasks.cli.guide import GuidedGroup, called, guide
 from pbg_tasks.cli.leaving import leave_after
@@ -152,7 +152,7 @@ def _bug(error: Exception) -> PbgError:
 
 
 def _fail(error: PbgError) -> None:
-    line = f"error: {error.kind}: {error}\n"
+    line = f"error: {error.kind}: {with_spec(str(error))}\n"
     sys.stdout.flush()
     sys.stderr.write(line)
     if note := os.environ.get(ERROR_FILE):

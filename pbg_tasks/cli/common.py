@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -63,6 +65,28 @@ Patch = Annotated[
 ]
 
 
+_SPEC: ContextVar[str] = ContextVar("spec", default="SPEC")
+_ADVISED = re.compile(r"(`pbg [a-z-]+ )SPEC\b")
+
+
+def name_spec(spec: Path) -> Path:
+    """Note the graph spec that this command was given."""
+    if spec is not None:  # as while the shell completes a command
+        _SPEC.set(shlex.quote(str(spec)))
+    return spec
+
+
+def with_spec(text: str) -> str:
+    """Return a text whose advised commands name the graph spec.
+
+    Messages come from rooms that do not know its file, and may be stored.
+    """
+    return _ADVISED.sub(lambda found: f"{found[1]}{_SPEC.get()}", text)
+
+
+Spec = Annotated[Path, typer.Argument(help="Graph spec, a YAML file.", show_default=False, callback=name_spec)]
+
+
 def given(patch: Path | None, param: Sequence[str] | None) -> list[str]:
     """Return the changes of a patch, and then those of ``-p``.
 
@@ -105,7 +129,7 @@ def show_result(result: Mapping[str, object], *, as_json: bool) -> None:
         typer.echo(json.dumps(result))
         return
     for line in result_lines(result):
-        typer.echo(line)
+        typer.echo(with_spec(line))
 
 
 def show_value(value: Any, *, as_json: bool) -> None:  # noqa: ANN401 - any JSON value

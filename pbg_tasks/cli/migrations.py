@@ -5,16 +5,13 @@ They adopt an existing checkpoint, or move a release to other partitions.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from pbg_tasks.cli.common import Json, show_result
+from pbg_tasks.cli.common import Json, Spec, show_result
 
 app = typer.Typer()
-
-Spec = Annotated[Path, typer.Argument(help="Graph spec, a YAML file.", show_default=False)]
 
 
 @app.command()

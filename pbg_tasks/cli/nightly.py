@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from pbg_tasks.cli.common import Json, Override, Patch, given, is_config, show_result
+from pbg_tasks.cli.common import Json, Override, Patch, Spec, given, is_config, name_spec, show_result, with_spec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,7 +22,6 @@ app = typer.Typer()
 datasets = typer.Typer(help="Fetch example data.", no_args_is_help=True)
 app.add_typer(datasets, name="datasets")
 
-Spec = Annotated[Path, typer.Argument(help="Graph spec, a YAML file.", show_default=False)]
 Run = Annotated[str, typer.Argument(help="The run's URL, as `pbg plan` prints it.", show_default=False)]
 Snapshot = Annotated[
     str | None, typer.Argument(help="Key of the snapshot; the newest one unless given.", show_default=False)
@@ -123,7 +122,7 @@ def _run(spec: Path, snapshot: str, *, as_json: bool, **options: Any) -> None:  
     from pbg_tasks.tasks.view.tables import table
 
     summary = run_chain(spec, snapshot, **options)
-    typer.echo(json.dumps(summary) if as_json else table([summary]))
+    typer.echo(json.dumps(summary) if as_json else with_spec(table([summary])))
 
 
 _planning("plan", _plan)
@@ -235,8 +234,8 @@ def show(
     if task is not None:
         show_result(show_task(target, task), as_json=as_json)
     elif is_config(target) or "/runs/" not in target:
-        found = overview(Path(target) if is_config(target) else target)
-        typer.echo(json.dumps(found) if as_json else overview_table(found))
+        found = overview(name_spec(Path(target)) if is_config(target) else target)
+        typer.echo(json.dumps(found) if as_json else with_spec(overview_table(found)))
     else:
         summary = collect(target)
         if log:
@@ -260,7 +259,7 @@ def report(
     """
     from pbg_tasks.tasks.view import report as reporting
 
-    found = reporting.report_graph(Path(target)) if is_config(target) else reporting.report(target)
+    found = reporting.report_graph(name_spec(Path(target))) if is_config(target) else reporting.report(target)
     show_result(found, as_json=as_json)
 
 

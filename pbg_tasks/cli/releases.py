@@ -14,14 +14,13 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from pbg_tasks.cli.common import Json, Override, show_result
+from pbg_tasks.cli.common import Json, Override, Spec, is_config, name_spec, show_result
 
 app = typer.Typer()
 T = TypeVar("T")
 MAX_PERSON = 200
 """Number of characters that documents take for a person, which are those of ``Person``."""
 
-Spec = Annotated[Path, typer.Argument(help="Graph spec, a YAML file.", show_default=False)]
 Run = Annotated[str, typer.Argument(help="The run's URL, as `pbg plan` prints it.", show_default=False)]
 Reason = Annotated[str, typer.Option(help="Reason, kept with the run.", show_default=False)]
 By = Annotated[
@@ -41,13 +40,23 @@ Day = Annotated[
 ]
 
 
+Place = Annotated[
+    str, typer.Argument(metavar="SPEC|STORE", help="Graph spec, a YAML file, or the graph's store.", show_default=False)
+]
+
+
+def _place(given: str) -> Path | str:
+    """Return a graph spec's path, or a store as given."""
+    return name_spec(Path(given)) if is_config(given) else given
+
+
 @app.command()
-def releases(spec: Spec, *, as_json: Json = False) -> None:
+def releases(place: Place, *, as_json: Json = False) -> None:
     """List the releases of a graph, and their readers."""
     from pbg_tasks.tasks.view.readers import releases_text
     from pbg_tasks.tasks.view.show import history
 
-    listed = history(spec)
+    listed = history(_place(place))
     typer.echo(json.dumps(listed) if as_json else releases_text(listed))
 
 
@@ -110,7 +119,7 @@ def promote(
 
 @app.command()
 def rollback(
-    spec: Spec,
+    place: Place,
     release: Annotated[
         int | None, typer.Argument(min=1, help="Release to go back to; the one before by default.", show_default=False)
     ] = None,
@@ -124,7 +133,7 @@ def rollback(
     from pbg_tasks.tasks.release.releases import rollback as task
 
     number = _one(release, to, "--to", "RELEASE")
-    show_result(task(spec, to=number, channel=channel, by=_person(by)), as_json=as_json)
+    show_result(task(_place(place), to=number, channel=channel, by=_person(by)), as_json=as_json)
 
 
 def _person(given: str | None, flag: str = "--by") -> str:

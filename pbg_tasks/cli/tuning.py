@@ -9,11 +9,10 @@ from typing import Annotated
 import typer
 
 from pbg_tasks.cli import nightly
-from pbg_tasks.cli.common import Json, Override, Patch, given, show_result
+from pbg_tasks.cli.common import Json, Override, Patch, Spec, given, show_result
 
 app = typer.Typer()
 
-Spec = nightly.Spec
 Run = nightly.Run
 Snapshot = nightly.Snapshot
 Keyed = nightly.Keyed

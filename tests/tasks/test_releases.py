@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pbg_tasks.cli import app
-from pbg_tasks.errors import FormatError, InputError, StorageError
+from pbg_tasks.errors import ConfigError, FormatError, InputError, StorageError
 from pbg_tasks.publish import Channel, channel_names
 from pbg_tasks.publish.skips import when_skipped
 from pbg_tasks.storage import open_store
@@ -50,6 +50,40 @@ def test_drill_moves_canary_and_leaves_the_channel(place, channel):
     rollback(place.spec)
     assert drill(place.spec)["releases"] == [1, 2]  # the served release has changed, and the canary follows
     assert canary.current().release.run == "r2"
+
+
+def test_store_is_listed_and_rolled_back(place, channel, monkeypatch):
+    command, store = [str(place.store)], channel.store
+    empty = CliRunner().invoke(app, ["releases", *command])
+    assert (type(empty.exception), "no channel here points to a release" in str(empty.exception)) == (InputError, True)
+    monkeypatch.chdir(place.root)
+    place.write_spec(store="store", exports=[{"format": "qdrant", "destination": "http://localhost:9", "name": "q"}])
+    place.snapshot("d2", ring(40))
+    run = plan(place.spec, "d2")["run"].rpartition("/")[2]
+    spec = store.get(f"runs/{run}/spec.json").data
+    publish(channel, 1)
+    store.delete(f"runs/{run}/spec.json")
+    write_run(store, run)
+    store.put(f"runs/{run}/spec.json", spec)
+    channel.publish(candidate(store, run, "d2"), planned_on=1)
+    for target in ("releases", *command), ("releases", str(place.spec)):
+        rows = json.loads(CliRunner().invoke(app, [*target, "--json"]).stdout)
+        assert [(row["release"], row["current"]) for row in rows] == [(1, False), (2, True)]
+    moved = []
+    monkeypatch.setattr("pbg_tasks.tasks.exchange.serving.follow_all", lambda *given: moved.append(given) or {})
+    assert CliRunner().invoke(app, ["rollback", *command]).exit_code == 0
+    ((graph, release),) = moved  # the sinks are those of the run's spec
+    assert (graph.store, graph.exports[0].name, release.seq) == (store.url, "q", 1)
+    store.delete("runs/r1/spec.json")
+    with pytest.raises(ConfigError, match=r"run of release 1 has no spec any more.* name the graph spec"):
+        rollback(str(place.store), to=2)
+    channel = Channel(store, "shadow")
+    write_run(store, "s1")
+    channel.publish(candidate(store, "s1", "d1"), planned_on=None)
+    with pytest.raises(ConfigError, match="has the channels production, shadow; choose with --channel"):
+        rollback(str(place.store))
+    with pytest.raises(InputError, match="channel 'third' points to no release"):
+        rollback(str(place.store), channel="third")
 
 
 def test_slow_drill_or_missing_file_fails(place, channel):

@@ -13,10 +13,10 @@ from pbg_tasks.checkpoint import open_preserved
 from pbg_tasks.config.loading import load_graph_spec
 from pbg_tasks.config.names import check_name
 from pbg_tasks.config.run import check_snapshot_key
-from pbg_tasks.errors import ConfigError, FormatError, StorageError, printable
+from pbg_tasks.errors import ConfigError, FormatError, InputError, StorageError, printable
 from pbg_tasks.progress import human_count, human_seconds, say
 from pbg_tasks.publish import Channel
-from pbg_tasks.publish.channel import all_channel_names
+from pbg_tasks.publish.channel import all_channel_names, channel_names
 from pbg_tasks.publish.collection import collect
 from pbg_tasks.publish.reachability import CANARY
 from pbg_tasks.publish.retention import Retention
@@ -25,13 +25,14 @@ from pbg_tasks.publish.retention import unpin as let_go
 from pbg_tasks.publish.service_pins import ServicePin, pin_service, service_pins, unpin_service
 from pbg_tasks.publish.skips import skip_anew
 from pbg_tasks.storage import open_store
-from pbg_tasks.tasks.context import graph_store
+from pbg_tasks.tasks.context import RunContext, graph_store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import date
     from pathlib import Path
 
+    from pbg_tasks.config import GraphSpec
     from pbg_tasks.publish import Release
 
 HOUR_SECONDS = 3600.0
@@ -109,24 +110,64 @@ def _channel(spec: Path, name: str | None = None) -> Channel:
     return Channel(graph_store(graph), name or graph.read_channel)
 
 
-def rollback(spec: Path, *, to: int | None = None, channel: str | None = None, by: str | None = None) -> RolledBack:
+def _served(url: str, name: str | None) -> tuple[Channel, GraphSpec]:
+    """Return a store's channel and the spec of its release.
+
+    Raises:
+        InputError: no channel of the store points to a release.
+        ConfigError: there are several, or the run of the release has no spec.
+    """
+    store = open_store(url)
+    if name is None:
+        names = channel_names(store)
+        if not names:
+            raise InputError(
+                f"{store.url}: no channel here points to a release; name a graph spec (.yaml) or its store"
+            )
+        if len(names) > 1:
+            raise ConfigError(
+                f"{store.url}: has the channels {', '.join(names)}; choose with --channel, or name the spec"
+            )
+        name = names[0]
+    check_name(name, "channel")
+    channel = Channel(store, name)
+    release = channel.current().release
+    if release is None:
+        raise InputError(f"{store.url}: channel {name!r} points to no release; `pbg releases {store.url}` lists them")
+    try:
+        graph = RunContext.within(store, release.run).spec.graph
+    except ConfigError:
+        raise ConfigError(
+            f"{store.url}: the run of release {release.seq} has no spec any more, which names the vector stores that "
+            "follow the channel; name the graph spec: `pbg rollback SPEC`"
+        ) from None
+    return channel, graph.model_copy(update={"store": store.url})
+
+
+def rollback(
+    place: Path | str, *, to: int | None = None, channel: str | None = None, by: str | None = None
+) -> RolledBack:
     """Point a graph's channel back to an earlier release, by one swap.
 
     A share of the keys that reads another release ends. Aliases of vector stores follow, where they still have the
     tables of that release.
 
     Args:
-        spec: the graph spec's file.
+        place: the graph spec's file; or, as a text, the store, whose sinks are those of the release that is left.
         to: number of the release; the one before by default.
-        channel: its name; by default the one that readers follow.
+        channel: its name; by default the one that readers follow, in a store its only one.
         by: name of the person.
 
     Raises:
         InputError: there is no such release.
+        ConfigError: the store has several channels, or lacks the spec that names the sinks.
         ConflictError: the channel was moved meanwhile, or the release is being removed.
         StorageError: the channel was moved, but a vector store failed.
     """
-    graph, moved = load_graph_spec(spec), _channel(spec, channel)
+    if isinstance(place, str):
+        moved, graph = _served(place, channel)
+    else:
+        moved, graph = _channel(place, channel), load_graph_spec(place)
     was, now = moved.rollback(to, by=by)
     say(f"rollback: channel {moved.name} went from release {was.seq} to {now.seq}")
     directory = f"{moved.store.url}/{now.directory}"

@@ -288,14 +288,28 @@ def _is_there(store: Store, row: ReleaseRow) -> bool:
     return store.head(f"runs/{row['run']}/{RunLayout.spec}") is not None
 
 
-def history(spec: Path) -> list[ReleaseRow]:
+def history(place: Path | str) -> list[ReleaseRow]:
     """List the releases of a graph, oldest first.
 
     Those of the channel of nights come before those of the channel that readers follow, if that is another one.
+
+    Args:
+        place: the graph spec's file; or, as a text, the store, all of whose channels are listed.
+
+    Raises:
+        InputError: the store has no channel with a release.
     """
-    graph = load_graph_spec(spec)
-    store = graph_store(graph)
-    found = releases_of([Channel(store, name) for name in _names(graph)])
+    if isinstance(place, str):
+        store = open_store(place)
+        names = channel_names(store)
+        if not names:
+            raise InputError(
+                f"{store.url}: no channel here points to a release; name a graph spec (.yaml) or its store"
+            )
+    else:
+        graph = load_graph_spec(place)
+        store, names = graph_store(graph), _names(graph)
+    found = releases_of([Channel(store, name) for name in names])
     return [row for rows in found.values() for row in rows]
 
 
