@@ -243,10 +243,11 @@ class Progress:
     def note(self, text: str) -> None:
         """Print a line about a part that is done.
 
-        Above a bar they are lines an interval apart, and the last one.
+        They are an interval apart, and the last one; without a bar also the first one.
         """
         self._held = text
-        if self._bar is None or self._clock() - self._noted >= self._interval:
+        is_first = self._bar is None and self._noted == self._start
+        if is_first or self._clock() - self._noted >= self._interval:
             self._print_held()
 
     def _print_held(self) -> None:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from pbg_tasks.config import Resources
 
+_REPORTED_SECONDS = 5.0
+"""Seconds of a query after which, and between, lines report it."""
 _COUNTED = 0.85
 """Share of a budget that DuckDB may count: it holds a sixth more while it sorts and spills. 10 M edges in buckets took
 1.09 GB of 0.99 at most without it, and take 0.97; 50 M took 4.58 of 4.19, and take 3.85."""
@@ -79,11 +81,14 @@ def scratch_of(connection: duckdb.DuckDBPyConnection) -> Path:
 
 @contextmanager
 def phase(connection: duckdb.DuckDBPyConnection, what: str) -> Iterator[None]:
-    """Report the progress of the queries inside, and their duration."""
+    """Report the progress of the queries inside, and their duration.
+
+    Short ones are not reported: the task reports its end.
+    """
     started, stop = time.monotonic(), threading.Event()
 
     def watch() -> None:
-        while not stop.wait(5.0):
+        while not stop.wait(_REPORTED_SECONDS):
             share = connection.query_progress() / 100
             seconds = time.monotonic() - started
             eta = f", ETA {human_seconds(seconds / share * (1 - share))}" if 0 < share < 1 else ""
@@ -96,7 +101,9 @@ def phase(connection: duckdb.DuckDBPyConnection, what: str) -> Iterator[None]:
     finally:
         stop.set()
         thread.join()
-    say(f"{what}: done in {human_seconds(time.monotonic() - started)}")
+    seconds = time.monotonic() - started
+    if seconds >= _REPORTED_SECONDS:
+        say(f"{what}: done in {human_seconds(seconds)}")
 
 
 def batches(query: duckdb.DuckDBPyRelation, rows: int) -> Iterator[pa.RecordBatch]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote, unquote
@@ -41,6 +42,8 @@ def graph_store(graph: GraphSpec) -> Store:
 Shape = TypeVar("Shape", bound=TaskResult)
 _REPLAYS = "replays"
 _REFUSED = "refused.json"
+_NAMED: ContextVar[str] = ContextVar("named", default="")
+"""Run that this process has named in a line last: several tasks of one run name it once."""
 CHAIN = ("plan", "validate", "partition", "bucket", "train", "preserve", "eval", "drift", "gate", "publish")
 
 
@@ -294,7 +297,9 @@ def perform(shape: type[Shape], url: str, body: Callable[[RunContext], Stored], 
     if before is not None:
         say(f"{task}: done before, nothing to do")
         return before
-    say(f"{task}: {run.spec.graph.graph} {run.spec.snapshot}, run {run.run_id}")
+    if _NAMED.get() != run.url:
+        _NAMED.set(run.url)
+        say(f"{task}: {run.spec.graph.graph} {run.spec.snapshot}, run {run.run_id}")
     hold(run.store, run.run_id)
     begin_again(run.store, run.run_id, task)
     try:

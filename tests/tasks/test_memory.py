@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from pbg_tasks.errors import ResourceError
@@ -43,7 +45,8 @@ def test_forecast_is_reported_and_kept_beside_measured_peak(place, capsys):
     place.snapshot("d1", ring(50))
     url = plan(place.spec, "d1")["run"]
     lines = capsys.readouterr().err.splitlines()
-    assert len([line for line in lines if "plan: memory at most: train " in line]) == 1
+    (memory,) = [line for line in lines if "plan: memory at most: train " in line]
+    assert re.search(r"; preparation about \d+ MB$", memory)  # of this graph, not all of resources.memory_gb
     assert not [line for line in lines if "peak of" in line]  # a small graph fills no page
     assert len(lines) < 12
     place.write_spec(resources={"memory_gb": 0.3})

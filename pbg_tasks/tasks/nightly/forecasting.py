@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 PLANNED = CHAIN[1:]
 NIGHTS = 7
 """Most earlier nights that a forecast uses."""
+_PREPARING = ("validate", "partition", "bucket")
 _SHORT = 60.0  # seconds of a night whose tasks are not reported one by one
 _BASE = 100_000_000  # bytes of a process that only moves documents: Python, pydantic, and a store's client
 
@@ -69,8 +70,10 @@ class Outlook:
             if name != "preparation" and forecast.peak > budget_gb * 1e9 / 2:
                 for line in forecast.table():
                     say(f"plan: {line}")
-        peaks = ", ".join(f"{name} {human_count(forecast.peak)}B" for name, forecast in self.memory.items())
-        say(f"plan: memory at most: {peaks}")
+        bounds = {name: forecast.peak for name, forecast in self.memory.items() if name != "preparation"}
+        peaks = ", ".join(f"{name} {human_count(peak)}B" for name, peak in bounds.items())
+        preparing = max(self.night.tasks[task]["memory_bytes"].likely for task in _PREPARING)
+        say(f"plan: memory at most: {peaks}; preparation about {human_count(preparing)}B")
         train = self.memory["train"]
         if train.peak > budget_gb * 1e9:
             say(
