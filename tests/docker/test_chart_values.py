@@ -227,6 +227,18 @@ def test_images_have_the_driver_of_the_database():
     assert importlib.import_module(driver)
 
 
+def test_values_of_install_page_are_in_file(values):
+    page = (KUBERNETES.parents[1] / "docs" / "install.md").read_text()
+    (block,) = re.findall(r"^```yaml\n(airflowVersion:.*?)^```", page, re.DOTALL | re.MULTILINE)
+    shown = yaml.safe_load(block)
+
+    def merged(there, more):
+        return {**there, **{key: merged(there[key], each) if isinstance(each, dict) else each
+                            for key, each in more.items()}}  # fmt: skip
+
+    assert merged(values, shown) == values
+
+
 def test_values_fit_the_images(values):
     dockerfile = (DOCKER / "Dockerfile").read_text()
     assert f"--uid {values['uid']} " in dockerfile
