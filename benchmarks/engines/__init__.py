@@ -1,0 +1,1 @@
+"""Cost of preparation on DuckDB and on Spark."""
