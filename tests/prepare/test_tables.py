@@ -8,9 +8,11 @@ import json
 import os
 import shutil
 import sys
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from pbg_operators.watch import SnapshotTrigger
@@ -52,6 +54,35 @@ class Lake:
         self.table.append(edges(rows, self.table.schema().as_arrow()))
         return self.id
 
+    def mark_deleted(self, kind, name, columns, fields):
+        """Commit a file of deletes; return the snapshot's id.
+
+        Spark and Flink write such files, and PyIceberg does not. ``fields`` are the ids of the columns.
+        """
+        from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+        from pyiceberg.typedef import Record
+
+        path = Path(self.options["catalog"]["warehouse"]) / name
+        ids = zip(columns.items(), fields, strict=True)
+        schema = pa.schema([pa.field(key, of.type, metadata={"PARQUET:field_id": str(id_)}) for (key, of), id_ in ids])
+        pq.write_table(pa.table(columns, schema=schema), path)
+        file = DataFile.from_args(
+            content=DataFileContent[kind],
+            file_path=str(path),
+            file_format=FileFormat.PARQUET,
+            partition=Record(),
+            record_count=len(next(iter(columns.values()))),
+            file_size_in_bytes=path.stat().st_size,
+            equality_ids=list(fields) if kind == "EQUALITY_DELETES" else None,
+        )
+        file.spec_id = 0
+        with self.table.transaction() as transaction:
+            change = transaction.update_snapshot().overwrite()
+            change.new_manifest_writer = partial(deletes_writer, change)
+            change.append_data_file(file)
+            change.commit()
+        return self.id
+
     @property
     def id(self):
         return self.table.current_snapshot().snapshot_id
@@ -63,6 +94,21 @@ class Lake:
     def read(self, snapshot, *columns):
         """Return the rows that a task reads, in their order by text."""
         return read(self.snapshots, snapshot, *columns)
+
+
+def deletes_writer(change, spec):
+    """Return PyIceberg's writer of a manifest, for deletes."""
+    from pyiceberg.manifest import ManifestContent, ManifestWriterV2
+
+    class Writer(ManifestWriterV2):
+        def content(self):
+            return ManifestContent.DELETES
+
+        @property
+        def _meta(self):
+            return {**super()._meta, "content": "deletes"}
+
+    return Writer(spec, change.schema(), change.new_manifest_output(), change.snapshot_id, "null")
 
 
 def read(snapshots, snapshot, *columns):
@@ -94,6 +140,32 @@ def test_snapshot_stays_while_rows_come_and_go(lake):
     assert lake.read(first) == [("a", "r", "b"), ("b", "r", "c")]
     assert lake.read(second) == [("a", "r", "b"), ("b", "r", "c"), ("c", "r", "d")]
     assert lake.read(lake.id) == [("b", "r", "c"), ("c", "r", "d")]
+
+
+def test_rows_deleted_by_position_are_left_out(lake):
+    """Two data files have such rows, and one has none."""
+    lake.write(("a", "r", "b"), ("b", "r", "c"), ("c", "r", "d"))
+    lake.write(("d", "r", "e"), ("e", "r", "f"))
+    before = lake.write(("f", "r", "g"))
+    paths = {
+        row["readable_metrics"]["lhs"]["lower_bound"]: row["file_path"]
+        for row in lake.table.inspect.files().to_pylist()
+    }
+    deleted = sorted([(paths["a"], 0), (paths["a"], 2), (paths["d"], 1)])
+    columns = {"file_path": pa.array([path for path, _ in deleted]), "pos": pa.array([at for _, at in deleted])}
+    after = lake.mark_deleted("POSITION_DELETES", "deletes.parquet", columns, (2147483546, 2147483545))
+    assert lake.read(after) == [("b", "r", "c"), ("d", "r", "e"), ("f", "r", "g")]
+    assert len(lake.read(before)) == 6
+    assert snapshot_keys(lake.snapshots)[-1].endswith(str(after))
+    again = lake.write(("c", "r", "d"))  # newer than the deletes
+    assert lake.read(again) == [("b", "r", "c"), ("c", "r", "d"), ("d", "r", "e"), ("f", "r", "g")]
+
+
+def test_rows_deleted_by_value_are_refused(lake):
+    lake.write(("a", "r", "b"), ("b", "r", "c"))
+    after = lake.mark_deleted("EQUALITY_DELETES", "deletes.parquet", {"lhs": pa.array(["a"])}, (1,))
+    with pytest.raises(InputError, match=r"PyIceberg cannot read it .*equality deletes"):
+        lake.read(after)
 
 
 def test_renamed_and_added_columns_hold_for_older_files(lake):
