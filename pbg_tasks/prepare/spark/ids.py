@@ -111,10 +111,13 @@ def count_kept(tables: Tables, spec: GraphSpec, before: StoredFiles) -> dict[str
 
 
 def make_relations(tables: Tables, spec: GraphSpec, names: list[str] | None) -> str:
-    """Make the table ``relations``, as ``prepare.relations`` does."""
+    """Make the table ``relations``, as ``prepare.relations`` does.
+
+    Every task of a join gets all of it: else the join would first shuffle the edges, by relation.
+    """
     rows = relation_rows(spec, names)
     tables.made("relation_rows", rows, _RELATIONS)
-    tables.view("relations", text.relation_words(SPARK, "relation_rows"))
+    tables.view("relations", tables.session.sql(text.relation_words(SPARK, "relation_rows")).hint("broadcast"))
     return matching(spec, rows)
 
 

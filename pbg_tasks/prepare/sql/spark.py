@@ -1,7 +1,8 @@
 """Dialect of Spark.
 
 Its 64 bits have a sign. A session must have ``SETTINGS``: without them it would turn what cannot be cast into nulls, or
-change texts: their variables and escapes.
+change texts: their variables and escapes. A table is sent to every task of a join by its size, never by Spark's guess:
+that of edges which Python reads follows from the list of files, so the driver would collect them all.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 SETTINGS = {
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.adaptive.autoBroadcastJoinThreshold": "10MB",
     "spark.sql.ansi.enabled": "true",
     "spark.sql.parser.escapedStringLiterals": "false",
     "spark.sql.session.timeZone": "UTC",
