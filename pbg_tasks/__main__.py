@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
-from pbg_tasks.cli import command
+import gc
+
+gc.disable()  # until `main` sets how often: what is imported until then stays
+
+from pbg_tasks.cli import command  # noqa: E402 - as above
 
 command()

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pbg_tasks.errors import FormatError
 
@@ -79,6 +78,8 @@ class NameTable:
     @classmethod
     def of(cls, names: pa.Array, *, source: str = "") -> NameTable:
         """Index names in memory."""
+        import pyarrow.compute as pc  # here, because its functions are made at import, and a stored index needs none
+
         bucket = buckets(names.to_pylist(), len(names))
         by_hash = np.argsort(bucket, kind="stable")
         columns = {

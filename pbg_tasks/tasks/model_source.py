@@ -18,7 +18,6 @@ from pbg_tasks.checkpoint.reader import VERSION_MIRROR, read_mirror
 from pbg_tasks.config import RunLayout
 from pbg_tasks.config.contract import Contract
 from pbg_tasks.config.results import EvalResult, Metrics, PreserveResult
-from pbg_tasks.datasets.fetch import cache_directory
 from pbg_tasks.errors import ConfigError, FormatError, InputError, NotFoundError, printable
 from pbg_tasks.formats.directory import read_config
 from pbg_tasks.formats.distinct_names import check_distinct
@@ -176,6 +175,8 @@ class Source:
             path = self.entities.bring_unread(name, scratch)
         except NotFoundError:
             return None
+        from pbg_tasks.datasets.fetch import cache_directory  # here, because it loads an HTTP client
+
         advice = f"restore it, or remove it: each reader then builds one of the names, in {cache_directory()}"
         url = f"{self.entities.url}/{name}"
         return MappedNames(path, digests.read_bytes(), counts=counts, source=url, advice=advice)

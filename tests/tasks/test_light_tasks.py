@@ -50,7 +50,7 @@ def test_light_tasks_need_few_libraries(place, before):
         ("bucket", f"{few},torch,fsspec,pyarrow.parquet"),
         ("train", ""),
         ("preserve", f"{never},torch,duckdb,pyarrow,h5py,numpy"),
-        ("eval", "yaml,botocore,pyarrow.parquet,pbg_tasks.prepare.spark"),
+        ("eval", "yaml,botocore,pyarrow.parquet,pyarrow.compute,pbg_tasks.datasets,pbg_tasks.prepare.spark"),
         ("drift,gate,publish", f"{never},torch,duckdb,pyarrow,h5py,numpy"),
     ):
         if libraries:
