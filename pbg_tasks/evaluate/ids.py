@@ -50,6 +50,8 @@ def are_among(numbers: np.ndarray, ascending: np.ndarray) -> np.ndarray:
         numbers: int64 (N,), in any order.
         ascending: int64, the others, in order.
     """
+    if len(numbers):  # those of a block are close together, and `isin` goes through all others
+        ascending = ascending[slice(*np.searchsorted(ascending, (numbers.min(), numbers.max() + 1)))]
     if len(numbers) * _FAR_MORE >= len(ascending):
         return np.isin(numbers, ascending)
     found: np.ndarray = ascending.take(np.searchsorted(ascending, numbers), mode="clip") == numbers
@@ -86,22 +88,19 @@ class Numbering:
 
     def _number(self, bucket: Bucket, edges: EdgeList) -> Triples:
         lhs, rhs = (
-            offsets + self._base(side, index)[self._families.first[edges.rel]]
+            offsets + self._base(side, index, edges.rel)
             for side, index, offsets in (("lhs", bucket[0], edges.lhs), ("rhs", bucket[1], edges.rhs))
         )
         return Triples(lhs, edges.rel, rhs)
 
-    def _base(self, side: str, partition: int) -> np.ndarray:
-        """Return the first number of this bucket's partition, by relation.
-
-        The relations are those of the config.
-        """
+    def _base(self, side: str, partition: int, rel: np.ndarray) -> np.ndarray | int:
+        """Return the first number of a bucket's partition, by edge."""
         bases = []
         for relation in self._config.relations:
             entity = getattr(relation, side)
             here = partition if self._config.entities[entity].num_partitions > 1 else 0
-            bases.append(self.bases[entity][here])
-        return np.array(bases, np.int64)
+            bases.append(int(self.bases[entity][here]))
+        return bases[0] if len(set(bases)) == 1 else np.array(bases, np.int64)[self._families.first[rel]]
 
 
 def by_types(config: ModelConfig, families: Families, edges: Triples) -> Iterator[tuple[tuple[str, str], np.ndarray]]:

@@ -99,8 +99,8 @@ class Block:
 
     def among(self, numbers: np.ndarray) -> Block:
         """Return only the candidates with the given numbers, which ascend."""
-        kept = are_among(self.numbers, numbers)
-        return self if kept.all() else Block(self.numbers[kept], self.rows[kept])
+        kept = np.flatnonzero(are_among(self.numbers, numbers))  # flags would take twice as long to copy rows by
+        return self if len(kept) == len(self.numbers) else Block(self.numbers[kept], self.rows[kept])
 
     def cut(self, first: int, rows: int) -> Block:
         """Return at most ``rows`` of the candidates from column ``first`` on."""

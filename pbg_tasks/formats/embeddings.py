@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -183,9 +182,7 @@ def iter_rows(
         for start in range(0, len(offsets), rows):
             wanted = offsets[start : start + rows]
             block = np.empty((len(wanted), item.shape[1]), np.float32)
-            cuts = np.flatnonzero(np.diff(wanted) != 1) + 1  # between them are stretches of the file
-            for first, stop in pairwise([0, *cuts.tolist(), len(wanted)]):
-                item.read_rows(int(wanted[first]), block[first:stop])
+            item.read_some(wanted, block)
             _require_finite(item, [block])
             yield block
 

@@ -115,6 +115,30 @@ class Stored:
         else:
             self._from_chunks(start, out)
 
+    def read_some(self, rows: np.ndarray, out: np.ndarray) -> None:
+        """Fill ``out`` with some rows, converting to its type.
+
+        Args:
+            rows: int64 (n,), ascending.
+            out: (n, ...), contiguous.
+
+        Raises:
+            FormatError: the file is damaged or shorter than it was.
+        """
+        if not out.size:
+            return
+        cuts = np.flatnonzero(np.diff(rows) != 1) + 1  # between them are stretches of the file
+        stretches = itertools.pairwise([0, *cuts.tolist(), len(rows)])
+        if self._offset is None or out.dtype != self.dtype:
+            for first, stop in stretches:
+                self.read_rows(int(rows[first]), out[first:stop])
+            return
+        # Most stretches are one row: what is known of all of them is not asked for each.
+        place, size = self._offset, self._row_bytes
+        starts, data = rows.tolist(), _bytes_of(out)
+        for first, stop in stretches:
+            self._fetch(place + starts[first] * size, data[first * size : stop * size])
+
     def whole(self) -> np.ndarray:
         """Return the whole dataset in its own type.
 
@@ -187,14 +211,13 @@ class Stored:
     def _stretch(self, offset: int, out: np.ndarray) -> None:
         """Fill ``out`` with the numbers that are stored from ``offset`` on."""
         if out.dtype == self.dtype and out.flags.c_contiguous:
-            self._fetch(offset, out)
+            self._fetch(offset, _bytes_of(out))
             return
         block = np.empty(out.shape, self.dtype)
-        self._fetch(offset, block)
+        self._fetch(offset, _bytes_of(block))
         _convert(block, out)
 
-    def _fetch(self, offset: int, out: np.ndarray) -> None:
-        view = out.reshape(-1).view(np.uint8).data
+    def _fetch(self, offset: int, view: memoryview) -> None:
         while view:
             try:
                 count = os.preadv(self._file, [view[:_READ]], offset)
@@ -247,7 +270,7 @@ class Stored:
 
     def _unpacked(self, chunk: _Chunk) -> np.ndarray:
         raw = np.empty(chunk.size, np.uint8)
-        self._fetch(chunk.offset, raw)
+        self._fetch(chunk.offset, raw.data)
         data: bytes | memoryview = raw.data
         for index, (code, value) in reversed(list(enumerate(self._filters))):
             if not chunk.skipped >> index & 1:
@@ -313,6 +336,11 @@ def _naturals(values: object) -> tuple[int, ...]:
     if math.prod(filter(None, values)) > _MOST_NUMBERS:
         raise ValueError(values)
     return tuple(itertools.chain(values))
+
+
+def _bytes_of(array: np.ndarray) -> memoryview:
+    """Return the memory of a contiguous array."""
+    return array.reshape(-1).view(np.uint8).data
 
 
 def _convert(block: np.ndarray, out: np.ndarray) -> None:
