@@ -55,10 +55,18 @@ def test_failing_command_names_its_error(tmp_path):
 
 
 def test_rows_give_the_share_of_training():
-    tasks = {"train": Task(10, 12, 5e8, 0, 3e6), "eval": Task(8, 9, 6e8, 1e6, 0)}
-    rows = night._measurements({"d1": tasks, "d2": tasks}, "")
+    rounds = []
+    for cpu in (30, 8, 6):
+        tasks = {"train": Task(10, 12, 5e8, 0, 3e6), "eval": Task(cpu, 9, 6e8, 1e6, 0)}
+        rounds.append({"d1": tasks, "d2": tasks})
+    rows = night._measurements(rounds, "")
     by_name = {row.name: row for row in rows}
     cold, warm = by_name["cold night of its training"], by_name["warm night of its training"]
     assert (cold.figure, cold.met, warm.met) == (1.8, True, False)
     assert cold.details["largest peak memory, bytes"] == 6e8
+    assert (cold.details["least"], cold.details["largest"]) == (1.6, 4)
+    assert "3 rounds" in cold.note
     assert by_name["warm night, eval"].details["bytes read"] == 1e6
+    assert by_name["warm night, eval"].figure == 8
+    (alone, *_) = night._measurements(rounds[:1], ", S3")
+    assert (alone.name, alone.figure, "one round" in alone.note) == ("cold night of its training, S3", 4, True)
