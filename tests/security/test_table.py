@@ -1,4 +1,4 @@
-"""The table of threats in docs/security.md.
+"""The table of threats in docs/dev/threats.md.
 
 Each row has its tests, and they exist.
 """
@@ -13,13 +13,14 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-TEXT = (REPOSITORY / "docs" / "security.md").read_text("utf-8")
+PAGES = [REPOSITORY / "docs" / "dev" / "threats.md", REPOSITORY / "docs" / "security.md"]
+TEXT = PAGES[0].read_text("utf-8")
 HEAD = ["threat", "what holds", "what does not", "test"]
 
 
 def rows():
     """Return the cells of each row of the table."""
-    (section,) = re.findall(r"^## Threats\n(.*?)^## ", TEXT, re.MULTILINE | re.DOTALL)
+    (section,) = re.findall(r"^## Table\n(.*)", TEXT, re.MULTILINE | re.DOTALL)
     lines = [line for line in section.splitlines() if line.startswith("|")]
     head, _, *found = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
     assert head == HEAD
@@ -64,11 +65,13 @@ def test_table_covers_the_promised_threats():
         assert subject in listed
 
 
-def test_links_of_document_lead_somewhere():
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_of_document_lead_somewhere(page):
+    text = page.read_text("utf-8")
     heads = {
-        re.sub(r"[^\w -]", "", head).lower().replace(" ", "-") for head in re.findall(r"^#+ (.*)", TEXT, re.MULTILINE)
+        re.sub(r"[^\w -]", "", head).lower().replace(" ", "-") for head in re.findall(r"^#+ (.*)", text, re.MULTILINE)
     }
-    for target in re.findall(r"\]\(([^)]+)\)", TEXT):
+    for target in re.findall(r"\]\(([^)]+)\)", text):
         path, _, anchor = target.partition("#")
-        assert not path or (REPOSITORY / "docs" / path).exists(), target
+        assert not path or (page.parent / path).exists(), target
         assert path or anchor in heads, target
