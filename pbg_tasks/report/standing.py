@@ -94,6 +94,10 @@ def with_failures(history: HistoryDocument, attempts: Sequence[AttemptRow]) -> H
             told = found["reason"] or night["reason"] or NO_REASON
             night = {**night, "state": "failed", "reason": told, "page": found["page"]}  # noqa: PLW2901 - the same night
         nights.append(night)
+    for each in attempts:
+        stored = early.get(each["snapshot"] or "")
+        if stored is not None and each["state"] != "failed" and (each["began"] or 0.0) > (stored["planned"] or 0.0):
+            del early[stored["snapshot"]]  # tried again since
     for night in _without_run(attempts, nights):
         stored = early.get(night["snapshot"])
         is_later = stored is not None and (stored["planned"] or 0.0) > (night["planned"] or 0.0)

@@ -92,6 +92,8 @@ def test_plan_that_failed_twice_has_one_row(history, began, reason):
     found = with_failures({**history, "nights": [*history["nights"], stored]}, [attempt(began=began)])
     (night,) = (each for each in found["nights"] if each["state"] == "failed")
     assert (night["reason"], night["page"]) == (reason, "p")
+    again = with_failures({**history, "nights": [*history["nights"], stored]}, [attempt(state="running"), attempt()])
+    assert again["nights"] == history["nights"]
 
 
 def test_run_whose_task_failed_shows_the_task(nights, history):

@@ -216,7 +216,8 @@ def overview_table(found: Overview) -> str:
                 + (f"\n    {found['store']}/runs/{night['run']}" if night["run"] is not None else "")
                 for night in broken
             ]
-            parts.append("\n".join(["nights that broke; `pbg run SPEC DAY` tries one again:", *lines]))
+            advice = "nights that broke; `pbg run SPEC DAY` tries one again, `pbg skip SPEC DAY` goes on without it:"
+            parts.append("\n".join([advice, *lines]))
     if found["newest"] is not None:
         parts.append(table([found["newest"]]))
     return "\n\n".join(parts)
