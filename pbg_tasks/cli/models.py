@@ -161,6 +161,10 @@ def evaluate(
         int | None,
         typer.Option(min=1, help="Draw this many entities of a larger type (config only).", show_default="1000000"),
     ] = None,
+    device: Annotated[
+        Literal["cpu", "cuda", "auto"] | None,
+        typer.Option(help="Device that compares; auto: a GPU if there is one (config only).", show_default="cpu"),
+    ] = None,
     memory_gb: Annotated[
         float | None, typer.Option(min=0.1, help="Memory for queries and scores (config only).", show_default="4.0")
     ] = None,
@@ -192,6 +196,7 @@ def evaluate(
         exclude_self=exclude_self,
         negatives=negatives,
         max_candidates=max_candidates,
+        device=device,
         memory_gb=memory_gb,
         seed=seed,
     )

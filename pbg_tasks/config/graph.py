@@ -247,15 +247,17 @@ class Evaluation(Growing):
             had loops in training. PBG leaves it in.
         parts: number of mapped tasks of the DAGs that count the candidates, by partitions; 1: ``eval`` counts them. Not
             with ``airflow.few_tasks``.
+        device: on which candidates are compared; ``auto`` is a GPU where torch finds one. Ranks are the same on each.
     """
 
-    later_keys: ClassVar[tuple[str, ...]] = ("exclude_self", "parts")
+    later_keys: ClassVar[tuple[str, ...]] = ("exclude_self", "parts", "device")
 
     split: Literal["valid", "test"] = "test"
     max_candidates: PositiveInt = 1_000_000
     max_edges: PositiveInt | None = 20_000
     exclude_self: bool = False
     parts: Annotated[int, Field(ge=1, le=1000)] = 1
+    device: DeviceName = "cpu"
 
 
 class Resources(Growing):

@@ -10,16 +10,24 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from pbg_tasks.errors import ResourceError
 from pbg_tasks.native import library
 from pbg_tasks.native.abi import RankProducts, RankTile
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
+    from pbg_tasks.config.graph import DeviceName
+
+GPU_THREADS = 4
+"""Threads that read and prepare candidates for a GPU, which compares one block after another."""
+GPU_BLOCK_ROWS = 1 << 16
+"""Largest number of candidates that a GPU compares at a time."""
 _STEP = 512  # edges that numpy compares at a time; for each, a row of scores is copied
 
 
@@ -136,6 +144,37 @@ def compare_products(queries: np.ndarray, candidates: np.ndarray, asked: Asked, 
     return Comparison(counts[:, 0], counts[:, 1], close[:found]) if 0 <= found <= limit else None
 
 
+class Products(Protocol):
+    """Comparison of candidates whose scores are inner products, as ``compare_products``."""
+
+    def __call__(self, queries: np.ndarray, candidates: np.ndarray, asked: Asked, limit: int, /) -> Comparison | None:
+        """Compare a block of candidates."""
+        ...
+
+
+def products_on(device: DeviceName) -> Products:
+    """Return the comparison on a device.
+
+    Args:
+        device: ``cpu``, ``cuda``, or ``auto``: a GPU where torch finds one.
+
+    Raises:
+        ResourceError: there is no GPU.
+    """
+    if device == "cpu" or (device == "auto" and find_spec("torch") is None):
+        return compare_products
+    import torch
+
+    if torch.cuda.is_available():
+        from pbg_tasks.evaluate.on_gpu import GpuProducts
+
+        return GpuProducts(torch.device("cuda"))
+    if device == "auto":
+        return compare_products
+    why = "finds no GPU on this machine" if torch.version.cuda else "was built without CUDA"
+    raise ResourceError(f"eval.device: cuda: torch {torch.__version__} {why}; set eval.device to cpu")
+
+
 def _address(array: np.ndarray, dtype: DTypeLike) -> int:
     if array.dtype != dtype or not array.flags.c_contiguous:
         raise ValueError(f"an array of {array.dtype} with strides {array.strides} where {dtype} in a row is needed")
@@ -155,7 +194,7 @@ def _with_numpy(tile: Tile, limit: int) -> Comparison:
         own = tile.own[here][present]
         worse[present, own], close[present, own] = True, False
         no_worse[here] = scores.shape[1] - _count_rows(worse)
-        edge, answer = _answers(tile, tile.question[here])
+        edge, answer = answers_by_edge(tile, tile.question[here])
         known[here] = np.bincount(edge[~worse[edge, answer]], minlength=len(scores))
         places = np.flatnonzero(close)  # ten times as fast as nonzero on a matrix
         left -= len(places)
@@ -165,12 +204,12 @@ def _with_numpy(tile: Tile, limit: int) -> Comparison:
     return Comparison(no_worse, known, np.concatenate(listed) if left >= 0 else None)
 
 
-def _answers(tile: Tile, question: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def answers_by_edge(asked: Asked, question: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return (position in ``question``, column) of the known answers."""
-    start = tile.answer_start[question]
-    sizes = tile.answer_start[question + 1] - start
+    start = asked.answer_start[question]
+    sizes = asked.answer_start[question + 1] - start
     edge = np.repeat(np.arange(len(sizes)), sizes)
-    return edge, tile.answers[np.arange(len(edge)) + np.repeat(start - np.cumsum(sizes) + sizes, sizes)]
+    return edge, asked.answers[np.arange(len(edge)) + np.repeat(start - np.cumsum(sizes) + sizes, sizes)]
 
 
 def _count_rows(flags: np.ndarray) -> np.ndarray:

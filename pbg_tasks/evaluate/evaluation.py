@@ -10,6 +10,7 @@ import numpy as np
 
 from pbg_tasks.config.relations import relation_labels
 from pbg_tasks.evaluate.candidates import Candidates, eligible
+from pbg_tasks.evaluate.comparison import GPU_BLOCK_ROWS, GPU_THREADS, compare_products, products_on
 from pbg_tasks.evaluate.counts import Counting, PartCounting
 from pbg_tasks.evaluate.ids import Bucket, Numbering, Triples, by_types
 from pbg_tasks.evaluate.one_side import OneSide, exclude_known_ends
@@ -19,7 +20,7 @@ from pbg_tasks.evaluate.ranking import Model
 from pbg_tasks.evaluate.report import EvaluationReport
 from pbg_tasks.evaluate.rounds import PairedRounds, RankedRounds
 from pbg_tasks.evaluate.sampling import REPLACED, Sample, floors_have_edges, ratios_beside, relation_edges
-from pbg_tasks.evaluate.tables import Budget, EntityTable
+from pbg_tasks.evaluate.tables import MAX_BLOCK_ROWS, Budget, EntityTable
 from pbg_tasks.formats.edges import EdgeList
 from pbg_tasks.formats.memory import keep_freed_memory
 from pbg_tasks.model.families import Families
@@ -91,6 +92,7 @@ def evaluate_edges(
     Raises:
         ConfigError: ``evaluation.exclude_self``, and it is unknown which relations had loops.
         FormatError: an embeddings file is damaged, of another shape, or not finite.
+        ResourceError: ``evaluation.device`` is a GPU, and there is none.
     """
     asking = _Asking(
         ranked,
@@ -193,6 +195,7 @@ class _Asking:
         counting: Counting,
     ) -> None:
         keep_freed_memory()
+        self.products = products_on(evaluation.device)
         self.ranked, self.compared = ranked, compared
         self.best, self.replaced = best, replaced
         self.seed, self.gates = seed, gates
@@ -242,11 +245,22 @@ class _Asking:
             FormatError: the counts of parts are of other questions.
         """
         self.counting.begin(self._digest())
-        budget = Budget.of(memory_bytes, self.dimension, threads)
+        most_rows = MAX_BLOCK_ROWS
+        if self.products is not compare_products:
+            threads, most_rows = min(threads, GPU_THREADS), GPU_BLOCK_ROWS
+        budget = Budget.of(memory_bytes, self.dimension, threads, most_rows)
         complete = len(self.chosen.order) == self.chosen.total
         for rows in self.chosen.rounds() if self.gates else [np.arange(len(self.asked))]:
             with Progress("evaluate", total=self.rounds.scores(rows), unit="scores") as progress:
-                model = Model(self.ranked.config, self.families, self.ranked.params, budget, progress, threads)
+                model = Model(
+                    self.ranked.config,
+                    self.families,
+                    self.ranked.params,
+                    budget,
+                    progress,
+                    threads,
+                    products=self.products,
+                )
                 self.rounds.rank(model, rows)
             for pair in self.pairs:
                 with Progress("compare", unit="scores") as progress:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pbg_tasks.config.comparators import is_product
-from pbg_tasks.evaluate.comparison import Asked, Tile, compare, compare_products
+from pbg_tasks.evaluate.comparison import Asked, Tile, compare
 from pbg_tasks.evaluate.ties import tie_from
 from pbg_tasks.native import library
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pbg_tasks.config import ModelConfig
+    from pbg_tasks.evaluate.comparison import Products
     from pbg_tasks.evaluate.filters import Answers
     from pbg_tasks.evaluate.tables import Block
     from pbg_tasks.model.arrays import Scorer
@@ -52,6 +53,7 @@ class Part:
         ties: float32 (N,), lowest score with which a candidate may tie with the true entity, given the rounding.
         wins: float32 (N,), highest such score.
         unsettled: see ``ranking.Model``.
+        products: same.
     """
 
     config: ModelConfig
@@ -66,6 +68,7 @@ class Part:
     ties: np.ndarray
     wins: np.ndarray
     unsettled: list[np.ndarray]
+    products: Products
 
     def compare(self, block: Block, answers: Answers, scores: int) -> np.ndarray:
         """Count a block's candidates that are no worse than true entities.
@@ -102,7 +105,7 @@ class Part:
         if not takes_no_tiles(self.config):
             return None
         limits = [(begin, end, limit) for _, begin, end, limit in self._steps(len(candidate_KD), scores)]
-        found = compare_products(self.query_QD, candidate_KD, asked, sum(limit for _, _, limit in limits))
+        found = self.products(self.query_QD, candidate_KD, asked, sum(limit for _, _, limit in limits))
         if found is None or found.close is None:
             return None
         of_edge = np.cumsum([0, *np.bincount(found.close[:, 0], minlength=len(self.edges)).tolist()])

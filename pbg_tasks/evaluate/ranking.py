@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
+from pbg_tasks.evaluate.comparison import compare_products
 from pbg_tasks.evaluate.parts import Part, takes_no_tiles
 from pbg_tasks.evaluate.ties import tie_range
 from pbg_tasks.formats.edges import joined_columns
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pbg_tasks.config import ModelConfig
+    from pbg_tasks.evaluate.comparison import Products
     from pbg_tasks.evaluate.filters import Answers
     from pbg_tasks.evaluate.questions import Questions
     from pbg_tasks.evaluate.tables import Block, Budget, EntityTable
@@ -104,6 +106,7 @@ class Model:
         threads: CPU threads.
         unsettled: int64 rows of held-out edges with so many close candidates in a tile that these were not settled;
             added to while edges are ranked.
+        products: compares candidates whose scores are inner products.
     """
 
     config: ModelConfig
@@ -113,6 +116,7 @@ class Model:
     progress: Progress
     threads: int
     unsettled: list[np.ndarray] = field(default_factory=list)
+    products: Products = compare_products
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,8 +203,8 @@ class Ranker:
         query_ND = query_QD[question]
         ties_N, wins_N = tie_range(config, query_ND, true_ND, own_scorer.score_pairs(query_ND, true_ND))
         true, bounds = self.questions.true[edges], (ties_N, wins_N)
-        unsettled = self.model.unsettled
-        return Part(config, own_scorer, predict, asked, query_QD, edges, question, true, true_ND, *bounds, unsettled)
+        shared = self.model.unsettled, self.model.products
+        return Part(config, own_scorer, predict, asked, query_QD, edges, question, true, true_ND, *bounds, *shared)
 
 
 def rank_together(asking: Iterable[tuple[Ranker, np.ndarray, Ranks]]) -> None:

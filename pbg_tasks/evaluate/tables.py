@@ -49,7 +49,7 @@ class Budget:
     scores: int
 
     @classmethod
-    def of(cls, memory_bytes: int, dimension: int, threads: int) -> Self:
+    def of(cls, memory_bytes: int, dimension: int, threads: int, most_rows: int = MAX_BLOCK_ROWS) -> Self:
         """Divide the memory of an evaluation.
 
         Half is for queries and true entities, an eighth for the threads' candidates, and an eighth for scores. A query
@@ -60,7 +60,7 @@ class Budget:
         share = memory_bytes // 8 // threads
         return cls(
             edges=max(memory_bytes // 2 // edge, 512),
-            rows=min(max(share // row, MIN_BLOCK_ROWS), MAX_BLOCK_ROWS),
+            rows=min(max(share // row, MIN_BLOCK_ROWS), most_rows),
             scores=min(max(share // (3 * 4), MIN_TILE_SCORES), MAX_TILE_SCORES),
         )
 

@@ -32,6 +32,7 @@ _KNOWN_BYTES = 16  # bytes of a known edge: both sides' questions and answers, i
 _COUNTED_BYTES = 60
 _EVALUATION_BASE = 145_000_000  # Python, and DuckDB, which names what moved
 _TORCH = 180_000_000
+_CUDA = 3_000_000_000  # of the host, with torch: assumed, as no evaluation on a GPU has been measured yet
 _KEPT = 100_000_000  # by allocators and threads, of memory that was freed: measured on 0.1 M to 3 M edges
 # Beside another model: samples for rotation and neighbours, DuckDB's buffers, and bytes an entity of what moved.
 _COMPARISON, _MOVED_BYTES = 120_000_000, 60
@@ -100,6 +101,7 @@ def evaluation_forecast(
         "each part of eval, at most" if part else "eval, at most",
         [
             Line("process", _EVALUATION_BASE + (0 if is_product(graph.model) else _TORCH)),
+            Line("libraries of the GPU", 0 if graph.eval.device == "cpu" else _CUDA, ("eval.device",)),
             Line("what allocators keep", _KEPT),
             Line("queries", min(asked * _QUERY_ROWS * row, budget // 2), ("resources.memory_gb",)),
             Line("candidates and scores", min(blocks, budget // _BLOCK_SHARE), ("resources.memory_gb",)),

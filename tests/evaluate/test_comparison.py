@@ -1,15 +1,19 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pbg_tasks.evaluate import comparison
+from pbg_tasks.evaluate import comparison, on_gpu
 from pbg_tasks.evaluate.comparison import Asked, Tile, compare, compare_products
 from pbg_tasks.native import library
+
+GPU = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 SPECIAL = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0], np.float32)
 
@@ -123,7 +127,7 @@ def products(draw):
     return queries, candidates, scores, asked
 
 
-def check_products(queries, candidates, scores, asked):
+def check_products(queries, candidates, scores, asked, compare_products=compare_products):
     """Compare with float64, except for scores close to a bound."""
     limit = 2 * len(asked.question) * len(candidates)
     found = compare_products(queries, candidates, asked, limit)
@@ -154,6 +158,24 @@ def test_products_count_as_scores_do(instructions):
 
     with using(instructions):
         counts_the_same()
+
+
+@given(products(), st.sampled_from([500, 1 << 26]))
+@settings(deadline=None, max_examples=60)
+def test_products_on_a_gpu_count_as_scores_do(case, scores):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(on_gpu, "_SCORES", scores)
+        check_products(*case, on_gpu.GpuProducts(GPU))
+
+
+def test_gpu_lists_close_products_up_to_limit():
+    queries, candidates, asked = far_apart(0.0)
+    candidates[:40] = candidates[5]
+    own = queries[1] @ candidates[5]
+    asked = replace(asked, ties=np.full(1, own - 1e-5, np.float32), wins=np.full(1, own + 1e-5, np.float32))
+    products, close = on_gpu.GpuProducts(GPU), [[0, column] for column in range(40) if column != 5]
+    assert products(queries, candidates, asked, len(close)).close.tolist() == close
+    assert products(queries, candidates, asked, len(close) - 1) is None
 
 
 def far_apart(value):

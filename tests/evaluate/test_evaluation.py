@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from pbg_tasks.config import Evaluation
-from pbg_tasks.errors import ConfigError, FormatError
-from pbg_tasks.evaluate import comparison, parts, ranking, tables
+from pbg_tasks.errors import ConfigError, FormatError, ResourceError
+from pbg_tasks.evaluate import comparison, evaluation, on_gpu, ranking, tables
 from pbg_tasks.evaluate.evaluation import evaluate_edges
 from pbg_tasks.evaluate.report import figures, random_scorer
 from pbg_tasks.evaluate.sampling import Sample
@@ -21,6 +21,8 @@ from pbg_tasks.evaluate.tables import Budget
 from pbg_tasks.model.scoring import RelationScorer
 from pbg_tasks.native import library
 from tests.evaluate.graphs import Graph, assert_popularity_is_that_of_brute_force, make_config
+
+GPU = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
@@ -104,7 +106,7 @@ def test_repeated_questions_and_edges_are_all_ranked(tmp_path, monkeypatch):
 def test_question_of_several_edges_is_scored_once(tmp_path, monkeypatch):
     graph = Graph(make_config(dynamic=True), edges=80)
     graph.triples[:30, 0], graph.triples[:30, 1] = 3, 1  # a hub, as above
-    scored, score, of_products = [], RelationScorer.score, parts.compare_products
+    scored, score, of_products = [], RelationScorer.score, comparison.compare_products
 
     def products(queries, candidates, *rest):
         found = of_products(queries, candidates, *rest)
@@ -112,7 +114,7 @@ def test_question_of_several_edges_is_scored_once(tmp_path, monkeypatch):
         return found
 
     monkeypatch.setattr(RelationScorer, "score", lambda *given: scored.append(score(*given)) or scored[-1])
-    monkeypatch.setattr(parts, "compare_products", products)
+    monkeypatch.setattr(evaluation, "products_on", lambda _: products)
     graph.evaluate(tmp_path, graph.triples)
     questions = sum(len(np.unique(asked, axis=0)) for asked in (graph.triples[:, :2], graph.triples[:, 1:]))
     assert questions < 140  # of 160 questions of edges
@@ -257,6 +259,33 @@ def test_ranks_without_native_library_are_equal(tmp_path, monkeypatch):
     report, _ = graph.evaluate(tmp_path, graph.triples[:150])
     monkeypatch.setattr(comparison, "library", lambda: None)
     assert graph.evaluate(tmp_path, graph.triples[:150])[0] == report
+
+
+@pytest.mark.parametrize("comparator", ["dot", "cos"])
+def test_ranks_on_a_gpu_are_equal(tmp_path, monkeypatch, comparator):
+    monkeypatch.setattr(on_gpu, "_SCORES", 1000)
+    graph = Graph(make_config(partitions=3, dynamic=True, operator="diagonal", comparator=comparator), 90, 300)
+    graph.embeddings["user"][1::2] = graph.embeddings["user"][::2]  # ties
+    report, _ = graph.evaluate(tmp_path, graph.triples[:150])
+    compared = []
+
+    class Products(on_gpu.GpuProducts):
+        def __call__(self, *given):
+            compared.append(given)
+            return super().__call__(*given)
+
+    monkeypatch.setattr(evaluation, "products_on", lambda _: Products(GPU))
+    assert graph.evaluate(tmp_path, graph.triples[:150])[0] == report
+    assert compared
+
+
+def test_missing_gpu_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    graph = Graph(make_config(partitions=3, operator="diagonal"), users=9, edges=30)
+    report, _ = graph.evaluate(tmp_path, graph.triples[:15], evaluation=Evaluation(device="auto"))
+    assert report == graph.evaluate(tmp_path, graph.triples[:15])[0]
+    with pytest.raises(ResourceError, match=r"eval.device: cuda: torch .* set eval.device to cpu"):
+        graph.evaluate(tmp_path, graph.triples[:15], evaluation=Evaluation(device="cuda"))
 
 
 def test_figures_of_ranks_are_right():

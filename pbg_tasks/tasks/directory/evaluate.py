@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pbg_tasks.config import ConfigSchema
+    from pbg_tasks.config.graph import DeviceName
     from pbg_tasks.config.results import Result
 
 Negatives = Literal["all", "config"]
@@ -46,6 +47,7 @@ def evaluate_directory(
     exclude_self: bool = False,
     negatives: Negatives = "all",
     max_candidates: int = 1_000_000,
+    device: DeviceName = "cpu",
     memory_gb: float = 4.0,
     threads: int | None = None,
     seed: int = 0,
@@ -60,6 +62,7 @@ def evaluate_directory(
         negatives: ``all`` ranks against every entity of the type, over all partitions; ``config`` against the negatives
             the config asks for, of the bucket's own partitions, as PBG does.
         max_candidates: with more entities than this of one type, that many are drawn.
+        device: on which ``all`` compares; ``auto`` is a GPU where torch finds one.
         memory_gb: budget of ``all``, in GB.
         threads: CPU threads; None means all this process may use.
         seed: of draws.
@@ -69,6 +72,7 @@ def evaluate_directory(
         InputError: there are no edges.
         NotFoundError: entities, edges or the checkpoint are missing.
         FormatError: a file is damaged.
+        ResourceError: there is no GPU.
     """
     check_supported(config, source="config")
     if not config.edge_paths:
@@ -90,7 +94,7 @@ def evaluate_directory(
                 run,
                 scratch.path,
                 (*config.edge_paths, *known) if filtered or known else (),
-                Evaluation(max_candidates=max_candidates, max_edges=None, exclude_self=exclude_self),
+                Evaluation(max_candidates=max_candidates, max_edges=None, exclude_self=exclude_self, device=device),
                 threads=threads or usable_cpus(),
                 memory_bytes=int(memory_gb * 1e9),
                 seed=seed,
