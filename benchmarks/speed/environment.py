@@ -8,6 +8,7 @@ import os
 import platform
 import subprocess
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -73,7 +74,7 @@ def environment() -> dict[str, str | int | float]:
         "load": round(os.getloadavg()[0], 2),
         "huge_pages": _chosen(_HUGE_PAGES),
         "python": platform.python_version(),
-        **{name: version(name) for name in _PACKAGES},
+        **{name: version(name) for name in _PACKAGES if find_spec(name) is not None},
         "torchbiggraph": "1.0.0",
         "date": f"{dt.datetime.now(dt.UTC):%Y-%m-%d %H:%M}",
     }

@@ -21,6 +21,7 @@ from pbg_tasks.tasks.directory.evaluate import evaluate_directory
 if TYPE_CHECKING:
     from benchmarks.speed.harness import Tools
     from benchmarks.speed.workloads import Document
+    from pbg_tasks.config.graph import DeviceName
 
 _TARGET = 6.0
 _PAIRED, _QUICK = 20_000, 10_000
@@ -37,6 +38,11 @@ class Ours:
 
     def __init__(self, config: dict[str, Any]) -> None:
         self._config = ConfigSchema(**config)
+
+    def rank_on(self, device: DeviceName) -> float:
+        """Rank by all threads, known or not; return the raw MRR."""
+        found = evaluate_directory(self._config, device=device)
+        return Metrics.model_validate(found).raw.figures()["mrr"]
 
     def rank(self, known: list[str]) -> float:
         """Rank by one thread without those known; return the filtered MRR."""

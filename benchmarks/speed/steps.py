@@ -69,6 +69,8 @@ class Ours:
         self._generator = torch.Generator().manual_seed(0)
         count = read_entity_count(entities, entity, 0)
         self._tables = {entity: Table.random(count, config["dimension"], 1e-3, self._generator)}
+        for engine in self._engines.values():
+            engine.place.send(self._tables[entity])  # as a training does
 
     def train(self, variant: str, edges: int) -> int:
         """Train that many edges, drawn without replacement, and return their number."""

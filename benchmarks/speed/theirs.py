@@ -22,7 +22,7 @@ from torchbiggraph.converters.export_to_tsv import make_tsv
 from torchbiggraph.converters.import_from_tsv import convert_input_data
 from torchbiggraph.filtered_eval import FilteredRankingEvaluator
 from torchbiggraph.graph_storages import EDGE_STORAGES, ENTITY_STORAGES
-from torchbiggraph.model import make_model
+from torchbiggraph.model import SimpleEmbedding, make_model
 from torchbiggraph.row_adagrad import RowAdagrad
 from torchbiggraph.train import Trainer, init_embs, train_and_report_stats
 from torchbiggraph.types import Side
@@ -61,20 +61,25 @@ class Training:
     Args:
         config: PBG's.
         workers: with more than one, PBG's pool of processes shares the bucket.
+        device: device of the model; numbers of entities and relations are moved to another one batch by batch.
     """
 
-    def __init__(self, config: Document, workers: int) -> None:
+    def __init__(self, config: Document, workers: int, device: str = "cpu") -> None:
         self._config = _parsed(config)
         (entity,) = self._config.entities
         count = ENTITY_STORAGES.make_instance(self._config.entity_path).load_count(entity, 0)
         embeddings, _ = init_embs(entity, count, self._config.dimension, self._config.init_scale)
-        self._model = _model(self._config, embeddings)
+        self._model = _model(self._config, embeddings.to(device))
+        if device != "cpu":
+            _move(self._model, device)
         shared = [value for name, value in self._model.named_parameters() if "_embs." not in name]
         everywhere = Adagrad(shared, lr=self._config.lr) if shared else DummyOptimizer()
         rows = RowAdagrad([self._model.get_embeddings(entity, Side.LHS)], lr=self._config.lr)
         for optimizer in (everywhere, rows):
             optimizer.share_memory()
         self._trainer = Trainer(everywhere, self._config.loss_fn, self._config.margin, self._config.relations)
+        if device != "cpu":
+            _compute_on(self._trainer.loss_fn, device)
         self._trainer.entity_optimizers[entity, 0] = rows
         self._edges = EDGE_STORAGES.make_instance(self._config.edge_paths[0]).load_edges(0, 0)
         self._workers = workers
@@ -99,6 +104,37 @@ class Training:
         else:
             get_async_result(self._pool.map_async(call, parts), self._pool)
         return len(chosen)
+
+
+def _move(model: torch.nn.Module, device: str) -> None:
+    """Move a model to a GPU.
+
+    PBG 1.0.0 has no trainer for it.
+    As in PBG's later one, negatives are drawn there, and numbers that come from the host are moved when they are used.
+    """
+    model.to(device)
+    get = SimpleEmbedding.get
+    SimpleEmbedding.get = lambda self, rows: get(self, rows.to(device))
+    SimpleEmbedding.sample_entities = lambda self, *shape: self.get(
+        torch.randint(self.weight.size(0), shape, device=device)
+    )
+
+    def moved(_: torch.nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(each.to(device) if isinstance(each, torch.Tensor) else each for each in given)
+
+    for module in model.modules():
+        module.register_forward_pre_hook(moved)
+
+
+def _compute_on(loss: torch.nn.Module, device: str) -> None:
+    """Let a loss make its constants on a device."""
+    forward = loss.forward
+
+    def on_device(*given: torch.Tensor) -> Any:  # noqa: ANN401 - PBG has no types
+        with torch.device(device):
+            return forward(*given)
+
+    loss.forward = on_device
 
 
 class Epochs:
