@@ -39,6 +39,8 @@ TIE = 1e-5
 class RecordedDraws:
     """Stands in for the sampler: returns the draws that PBG made."""
 
+    generator = torch.Generator()
+
     def __init__(self, draws):
         self.left = list(draws)
 

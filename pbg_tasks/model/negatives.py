@@ -90,7 +90,13 @@ def mask_true(score_BK: Tensor, true_B: Tensor) -> None:
 
 
 class NegativeSampler(Protocol):
-    """Sampler of entities with which edges are compared."""
+    """Sampler of entities with which edges are compared.
+
+    Attributes:
+        generator: the stream of draws, on the device of the drawn numbers.
+    """
+
+    generator: torch.Generator
 
     def draw(self, chunks: int, negatives: int, entities: int, side: Side, entity: str) -> Tensor:
         """Return int64 (chunks, negatives) offsets of entities.
@@ -112,11 +118,11 @@ class NegativeSampler(Protocol):
 class _Sampler:
     """Sampler with a stream of draws."""
 
-    _generator: torch.Generator
+    generator: torch.Generator
 
     def key(self) -> int:
         """Return a random number below 2^63 for other draws of a batch."""
-        return int(torch.randint(2**63 - 1, (), generator=self._generator))
+        return int(torch.randint(2**63 - 1, (), generator=self.generator))
 
 
 class UniformSampler(_Sampler):
@@ -127,12 +133,13 @@ class UniformSampler(_Sampler):
     """
 
     def __init__(self, generator: torch.Generator) -> None:
-        self._generator = generator
+        self.generator = generator
 
     def draw(self, chunks: int, negatives: int, entities: int, side: Side, entity: str) -> Tensor:
         """Return int64 (chunks, negatives) offsets below ``entities``."""
         del side, entity
-        return torch.randint(entities, (chunks, negatives), generator=self._generator)
+        generator = self.generator
+        return torch.randint(entities, (chunks, negatives), generator=generator, device=generator.device)
 
 
 class ShareSampler(_Sampler):
@@ -140,16 +147,17 @@ class ShareSampler(_Sampler):
 
     Args:
         generator: the stream of draws.
-        shares: float64 (N,), chances summed up to each entity, by side and entity type.
+        shares: float64 (N,), chances summed up to each entity, by side and entity type; on the generator's device.
     """
 
     def __init__(self, generator: torch.Generator, shares: Mapping[tuple[Side, str], Tensor]) -> None:
-        self._generator, self._shares = generator, shares
+        self.generator, self._shares = generator, shares
 
     def draw(self, chunks: int, negatives: int, entities: int, side: Side, entity: str) -> Tensor:
         """Return int64 (chunks, negatives) offsets below ``entities``."""
         del entities
-        chosen = torch.rand((chunks, negatives), generator=self._generator, dtype=torch.float64)
+        device = self.generator.device
+        chosen = torch.rand((chunks, negatives), generator=self.generator, dtype=torch.float64, device=device)
         return torch.searchsorted(self._shares[side, entity], chosen, right=True)
 
 
@@ -183,7 +191,7 @@ def draw_negatives(
         if disabled or config.entities[entity].featurized:
             continue
         if plan.kind == "all":
-            drawn[side] = torch.arange(entities[side])
+            drawn[side] = torch.arange(entities[side], device=sampler.generator.device)
         elif plan.uniform:
             drawn[side] = sampler.draw(plan.chunks, plan.uniform, entities[side], side, entity).view(-1)
     return drawn

@@ -94,6 +94,7 @@ class LocalWork:
             PartitionFiles(config, scratch),
             settle=anchor.draw if anchor is not None else None,
             on_final=self._uploads.add,
+            device=engine.place,
         )
         self.edges = EdgesAhead(edges)
         self.commits = Commits(writer, iteration_plan, drop=self._uploads.drop, report=self._note)

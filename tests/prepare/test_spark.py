@@ -10,8 +10,7 @@ from pbg_tasks.config.base import canonical_json, parse
 from pbg_tasks.errors import ConfigError, InputError, StorageError
 from pbg_tasks.prepare import spark
 from pbg_tasks.prepare.spark import session
-from pbg_tasks.prepare.spark.files import Destination, Outcome, raise_first, reported, watched
-from pbg_tasks.prepare.spark.writing import WriteTable
+from pbg_tasks.prepare.spark.files import Outcome, raise_first, reported, watched
 from pbg_tasks.prepare.sql.spark import SPARK
 from pbg_tasks.prepare.validate import NoEdgesError
 
@@ -99,19 +98,3 @@ def test_file_stored_twice_is_one_file(tmp_path):
 
 def test_text_of_spark_escapes_what_ends_it():
     assert SPARK.text("it's \\") == "'it\\'s \\\\'"
-
-
-def test_table_in_pieces_has_bytes_of_whole(tmp_path, monkeypatch):
-    """Spark decides in which pieces rows come, and whether one has none."""
-    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path))
-    spec = parse(GraphSpec, DOCUMENT, source="g")
-    rows = pa.record_batch({"name": ["a", "b", None], "number": [1, 2, None], "kept": [True, True, False]})
-    sums = set()
-    for store, pieces in (("whole", [rows]), ("pieces", [rows[:1], rows[1:2], rows[2:]])):
-        columns = {"name": "string", "number": "int64"}
-        destination = Destination(str(tmp_path / store), "t")
-        write = WriteTable(spec, "t.parquet", columns, "FROM listed ORDER BY ALL", "COMPRESSION zstd", destination)
-        (report,) = [row for batch in write(iter(pieces)) for row in batch.to_pylist()]
-        assert not report["message"]
-        sums.add(report["sha256"])
-    assert len(sums) == 1

@@ -53,6 +53,8 @@ ONE_TYPE = {name for name in FEATURES if name.startswith(("one_type", "self_nega
 class Draws:
     """Returns prepared draws."""
 
+    generator = torch.Generator()
+
     def __init__(self, draws):
         self.left = list(draws)
 

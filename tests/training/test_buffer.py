@@ -15,6 +15,7 @@ from pbg_tasks.training.data.buffer import PartitionBuffer
 from pbg_tasks.training.data.partition_files import PartitionFiles
 from pbg_tasks.training.data.partitions import Layout, PartitionKey, partition_keys
 from pbg_tasks.training.data.tables import Table
+from pbg_tasks.training.engine.device import Accelerator, Host
 from pbg_tasks.training.schedule import Bucket, grid
 from tests.training.buffers import DIMENSION, Disk, first_table, make_config, stamp
 from tests.training.simulated_swaps import simulate
@@ -64,23 +65,25 @@ def serially(config, orders):
     return after
 
 
-def run(config, orders, directory, disk):
-    """Train through a buffer.
+def run(config, orders, directory, disk, device=None):
+    """Train through a buffer, on a device where there is one.
 
     Returns the arrays of the files after each iteration.
     """
     final: list[str] = []
     buffer = PartitionBuffer(
-        config, disk, SlowFiles(config, directory, disk), on_final=lambda path: final.append(path.name)
+        config, disk, SlowFiles(config, directory, disk), on_final=lambda path: final.append(path.name), device=device
     )
+    place = device or Host()
     after = []
     with buffer.io:
         for number, (order, then) in enumerate(zip(orders, [*orders[1:], []], strict=True), start=1):
             buffer.begin(order, then, stamp(number))
             for step, bucket in enumerate(order):
                 lhs, rhs = buffer.swap_to(bucket)
-                train(bucket, step, lhs, rhs, disk.sleep)
-                del lhs, rhs
+                with place.hold(lhs, rhs, trained=True) as (there_lhs, there_rhs):
+                    train(bucket, step, there_lhs, there_rhs, disk.sleep)
+                del lhs, rhs, there_lhs, there_rhs
             buffer.finish()
             names = {key: f"embeddings_{key.entity}_{key.partition}.v{number}.h5" for key in partition_keys(config)}
             assert sorted(final) == sorted(names.values()), "each is final once"
@@ -108,11 +111,12 @@ def trainings(draw):
     return config, draw(st.lists(iteration, min_size=1, max_size=2))
 
 
-@given(trainings(), st.integers(0, 2**32))
-@settings(max_examples=25, deadline=None)
-def test_slow_disk_gives_bits_of_training_in_memory(tmp_path_factory, training, seed):
+@given(trainings(), st.integers(0, 2**32), st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_slow_disk_gives_bits_of_training_in_memory(tmp_path_factory, training, seed, elsewhere):
     config, orders = training
-    found = run(config, orders, tmp_path_factory.mktemp("scratch"), Disk(seed, longest=0.0007))
+    device = Accelerator(torch.device("cpu")) if elsewhere else None
+    found = run(config, orders, tmp_path_factory.mktemp("scratch"), Disk(seed, longest=0.0007), device)
     for ours, theirs in zip(found, serially(config, orders), strict=True):
         assert ours.keys() == theirs.keys()
         for key, arrays in ours.items():

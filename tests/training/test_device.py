@@ -7,6 +7,7 @@ in one file although it is long.
 
 from __future__ import annotations
 
+import base64
 import itertools
 from dataclasses import replace
 
@@ -29,6 +30,7 @@ from pbg_tasks.training.engine.choice import engine_name, make_engine
 from pbg_tasks.training.engine.cuda_graphs import RECORD_AFTER, Graphs
 from pbg_tasks.training.engine.device import Accelerator, Host, Reading, find_place
 from pbg_tasks.training.engine.fixed_shapes import adagrad_rows, row_adagrad
+from pbg_tasks.training.engine.generators import restore, state_of
 from pbg_tasks.training.engine.lookup import Single, shrink_rows_unseen
 from pbg_tasks.training.engine.on_device import DeviceEngine
 from pbg_tasks.training.engine.on_torch import TorchEngine
@@ -132,7 +134,7 @@ def test_call_that_waits_unseen_would_be_noticed(monkeypatch):
 
 
 def test_optimizers_of_the_cpu_would_be_noticed(monkeypatch):
-    monkeypatch.setattr("pbg_tasks.training.engine.on_device.row_adagrad", optimizers.row_adagrad)
+    monkeypatch.setattr("pbg_tasks.training.engine.fixed_shapes.row_adagrad", optimizers.row_adagrad)
     case = Case(make_config("dynamic", "none", "dot", "softmax"))
     with pytest.raises(NotImplementedError, match="nonzero"):
         watched_step(case)
@@ -145,6 +147,7 @@ def test_request_for_existing_relations_would_be_noticed(monkeypatch):
         watched_step(case)
 
 
+ALL_NEGATIVES = {"name": "all", "lhs": "e", "rhs": "e", "all_negs": True}
 RECIPROCAL = {"name": "all", "lhs": "e", "rhs": "e", "operator": "linear", "reciprocal": True}
 
 
@@ -182,6 +185,10 @@ def trained(engine, edges, tables, **how):
     Returns the tables and the figures.
     """
     made = [Table.random(ENTITIES, 8, 0.3, torch.Generator().manual_seed(seed)) for seed in tables]
+    for table in made:
+        # Numbers with few digits, below any max_norm: each way to add up their products gives the same score, so that
+        # an edge whose true entity is among its negatives has the same rank.
+        table.embeddings.mul_(256).round_().div_(1024)
     lhs, rhs = made[0], made[-1]
     before = engine.evaluate(edges, {"e": lhs}, {"e": rhs}, generator=torch.Generator().manual_seed(7))
     stats = engine.train_bucket(
@@ -212,7 +219,7 @@ def assert_same_training(ours, theirs, close):
         graph_config(),
         graph_config(dynamic=False),
         graph_config(relations=[{"name": "all", "lhs": "e", "rhs": "e", "operator": "affine"}]),
-        graph_config(relations=[{"name": "all", "lhs": "e", "rhs": "e", "all_negs": True}]),
+        graph_config(relations=[ALL_NEGATIVES]),
         graph_config(dynamic=False, relations=[RECIPROCAL, RECIPROCAL | {"name": "other", "reciprocal": False}]),
     ],
     ids=["dynamic", "standard", "matrices", "all_negs", "mixed"],
@@ -272,7 +279,7 @@ def test_recorded_steps_equal_the_steps(dynamic, monkeypatch):
     monkeypatch.setattr("pbg_tasks.training.engine.cuda_graphs.RECORD_AFTER", 8)
     config, edges, repeater = graph_config(dynamic=dynamic), some_edges(), Repeater()
     plain = trained(on_device(config, 2), edges, (1, 2))
-    recorded = trained(on_device(config, 2, record=lambda: repeater), edges, (1, 2))
+    recorded = trained(on_device(config, 2, record=lambda _: repeater), edges, (1, 2))
     # 21 full batches of all relations, or ten of each of two
     assert repeater.recorded == (1 if dynamic else 2)
     assert_same_training(recorded, plain, lambda *both: torch.testing.assert_close(*both, rtol=0, atol=0))
@@ -451,10 +458,20 @@ def test_known_negatives_are_left_to_the_cpu():
 @pytest.mark.parametrize("record_after", [RECORD_AFTER, 4])
 def test_gpu_trains_as_cpu_with_recorded_steps(dynamic, record_after, monkeypatch):
     monkeypatch.setattr("pbg_tasks.training.engine.cuda_graphs.RECORD_AFTER", record_after)
-    config, edges = graph_config(dynamic=dynamic), some_edges()
+    config, edges = graph_config(dynamic=dynamic, num_uniform_negs=0), some_edges()  # a GPU draws others
     engines = make_engine("torch", config, 2, device="cuda"), TorchEngine(config, 2)
     ours, theirs = (trained(engine, edges, (1, 2)) for engine in engines)
     assert_same_training(ours, theirs, lambda *both: torch.testing.assert_close(*both, rtol=1e-3, atol=1e-5))
+
+
+@needs_gpu
+@pytest.mark.parametrize("changes", [{}, {"negatives_by_degree": 0.5}, {"relations": [ALL_NEGATIVES]}])
+def test_recorded_steps_of_gpu_draw_as_others(changes, monkeypatch):
+    config, edges, found = graph_config(**changes), some_edges(weighted=True), []
+    for record_after in (4, 10**9):
+        monkeypatch.setattr("pbg_tasks.training.engine.cuda_graphs.RECORD_AFTER", record_after)
+        found.append(trained(make_engine("torch", config, 2, device="cuda"), edges, (1, 2)))
+    assert_same_training(*found, lambda *both: torch.testing.assert_close(*both, rtol=0, atol=0))
 
 
 @needs_gpu
@@ -472,3 +489,11 @@ def test_host_never_waits_for_gpu_in_step(dynamic, monkeypatch):
     monkeypatch.setattr(DeviceEngine, "step", watched)
     monkeypatch.setattr("pbg_tasks.training.engine.cuda_graphs.RECORD_AFTER", 10**9)  # recording waits for the device
     trained(make_engine("torch", graph_config(dynamic=dynamic), 2, device="cuda"), some_edges(), (1, 2))
+
+
+def test_draws_of_other_device_are_not_restored():
+    generator, other = torch.Generator().manual_seed(1), torch.Generator().manual_seed(2)
+    restore(other, state_of(generator))
+    assert torch.equal(other.get_state(), generator.get_state())
+    restore(other, base64.b64encode(bytes(16)).decode())  # of a GPU's generator
+    assert torch.equal(other.get_state(), generator.get_state())

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from pbg_tasks.training.engine.base import forked
+from pbg_tasks.training.engine.generators import forked
 
 
 def test_workers_draw_from_separate_streams():

@@ -168,14 +168,12 @@ def _expire(tables: Tables, spec: GraphSpec, destination: Destination) -> tuple[
 def _slice(tables: Tables, partitions: int) -> None:
     """Make ``sliced(name, partition, slice)`` of the new names.
 
-    Slices are ranges of about equal size, and as many as a shuffle may have: with their number unsaid, Spark would make
-    few large ones of them.
+    Slices are ranges of about equal size.
     """
     from pyspark.sql import functions
 
     fresh = tables.session.sql(text.fresh(SPARK, partitions))
-    number = int(tables.session.conf.get("spark.sql.shuffle.partitions"))
-    ranges = fresh.repartitionByRange(number, "partition", "name").withColumn("slice", functions.spark_partition_id())
+    ranges = fresh.repartitionByRange("partition", "name").withColumn("slice", functions.spark_partition_id())
     tables.table("sliced", ranges)
 
 

@@ -167,8 +167,6 @@ class WriteTable:
             with pq.ParquetWriter(unsorted, schema, compression="lz4") as writer:
                 for each_batch in rows:
                     batch = each_batch.filter(each_batch.column("kept"))
-                    if not batch.num_rows:
-                        continue  # of a piece without rows DuckDB knows no statistics, and writes columns as nullable
                     columns = [_bits(batch.column(each.name), each.type) for each in schema]
                     writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
             with connect(self.spec.resources, scratch.path) as connection:

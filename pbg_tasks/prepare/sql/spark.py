@@ -2,8 +2,7 @@
 
 Its 64 bits have a sign. A session must have ``SETTINGS``: without them it would turn what cannot be cast into nulls, or
 change texts: their variables and escapes. A table is sent to every task of a join by its size, never by Spark's guess:
-that of edges which Python reads follows from the list of files, so the driver would collect them all. Tables that are
-kept have as many pieces as their size asks for, not as many as a shuffle may have.
+that of edges which Python reads follows from the list of files, so the driver would collect them all.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ SETTINGS = {
     "spark.sql.autoBroadcastJoinThreshold": "-1",
     "spark.sql.adaptive.autoBroadcastJoinThreshold": "10MB",
     "spark.sql.ansi.enabled": "true",
-    "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
     "spark.sql.parser.escapedStringLiterals": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.variable.substitute": "false",

@@ -38,6 +38,22 @@ class PartitionSource(Protocol):
         ...
 
 
+class Device(Protocol):
+    """Memory of the device that trains, beside this machine's."""
+
+    def send(self, table: Table) -> None:
+        """Copy a table to the device and keep it there."""
+        ...
+
+    def bring_back(self, table: Table) -> None:
+        """Copy what buckets changed back to a kept table."""
+        ...
+
+    def forget(self, table: Table) -> None:
+        """Keep a table no longer."""
+        ...
+
+
 class PartitionBuffer:
     """Partitions in memory while the ``with`` block of ``io`` runs.
 
@@ -50,6 +66,7 @@ class PartitionBuffer:
         settle: called in the other thread with each table that the iteration will not change any more and with the
             iteration, before the table is written; it may change the table.
         on_final: called in the same thread with the path of each file that is final.
+        device: keeps the partitions that are in memory, and is called in the same thread; None: none but the host.
 
     Attributes:
         io: the thread that reads and writes.
@@ -64,8 +81,10 @@ class PartitionBuffer:
         keep: bool = True,
         settle: Callable[[PartitionKey, Table, IterationInfo], None] | None = None,
         on_final: Callable[[Path], None] = lambda _: None,
+        device: Device | None = None,
     ) -> None:
         self.io = Background("partitions")
+        self._device = device
         self._source, self._files = source, files
         self._keep = keep
         self._settle, self._on_final = settle, on_final
@@ -173,6 +192,8 @@ class PartitionBuffer:
             if final:
                 self._final.add(key)
             self.io.submit(self._write, key, slot.result(), self._stamp, final=final)
+        if self._device is not None:
+            self.io.submit(self._forget, slot)
 
     def _finish(self, key: PartitionKey) -> None:
         """Write a partition that the iteration will not change any more.
@@ -186,15 +207,30 @@ class PartitionBuffer:
     # The methods below run in the other thread.
 
     def _load(self, key: PartitionKey) -> Table:
+        table = self._read(key)
+        if self._device is not None:
+            self._device.send(table)
+        return table
+
+    def _read(self, key: PartitionKey) -> Table:
         return self._files.read(key) if key in self._files else self._source.table(key)
 
+    def _forget(self, slot: Future[Table]) -> None:
+        if self._device is not None:
+            self._device.forget(slot.result())
+
     def _write(self, key: PartitionKey, table: Table, stamp: Stamp, *, final: bool) -> Table:
+        if self._device is not None:
+            self._device.bring_back(table)
         if final and self._settle is not None:
             self._settle(key, table, stamp.iteration)
+            if self._device is not None:
+                self._device.forget(table)
+                self._device.send(table)
         path = self._files.write(key, table, stamp)
         if final:
             self._on_final(path)
         return table
 
     def _rewrite(self, key: PartitionKey, stamp: Stamp) -> None:
-        self._write(key, self._load(key), stamp, final=True)
+        self._write(key, self._read(key), stamp, final=True)

@@ -5,7 +5,6 @@ They differ in the code that computes a step.
 
 from __future__ import annotations
 
-import base64
 import math
 import time
 from abc import ABC, abstractmethod
@@ -29,6 +28,7 @@ from pbg_tasks.training.data.parameters import SharedParameters
 from pbg_tasks.training.engine.batching import GatheredEdges, batches, check_edges
 from pbg_tasks.training.engine.degrees import bucket_samplers
 from pbg_tasks.training.engine.device import Host
+from pbg_tasks.training.engine.generators import forked, restore, state_of
 from pbg_tasks.training.engine.held_out import Ranking, evaluation_config
 from pbg_tasks.training.engine.known_edges import KnownEdges
 from pbg_tasks.training.engine.pace import NOTHING, Limits, Pace, Position
@@ -202,11 +202,11 @@ class Engine(ABC):
         check_edges(edges, self.config, self.families, lhs, rhs)
         counters = StepCounters(len(edges), on_batch, self.place, begun=begun.edges)
         with self.place.hold(lhs, rhs, trained=True) as (there_lhs, there_rhs):
-            self._train(edges, there_lhs, there_rhs, counters, generator, pace, Limits(begun, stop))
+            draws = self._train(edges, there_lhs, there_rhs, counters, generator, pace, Limits(begun, stop))
         stats = counters.stats(time.perf_counter() - started)
         if not math.isfinite(stats.reg):
             raise TrainingDivergedError(f"the penalty of the regularizer is {stats.reg}; try a smaller lr")
-        drawn = base64.b64encode(generator.get_state().numpy().tobytes()).decode() if self.workers == 1 else ""
+        drawn = state_of(draws) if self.workers == 1 else ""
         return stats, Position(begun.batches + counters.batches, counters.count, drawn)
 
     def _train(
@@ -218,8 +218,12 @@ class Engine(ABC):
         generator: torch.Generator,
         pace: Pace,
         limits: Limits,
-    ) -> None:
-        """Train a bucket whose tables are on the device."""
+    ) -> torch.Generator:
+        """Train a bucket whose tables are on the device.
+
+        Returns:
+            The first worker's generator of negatives.
+        """
         begun, stop = limits
         # Before the workers' generators, since the rank that continues the bucket may have another number of workers.
         cut = batches(
@@ -231,9 +235,9 @@ class Engine(ABC):
             skip=begun.batches,
             at_once=self._at_once,
         )
+        generators = [self.place.generator(each) for each in (generator, *forked(generator, self.workers - 1))]
         if begun.drawn and self.workers == 1:
-            generator.set_state(torch.frombuffer(bytearray(base64.b64decode(begun.drawn)), dtype=torch.uint8))
-        generators = [generator, *forked(generator, self.workers - 1)]
+            restore(generators[0], begun.drawn)
         samplers = bucket_samplers(self.config, self.families, generators, edges, {"lhs": lhs, "rhs": rhs})
         known = KnownEdges(edges) if self.config.mask_known_negatives else None
 
@@ -251,6 +255,7 @@ class Engine(ABC):
             cut = takewhile(lambda _: not stop(), cut)
         work_off(self._numbered(cut, begun.batches), self.workers, work, delay=pace.delay)
         check_trained(self.config, self.shared, lhs, rhs)
+        return generators[0]
 
     def evaluate(
         self,
@@ -371,10 +376,12 @@ class Engine(ABC):
     def _draw(
         self, config: ModelConfig, batch: Batch, tables: Mapping[Side, Table], sampler: NegativeSampler
     ) -> dict[Side, torch.Tensor]:
-        """Draw a batch's negatives, which are equal on every device."""
+        """Return a batch's negatives, on the device."""
         relation = config.relations[batch.relation]
         entities = {side: len(table) for side, table in tables.items()}
         drawn = draw_negatives(config, relation, chunk_plan(config, relation, len(batch)), entities, sampler)
+        if sampler.generator.device == self.place.device:
+            return drawn
         return {side: self.place.put(rows_N) for side, rows_N in drawn.items()}
 
     def _tables(self, batch: Batch, lhs: Mapping[str, Table], rhs: Mapping[str, Table]) -> dict[Side, Table]:
@@ -388,11 +395,3 @@ class Engine(ABC):
         if not self.config.dynamic_relations and len(relations) == 1:
             where = f"relation {self.config.relations[relations[0]].name!r}, {where}"
         raise TrainingDivergedError(f"{where}: the loss is {loss}; try a smaller lr, or set max_norm")
-
-
-def forked(generator: torch.Generator, count: int) -> list[torch.Generator]:
-    """Return generators with independent streams that follow from ``generator``'s state."""
-    if not count:
-        return []  # the state of ``generator`` stays
-    seeds = torch.randint(2**62, (count,), generator=generator).tolist()
-    return [torch.Generator().manual_seed(seed) for seed in seeds]

@@ -34,12 +34,13 @@ def bucket_samplers(
 ) -> Sequence[NegativeSampler]:
     """Return a sampler of the bucket's negatives for each generator.
 
-    See ``degree_shares``.
+    See ``degree_shares``. All generators are on one device.
     """
     if not config.negatives_by_degree:
         return [UniformSampler(generator) for generator in generators]
     shares = degree_shares(config, families, edges, tables)
-    return [ShareSampler(generator, shares) for generator in generators]
+    there = {key: of_type.to(generators[0].device) for key, of_type in shares.items()}
+    return [ShareSampler(generator, there) for generator in generators]
 
 
 def degree_shares(

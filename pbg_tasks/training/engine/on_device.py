@@ -1,24 +1,25 @@
 """The torch engine on another device than the CPU.
 
-In the loop the host never waits for the device: it draws negatives, sends them and starts the computation. The same
-seed gives the same order and the same negatives as on the CPU.
+In the loop the host never waits for the device, which draws its negatives, too. The same seed gives the same order as
+on the CPU. A GPU's negatives are others than the CPU's, and the same each time.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from pbg_tasks.errors import ConfigError
-from pbg_tasks.model.parameters import SIDES
 from pbg_tasks.model.registry import operator
 from pbg_tasks.model.relations import Groups
+from pbg_tasks.training.engine import fixed_shapes
 from pbg_tasks.training.engine.batching import Batch
 from pbg_tasks.training.engine.cuda_graphs import CudaRecorder, Graphs
-from pbg_tasks.training.engine.fixed_shapes import adagrad, adagrad_rows, row_adagrad
+from pbg_tasks.training.engine.fixed_shapes import adagrad
 from pbg_tasks.training.engine.lookup import Bags, Single
 from pbg_tasks.training.engine.on_torch import TorchEngine, by_parameter
 from pbg_tasks.training.engine.step import Step
@@ -26,6 +27,7 @@ from pbg_tasks.training.engine.workspace import Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from types import ModuleType
 
     from torch import Tensor
 
@@ -51,7 +53,8 @@ class DeviceEngine(TorchEngine):
         relation_count: number of relations in the data, for a config that does not list them.
         place: the device.
         loops: as in ``Engine``.
-        record: recorder of steps; None: CUDA graphs on a CUDA device, no recording on others.
+        record: makes a recorder of steps that draw from a generator; None: CUDA graphs on a CUDA device, no recording
+            on others.
 
     Raises:
         ConfigError: ``mask_known_negatives`` is on, which needs a search on the host, or gradients are sampled, which
@@ -65,7 +68,7 @@ class DeviceEngine(TorchEngine):
         *,
         place: Host,
         loops: np.ndarray | None = None,
-        record: Callable[[], Recorder] | None = None,
+        record: Callable[[torch.Generator], Recorder] | None = None,
     ) -> None:
         if config.mask_known_negatives:
             raise ConfigError("mask_known_negatives: true is for the CPU; set device to cpu (and num_gpus to 0)")
@@ -75,10 +78,8 @@ class DeviceEngine(TorchEngine):
         cuda = place.device.type == "cuda"
         self._record = CudaRecorder if record is None and cuda else record
         self._graphs: Graphs | None = None
+        self._optimizers = _kernels() if cuda else fixed_shapes
         self._rates = torch.zeros(2, dtype=torch.float64, device=place.device)
-        if cuda:
-            tf32 = config.product_precision == "tf32"
-            torch.backends.cuda.matmul.fp32_precision = "tf32" if tf32 else "ieee"
 
     def _edge_source(self, edges: EdgeList, order: np.ndarray, config: ModelConfig, families: Families) -> EdgeSource:
         return MovedEdges(edges, order, config, families, self.place)
@@ -92,10 +93,12 @@ class DeviceEngine(TorchEngine):
         generator: torch.Generator,
         pace: Pace,
         limits: Limits,
-    ) -> None:
-        self._graphs = None if self._record is None else Graphs(self._record())
+    ) -> torch.Generator:
+        if self.place.device.type == "cuda":  # a setting of the process, in which other engines may train, too
+            tf32 = self.config.product_precision == "tf32"
+            torch.backends.cuda.matmul.fp32_precision = "tf32" if tf32 else "ieee"
         try:
-            super()._train(edges, lhs, rhs, counters, generator, pace, limits)
+            return super()._train(edges, lhs, rhs, counters, generator, pace, limits)
         finally:
             self._graphs = None
 
@@ -103,19 +106,21 @@ class DeviceEngine(TorchEngine):
         """Train one batch."""
         batch, tables = given.batch, given.tables
         observe = given.observe
-        drawn = self._draw(self.config, batch, tables, given.sampler)
+        workspace = self._workspaces[given.worker]
         for index, lr in enumerate(self._learning_rates(*given.rates)):
             self._rates[index].fill_(lr)
-        figures = None
-        if self._graphs is not None and observe is None and _constant(batch):
-            figures = self._graphs.run(
-                (batch.family, batch.relation),
-                _inputs(batch, drawn),
-                lambda inputs: self._compute(*_rebuilt(batch, inputs), tables, Workspace()),
-            )
-        if figures is not None:
-            return figures
-        return self._compute(batch, drawn, tables, self._workspaces[given.worker], observe)
+
+        def compute(batch: Batch, workspace: Workspace) -> Figures:
+            drawn = self._draw(self.config, batch, tables, given.sampler)
+            return self._compute(batch, drawn, tables, workspace, observe)
+
+        if self._record is None or observe is not None or not _constant(batch):
+            return compute(batch, workspace)
+        if self._graphs is None:
+            self._graphs = Graphs(self._record(given.sampler.generator))
+        kind = batch.family, batch.relation
+        recorded = self._graphs.run(kind, _inputs(batch), lambda inputs: compute(_rebuilt(batch, inputs), Workspace()))
+        return compute(batch, workspace) if recorded is None else recorded
 
     def _compute(
         self,
@@ -130,14 +135,26 @@ class DeviceEngine(TorchEngine):
         step = Step(self._trained, batch, tables, drawn, workspace, observe, selves=selves)
         lr, relation_lr = self._rates.unbind()
         for grads in step.row_grads:
-            row_adagrad(grads.table, grads.rows_M, grads.grads_MD, lr)
+            self._optimizers.row_adagrad(grads.table, grads.rows_M, grads.grads_MD, lr)
         for path, grad, rows_M in by_parameter(step.param_grads):
             values, sums = self.shared.values[path], self.shared.sums[path]
             if rows_M is None:
                 adagrad(values, sums, grad, relation_lr)
             else:
-                adagrad_rows(values, sums, rows_M, grad, relation_lr)
+                self._optimizers.adagrad_rows(values, sums, rows_M, grad, relation_lr)
         return step.figures
+
+
+def _kernels() -> ModuleType:
+    """Return the optimizers of CUDA devices.
+
+    They are kernels where Triton is installed, as it is with torch for Linux.
+    """
+    if find_spec("triton") is None:
+        return fixed_shapes
+    from pbg_tasks.training.engine import row_kernels
+
+    return row_kernels
 
 
 def _constant(batch: Batch) -> bool:
@@ -148,27 +165,21 @@ def _constant(batch: Batch) -> bool:
     return isinstance(batch.lhs, Single) and isinstance(batch.rhs, Single) and batch.groups is None
 
 
-def _inputs(batch: Batch, drawn: Mapping[Side, Tensor]) -> dict[str, Tensor]:
+def _inputs(batch: Batch) -> dict[str, Tensor]:
     """Return the tensors that differ between batches of one kind."""
     found = {"lhs": batch.lhs.rows_M, "rhs": batch.rhs.rows_M, "rel": batch.rel, "weight": batch.weight}
-    found |= {_drawn_name(side): rows_N for side, rows_N in drawn.items()}
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _rebuilt(batch: Batch, inputs: Inputs) -> tuple[Batch, dict[Side, Tensor]]:
-    """Return a batch and its negatives, made of other inputs."""
-    other = replace(
+def _rebuilt(batch: Batch, inputs: Inputs) -> Batch:
+    """Return a batch made of other inputs."""
+    return replace(
         batch,
         lhs=Single(inputs["lhs"]),
         rhs=Single(inputs["rhs"]),
         rel=inputs.get("rel"),
         weight=inputs.get("weight"),
     )
-    return other, {side: inputs[_drawn_name(side)] for side in SIDES if _drawn_name(side) in inputs}
-
-
-def _drawn_name(side: Side) -> str:
-    return f"drawn for {side}"
 
 
 class MovedEdges:
