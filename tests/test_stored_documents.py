@@ -181,9 +181,12 @@ def test_every_task_of_the_chain_has_result_fixtures():
     assert {path.stem for path in OF_CHAIN} == set(SHAPES) == set(CHAIN)
 
 
+NO_MODELS = {"pbg_tasks.__main__", "pbg_tasks.native._native", "pbg_tasks.training.engine.row_kernels"}  # takes Triton
+
+
 def every_model():
     for module in pkgutil.walk_packages(pbg_tasks.__path__, "pbg_tasks."):
-        if module.name not in {"pbg_tasks.__main__", "pbg_tasks.native._native"}:
+        if module.name not in NO_MODELS:
             importlib.import_module(module.name)
     left = [Frozen]
     while left:

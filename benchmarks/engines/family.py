@@ -59,6 +59,8 @@ def adopt() -> None:
 def run(command: Sequence[str], environment: Mapping[str, str], output: Path) -> Usage:
     """Run a command to the end of all its processes.
 
+    This process has no other children: it waits for all.
+
     Args:
         command: program and arguments.
         environment: of the command.
@@ -75,12 +77,12 @@ def run(command: Sequence[str], environment: Mapping[str, str], output: Path) ->
             _look(peaks)
             with suppress(subprocess.TimeoutExpired):
                 child.wait(LOOK_SECONDS)
-    while _left():
-        _look(peaks)
-        time.sleep(LOOK_SECONDS / 10)
     if child.returncode:
         said = output.read_text(errors="replace")[-4000:]
         raise RuntimeError(f"{shlex.join(command)}: exit status {child.returncode}\n{said}")
+    while _left():
+        _look(peaks)
+        time.sleep(LOOK_SECONDS / 10)
     return Usage(time.perf_counter() - began, _children() - before, peaks)
 
 
