@@ -171,8 +171,9 @@ def products_on(device: DeviceName) -> Products:
         return GpuProducts(torch.device("cuda"))
     if device == "auto":
         return compare_products
-    why = "finds no GPU on this machine" if torch.version.cuda else "was built without CUDA"
-    raise ResourceError(f"eval.device: cuda: torch {torch.__version__} {why}; set eval.device to cpu")
+    from pbg_tasks.model.gpu import missing_gpu
+
+    raise ResourceError(f"eval.device: cuda: {missing_gpu()}; set eval.device to cpu")
 
 
 def _address(array: np.ndarray, dtype: DTypeLike) -> int:

@@ -16,6 +16,7 @@ import torch
 
 from pbg_tasks.errors import ConfigError, ResourceError
 from pbg_tasks.memory.machine import usable_cpus
+from pbg_tasks.model.gpu import missing_gpu
 from pbg_tasks.storage.parallel import in_parallel
 from pbg_tasks.training.data.tables import Table
 from pbg_tasks.training.engine.choice import on_gpu
@@ -316,9 +317,8 @@ def find_place(device: DeviceName, config: ModelConfig) -> Host:
         torch.cuda.set_device(index)  # streams and recordings use the current device
         return Accelerator(torch.device("cuda", index))
     key = f"num_gpus: {config.num_gpus}" if config.num_gpus else "device: cuda"
-    why = "finds no GPU on this machine" if torch.version.cuda else "was built without CUDA"
     raise ResourceError(
-        f"{key}: torch {torch.__version__} {why}; set device: cpu (and num_gpus: 0), or train where there is a GPU and "
+        f"{key}: {missing_gpu()}; set device: cpu (and num_gpus: 0), or train where there is a GPU and "
         "a build of torch that supports it"
     )
 
