@@ -33,11 +33,13 @@ from pbg_tasks.tasks.approval import approve
 from pbg_tasks.tasks.context import CHAIN, RunContext, perform
 from pbg_tasks.tasks.nightly.chain import run_task
 from pbg_tasks.tasks.nightly.plan import plan
+from pbg_tasks.tasks.release.releases import skip as skip_by_hand
 from pbg_tasks.tasks.view.report import read_graph, read_run
 from pbg_tasks.tasks.view.show import overview, show
 from pbg_tasks.tasks.view.tables import overview_table, table
 from tests.tasks.conftest import ring, workplace
 
+LACK = "no column 'lhs'"
 DECISION = "decisions/validate.json"
 BEFORE_BUCKET = ("plan", "validate", "partition")
 BEFORE_EVAL = CHAIN[: CHAIN.index("eval")]
@@ -215,10 +217,19 @@ def test_broken_night_is_failed_in_show_and_pages(planned, run):
 
 
 def test_night_that_others_go_without_is_listed_once(planned, run):
-    fail(run, InputError("no column 'lhs'"), ValidateResult)
+    fail(run, InputError(LACK), ValidateResult)
     skip(Channel(run.store, "production"), "d1", "half of it is missing")
     found = overview(planned[0].spec)
     assert (found["failed"], list(found["without_release"]["production"])) == ({}, ["d1"])
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"), [(None, f"skipped by hand after validate failed: {LACK}"), ("late", "late")]
+)
+def test_skip_without_reason_keeps_the_failure(planned, run, given, kept):
+    fail(run, InputError(LACK), ValidateResult)
+    skip_by_hand(planned[0].spec, "d1", reason=given)
+    assert overview(planned[0].spec)["without_release"] == {"production": {"d1": kept}}
 
 
 UNPLANNED = "channels/production/unplanned/toy/d2.json"
@@ -248,8 +259,9 @@ def test_failed_plan_is_listed_until_one_succeeds(broken_plan, run):
     assert read_graph("other", Channel(store, "production")).unplanned == {}
     assert told in html.unescape(store.get("report/production/index.html").data.decode())  # pbg run wrote it
 
-    skip(Channel(store, "production"), "d2", "not needed")
-    assert overview(place.spec)["failed"] == {}
+    skip_by_hand(place.spec, "d2")
+    told_after = {"failed": {}, "without_release": {"production": {"d2": f"skipped by hand after plan failed: {told}"}}}
+    assert told_after.items() <= overview(place.spec).items()
     place.snapshot("d2", ring(40))
     plan(place.spec, "d2")
     assert store.head(UNPLANNED) is None

@@ -26,6 +26,7 @@ from pbg_tasks.publish.service_pins import ServicePin, pin_service, service_pins
 from pbg_tasks.publish.skips import skip_anew
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.context import RunContext, graph_store
+from pbg_tasks.tasks.view.days_left import why_broken
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -249,14 +250,15 @@ def unpin(
 def skip(spec: Path, snapshot: str, *, reason: str | None = None) -> Skipped:
     """Let the nights of a chain go on without a snapshot.
 
-    Also without a run of it that has not finished.
+    Also without a run of it that has not finished. Without a reason, that of its failure is kept.
 
     Raises:
         ConfigError: the key cannot be that of a snapshot.
     """
     check_snapshot_key(snapshot)
-    channel = _channel(spec, load_graph_spec(spec).channel)
-    skip_anew(channel, snapshot, reason)
+    graph = load_graph_spec(spec)
+    channel = _channel(spec, graph.channel)
+    skip_anew(channel, snapshot, reason or why_broken(channel, graph.graph, snapshot))
     say(f"skip: the nights of channel {channel.name} go on without {snapshot}")
     return {"channel": channel.name, "skipped": snapshot}
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pbg_tasks.config import RunLayout
 from pbg_tasks.config.nights import snapshot_order
 from pbg_tasks.config.results import SHAPES
-from pbg_tasks.errors import ConfigError, FormatError
+from pbg_tasks.errors import AccessError, ConfigError, FormatError
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.channel import all_channel_names
 from pbg_tasks.publish.skips import skipped, why_skipped
@@ -85,6 +85,18 @@ def broken_nights(store: Store, graph: str | None = None) -> dict[str, list[Fail
                     row: FailedNight = {"snapshot": snapshot, "run": run, "failed": failed}
                     found.setdefault(channel.name, []).append(row)
     return {channel: sorted(rows, key=_order) for channel, rows in found.items()}
+
+
+def why_broken(channel: Channel, graph: str, snapshot: str) -> str | None:
+    """Return a night's failure as the reason of its skip.
+
+    None without one, and for a role that may not read it.
+    """
+    with suppress(AccessError):
+        for night in broken_nights(channel.store, graph).get(channel.name, []):
+            if night["snapshot"] == snapshot:
+                return f"skipped by hand after {night['failed']['task']} failed: {night['failed']['reason']}"
+    return None
 
 
 def _order(night: FailedNight) -> tuple[object, str]:
