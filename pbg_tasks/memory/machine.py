@@ -94,7 +94,9 @@ def check_fits(forecast: Forecast, *, ignore: bool = False, processes: int = 1) 
     """
     usable, each = usable_bytes(processes), f" by each of {processes} processes" if processes > 1 else ""
     available = "" if usable is None else f" of {human_count(usable)}B that may be used here{each}"
-    say(f"{forecast.task}: needs up to {human_count(forecast.peak)}B of memory{available}")
+    process = sum(line.size for line in forecast.lines if line.what == "process")
+    itself = f" ({human_count(process)}B of them the process itself)" if process else ""
+    say(f"{forecast.task}: needs up to {human_count(forecast.peak)}B of memory{itself}{available}")
     if usable is None or forecast.peak <= usable:
         return
     largest = max(forecast.lines, key=lambda line: line.size)

@@ -45,7 +45,7 @@ def test_forecast_is_reported_and_kept_beside_measured_peak(place, capsys):
     place.snapshot("d1", ring(50))
     url = plan(place.spec, "d1")["run"]
     lines = capsys.readouterr().err.splitlines()
-    (memory,) = [line for line in lines if "plan: memory at most: train " in line]
+    (memory,) = [line for line in lines if "plan: memory at most, in a process each: train " in line]
     assert re.search(r"; preparation about \d+ MB$", memory)  # of this graph, not all of resources.memory_gb
     assert not [line for line in lines if "peak of" in line]  # a small graph fills no page
     assert len(lines) < 12
@@ -56,6 +56,11 @@ def test_forecast_is_reported_and_kept_beside_measured_peak(place, capsys):
     for task in ("validate", "partition", "bucket"):
         run_task(task, url)
     memory = train(url)["memory"]
-    assert "train: needs up to" in capsys.readouterr().err
+    told = re.search(
+        r"train: needs up to (\d+) MB of memory \((\d+) MB of them the process itself\)", capsys.readouterr().err
+    )
+    assert [int(each) for each in told.groups()] == pytest.approx(
+        [memory["peak"] / 1e6, memory["lines"]["process"] / 1e6], abs=1
+    )
     assert memory["peak"] == sum(memory["lines"].values())
     assert memory["measured_peak"] > 0

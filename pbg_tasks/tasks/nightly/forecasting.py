@@ -73,7 +73,7 @@ class Outlook:
         bounds = {name: forecast.peak for name, forecast in self.memory.items() if name != "preparation"}
         peaks = ", ".join(f"{name} {human_count(peak)}B" for name, peak in bounds.items())
         preparing = max(self.night.tasks[task]["memory_bytes"].likely for task in _PREPARING)
-        say(f"plan: memory at most: {peaks}; preparation about {human_count(preparing)}B")
+        say(f"plan: memory at most, in a process each: {peaks}; preparation about {human_count(preparing)}B")
         train = self.memory["train"]
         if train.peak > budget_gb * 1e9:
             say(
