@@ -12,6 +12,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Self
 
+from pbg_tasks.advice import with_spec
 from pbg_tasks.redaction import redacted
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def say(text: str) -> None:
     Standard output is kept for results. In a notebook, which shows stderr as an error, the line takes the place of the
     one before, and warnings are printed.
     """
-    line = f"{time.strftime('%H:%M:%S')} {redacted(text)}\n"
+    line = f"{time.strftime('%H:%M:%S')} {redacted(with_spec(text))}\n"
     if text.startswith("warning") and _CELLS.shell() is not None:
         sys.stdout.write(line)
     elif not _CELLS.showed(line.rstrip()) and not _BARS.printed(line):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from pbg_tasks.advice import UNNAMED, name_spec
 from tests import tiers
 from tests.rotation import comes_today, fix_rotation, story_comes_today
 
@@ -101,6 +102,13 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.enable()
     if not session.config.option.collectonly:
         atexit.register(gc.unfreeze)  # DuckDB would report as leaks what its tests left
+
+
+@pytest.fixture(autouse=True)
+def _no_spec_is_given() -> Iterator[None]:
+    """Forget the graph spec that a test gave to a command."""
+    yield
+    name_spec(UNNAMED)
 
 
 @pytest.fixture(scope="session")

@@ -20,10 +20,12 @@ import pytest
 import typer.main
 from typer.testing import CliRunner
 
+from pbg_tasks.advice import UNNAMED, name_spec
 from pbg_tasks.cli import app, main
 from pbg_tasks.cli.common import show_result
 from pbg_tasks.cli.guide import GROUPS, called
 from pbg_tasks.errors import BY_EXIT_CODE, ConfigError, InputError, PbgError
+from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
 from pbg_tasks.storage import LocalStore
 from pbg_tasks.tasks.context import RunContext
@@ -442,6 +444,15 @@ def test_advised_commands_name_the_given_spec(monkeypatch, capsys, place):
     spec = place.spec.rename(place.root / "a graph.yaml")
     told = f"`pbg skip '{spec}' d1` or `pbg promote '{spec}' --to SPEC`"
     assert told in CliRunner().invoke(app, ["show", str(spec)]).stdout
+    (night,) = json.loads(CliRunner().invoke(app, ["show", str(spec), "--json"]).stdout)["failed"]["production"]
+    assert told in night["failed"]["reason"]
+    name_spec(UNNAMED)  # as in a process of its own
+    shown = CliRunner().invoke(app, ["show", str(place.store)]).stdout
+    assert f"`pbg skip {UNNAMED} d1`" in shown
+    assert shown.endswith(f"\n\n{UNNAMED} stands for the graph's spec, a YAML file\n")
+    name_spec(spec)
+    say("`pbg skip SPEC d1`")
+    assert capsys.readouterr().err.endswith(f" `pbg skip '{spec}' d1`\n")
 
     monkeypatch.setattr("pbg_tasks.tasks.nightly.plan.plan", raising(failed))
     monkeypatch.setattr(sys, "argv", ["pbg", "plan", str(spec), "d1"])

@@ -18,8 +18,9 @@ from typing import Annotated
 
 import typer
 
+from pbg_tasks.advice import with_spec
 from pbg_tasks.cli import dags, exchange, info, migrations, models, nightly, releases, transfer, tuning
-from pbg_tasks.cli.common import spread_overrides, with_spec
+from pbg_tasks.cli.common import spread_overrides
 from pbg_tasks.cli.first_process import end_on_sigterm
 from pbg_tasks.cli.guide import GuidedGroup, called, guide
 from pbg_tasks.cli.leaving import leave_after

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
-from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pbg_tasks.advice import name_spec, with_spec
 from pbg_tasks.cli.result_lines import result_lines
 
 if TYPE_CHECKING:
@@ -65,26 +64,14 @@ Patch = Annotated[
 ]
 
 
-_SPEC: ContextVar[str] = ContextVar("spec", default="SPEC")
-_ADVISED = re.compile(r"(`pbg [a-z-]+ )SPEC\b")
-
-
-def name_spec(spec: Path) -> Path:
-    """Note the graph spec that this command was given."""
+def named_spec(spec: Path) -> Path:
+    """Note the graph spec that this command was given, and return it."""
     if spec is not None:  # as while the shell completes a command
-        _SPEC.set(shlex.quote(str(spec)))
+        name_spec(spec)
     return spec
 
 
-def with_spec(text: str) -> str:
-    """Return a text whose advised commands name the graph spec.
-
-    Messages come from rooms that do not know its file, and may be stored.
-    """
-    return _ADVISED.sub(lambda found: f"{found[1]}{_SPEC.get()}", text)
-
-
-Spec = Annotated[Path, typer.Argument(help="Graph spec, a YAML file.", show_default=False, callback=name_spec)]
+Spec = Annotated[Path, typer.Argument(help="Graph spec, a YAML file.", show_default=False, callback=named_spec)]
 
 
 def given(patch: Path | None, param: Sequence[str] | None) -> list[str]:

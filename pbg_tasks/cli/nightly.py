@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from pbg_tasks.cli.common import Json, Override, Patch, Spec, given, is_config, name_spec, show_result, with_spec
+from pbg_tasks.advice import explained, with_spec, with_spec_throughout
+from pbg_tasks.cli.common import Json, Override, Patch, Spec, given, is_config, named_spec, show_result
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -234,15 +235,15 @@ def show(
     if task is not None:
         show_result(show_task(target, task), as_json=as_json)
     elif is_config(target) or "/runs/" not in target:
-        found = overview(name_spec(Path(target)) if is_config(target) else target)
-        typer.echo(json.dumps(found) if as_json else with_spec(overview_table(found)))
+        found = overview(named_spec(Path(target)) if is_config(target) else target)
+        typer.echo(json.dumps(with_spec_throughout(found)) if as_json else explained(with_spec(overview_table(found))))
     else:
         summary = collect(target)
         if log:
             for line in table([summary]).splitlines():
                 say(line)
         shown = "\n\n".join(filter(None, (table([summary]), outcome(summary))))
-        typer.echo(json.dumps(summary) if as_json else shown)
+        typer.echo(json.dumps(summary) if as_json else explained(shown))
 
 
 @app.command()
@@ -259,7 +260,7 @@ def report(
     """
     from pbg_tasks.tasks.view import report as reporting
 
-    found = reporting.report_graph(name_spec(Path(target))) if is_config(target) else reporting.report(target)
+    found = reporting.report_graph(named_spec(Path(target))) if is_config(target) else reporting.report(target)
     show_result(found, as_json=as_json)
 
 

@@ -14,7 +14,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from pbg_tasks.cli.common import Json, Override, Spec, is_config, name_spec, show_result
+from pbg_tasks.cli.common import Json, Override, Spec, is_config, named_spec, show_result
 
 app = typer.Typer()
 T = TypeVar("T")
@@ -47,7 +47,7 @@ Place = Annotated[
 
 def _place(given: str) -> Path | str:
     """Return a graph spec's path, or a store as given."""
-    return name_spec(Path(given)) if is_config(given) else given
+    return named_spec(Path(given)) if is_config(given) else given
 
 
 @app.command()

@@ -198,7 +198,8 @@ def test_broken_night_is_failed_in_show_and_pages(planned, run):
     assert "failed in validate" in text
     (line,) = (line for line in text.splitlines() if line.startswith("validate of d1 failed, "))
     assert told in line
-    assert CliRunner().invoke(app, ["show", run.url]).stdout.endswith(f"\nrun of d1: {run.url}\n")  # no empty line
+    said = CliRunner().invoke(app, ["show", run.url]).stdout
+    assert said.endswith(f"\nrun of d1: {run.url}\n\nSPEC stands for the graph's spec, a YAML file\n")  # no empty line
     (night,) = overview(place.spec)["failed"]["production"]
     assert (night["snapshot"], night["run"], night["failed"]) == ("d1", run.run_id, run.failure(["plan"]))
     for target in (place.spec, str(place.store)):
