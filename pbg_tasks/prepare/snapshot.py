@@ -33,6 +33,8 @@ _NO_ROWS = f"SELECT {', '.join(f'NULL::VARCHAR AS {field}' for field in FIELDS)}
 _SHOWN_CHARACTERS = 200
 _RAISED = re.compile(r"^(Traceback \(most recent|At:$)", re.MULTILINE)
 """Text in DuckDB's error where an exception of the Python filesystem ended the query."""
+_REPLACED = "The remote file corresponding to filename"
+"""Text in it where an object is no longer the one that was opened (``s3fs.FileExpired``)."""
 _NO_PARQUET = re.compile(r"[Nn]o magic bytes|too small to be a Parquet file")
 # Types whose values have one text each, by DuckDB's names. Bytes (BLOB, BIT), which would be cast to an escaped form,
 # and nested types are left out.
@@ -174,7 +176,8 @@ def _open_files(
             _check_columns(spec, source, file, layout, places[file.uri])
             alike.setdefault(layout, []).append(places[file.uri])
         scans = {layout: source.scan(snapshots, uris, layout) for layout, uris in alike.items()}
-    _make_raw(connection, [f"SELECT {_fields(spec, source, layout)} FROM {scan}" for layout, scan in scans.items()])
+    with reading(files):  # the view is bound to the files, so their schemas are read
+        _make_raw(connection, [f"SELECT {_fields(spec, source, layout)} FROM {scan}" for layout, scan in scans.items()])
     types: dict[str, set[str]] = {}
     for layout in alike:
         for name, kind in zip(layout.columns, layout.types, strict=True):
@@ -212,7 +215,7 @@ def reading(files: Sequence[SnapshotFile]) -> Iterator[None]:
     The scan is one of ``raw``.
 
     Raises:
-        InputError: a file is damaged.
+        InputError: a file is damaged, or was replaced.
         StorageError: the store failed while a file was read.
     """
     try:
@@ -223,10 +226,12 @@ def reading(files: Sequence[SnapshotFile]) -> Iterator[None]:
         if is_disk_full(error):
             raise
         text = str(error)
-        if _RAISED.search(text):
-            raise StorageError(f"the store failed while the snapshot was read: {_exception(error)}") from None
         named = (file.uri for file in files if _names(text, file))
         uri = next(named, files[0].uri if len(files) == 1 else "snapshot")
+        if _RAISED.search(text):
+            if _REPLACED in text:
+                raise InputError(f"{uri}: changed since the run was planned; plan the snapshot again") from None
+            raise StorageError(f"the store failed while the snapshot was read: {_exception(error)}") from None
         raise _unreadable(uri, error) from None
     except UnicodeDecodeError as error:  # the name of a column, or a text, is not UTF-8
         raise _unreadable(files[0].uri if len(files) == 1 else "snapshot", error) from None

@@ -19,7 +19,7 @@ from pbg_tasks.redaction import credentials_in, shown
 from pbg_tasks.storage.names import is_hidden
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     import fsspec
 
@@ -82,9 +82,40 @@ def _s3(environment: tuple[tuple[str, str], ...]) -> fsspec.AbstractFileSystem:
         config_kwargs={"connect_timeout": 5, "read_timeout": 60, "retries": retries, "http_session_cls": sessions},
         default_block_size=8 << 20,
         default_cache_type="readahead",
-        use_listings_cache=False,  # a snapshot written a moment ago must be found
+        use_listings_cache=True,  # for ``hold``; whatever is listed is listed anew
         skip_instance_cache=True,
     )
+
+
+def _forgetful(url: str, environment: Mapping[str, str] = os.environ) -> fsspec.AbstractFileSystem:
+    """Return a URL's filesystem, which has forgotten all it listed.
+
+    A snapshot written a moment ago must be found.
+    """
+    filesystem = filesystem_for(url, environment)
+    filesystem.invalidate_cache()
+    return filesystem
+
+
+def hold(uris: Sequence[str]) -> fsspec.AbstractFileSystem:
+    """Return the filesystem of objects, with their descriptions held.
+
+    A reader that asks for them again and again, as DuckDB does for each thread, then sends no request. An object that
+    is replaced meanwhile cannot be read any more, as each request names the version.
+
+    Raises:
+        InputError: there is no such object.
+        AccessError: reading it is not permitted.
+        StorageError: the store cannot be reached.
+    """
+    filesystem = _forgetful(uris[0])
+    folders: dict[str, list[dict[str, Any]]] = {}
+    for uri in uris:
+        with read_errors(uri):
+            info = filesystem.info(uri)
+        folders.setdefault(info["name"].rpartition("/")[0], []).append(info)
+    filesystem.dircache.update(folders)
+    return filesystem
 
 
 def list_files(location: str, environment: Mapping[str, str] = os.environ) -> list[tuple[str, int, str]]:
@@ -129,15 +160,14 @@ def last_change(location: str) -> datetime:
 
 def _found(location: str, environment: Mapping[str, str]) -> list[dict[str, Any]]:
     """List a location's files, without hidden ones."""
-    filesystem = filesystem_for(location, environment)
+    filesystem = _forgetful(location, environment)
     with read_errors(location):
         if _WILDCARDS & set(location):
             root = location[: min(location.index(sign) for sign in _WILDCARDS & set(location))].rpartition("/")[0]
             found = filesystem.glob(location, detail=True)
-        elif filesystem.isfile(location):
-            root, found = location, {location: filesystem.info(location)}
         else:
-            root, found = location, filesystem.find(location, detail=True)
+            root, info = location, filesystem.info(location)
+            found = {location: info} if info["type"] == "file" else filesystem.find(location, detail=True)
     root = filesystem._strip_protocol(root)  # noqa: SLF001 (fsspec has no public name for it)
     return [
         info for info in found.values() if info["type"] == "file" and not is_hidden(info["name"].removeprefix(root))
@@ -169,7 +199,7 @@ def list_keys(template: str, environment: Mapping[str, str] = os.environ) -> lis
     head, _, tail = template.partition("{snapshot}")
     before, after = head.rpartition("/")[2], tail.partition("/")[0]
     with read_errors(template):
-        names = filesystem_for(template, environment).glob(f"{head}*{after}")
+        names = _forgetful(template, environment).glob(f"{head}*{after}")
     form = re.compile(f"{re.escape(before)}([A-Za-z0-9][A-Za-z0-9_.:+-]{{0,63}}?){fnmatch.translate(after)}")
     found = (form.fullmatch(name.rstrip("/").rpartition("/")[2]) for name in names)
     return sorted({match[1] for match in found if match})

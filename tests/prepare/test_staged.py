@@ -16,7 +16,8 @@ from pbg_tasks.prepare.connection import connect
 from pbg_tasks.prepare.snapshot import STAGED, open_snapshot, open_staged, stage_snapshot, write_staged
 from pbg_tasks.prepare.sources import snapshot_source
 from pbg_tasks.prepare.validate import validate_snapshot
-from pbg_tasks.storage.columnar import filesystem_for, list_files
+from pbg_tasks.storage import open_store
+from pbg_tasks.storage.columnar import list_files
 from tests.prepare.inputs import make_spec, put
 
 
@@ -72,11 +73,11 @@ def parquet(rows):
 def test_file_written_on_while_read_is_refused(request, tmp_path, monkeypatch, form, where, read):
     root = request.getfixturevalue("s3_bucket") if where == "s3" else str(tmp_path)
     uri = f"{root}/day/part.{form}"
-    filesystem = filesystem_for(uri)
-    filesystem.makedirs(f"{root}/day", exist_ok=True)
+    store = open_store(root)
 
     def write(rows):
-        filesystem.pipe_file(uri, parquet(rows) if form == "parquet" else b"lhs,rel,rhs\n" + b"a,likes,b\n" * rows)
+        content = parquet(rows) if form == "parquet" else b"lhs,rel,rhs\n" + b"a,likes,b\n" * rows
+        store.put(f"day/part.{form}", content)
 
     write(5)
     spec = make_spec(root, form=form)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pbg_tasks.prepare.sources.base import Layout, SnapshotSource
 from pbg_tasks.prepare.sql import quoted
-from pbg_tasks.storage.columnar import filesystem_for
+from pbg_tasks.storage.columnar import hold
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -30,8 +30,7 @@ class ParquetSource(SnapshotSource):
     ) -> dict[str, str]:
         """Register the filesystem of the files."""
         del snapshots, columns
-        for file in files:
-            _register(connection, file.uri)
+        _register(connection, [file.uri for file in files if "://" in file.uri])
         return {file.uri: file.uri for file in files}
 
     def describe(
@@ -49,10 +48,10 @@ class ParquetSource(SnapshotSource):
         return f"read_parquet([{', '.join(map(quoted, places))}]{more})"
 
 
-def _register(connection: duckdb.DuckDBPyConnection, uri: str) -> None:
-    if "://" not in uri:
+def _register(connection: duckdb.DuckDBPyConnection, uris: Sequence[str]) -> None:
+    if not uris:
         return
-    filesystem = filesystem_for(uri)
+    filesystem = hold(uris)
     protocol = filesystem.protocol[0] if isinstance(filesystem.protocol, tuple) else filesystem.protocol
     if not connection.filesystem_is_registered(protocol):
         connection.register_filesystem(filesystem)
