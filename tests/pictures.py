@@ -3,7 +3,8 @@
     python -m tests.pictures --source FOLDER
 
 Real nights of ICEWS14 run as a chain; one day arrives with a third of its facts missing, so that its night is refused.
-``tests/test_pictures.py`` takes the same pictures of a small graph.
+The map is of WordNet, whose parts of speech are entity types. ``tests/test_pictures.py`` takes the same pictures of a
+small graph.
 """
 
 from __future__ import annotations
@@ -12,16 +13,21 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import typer
+import yaml
 
 from benchmarks.nights.days import write_snapshot
 from benchmarks.nights.graph import Graph, merged
 from benchmarks.nights.night import RELEASED, run_nights
 from benchmarks.nights.results import read
 from benchmarks.nights.settings import kept
+from pbg_tasks.datasets.wordnet import FOLDERS, PARTS_OF_SPEECH, write_wordnet
 from pbg_tasks.errors import ConfigError
 from pbg_tasks.storage import open_store
+from pbg_tasks.tasks.nightly.chain import run_chain
 from pbg_tasks.tasks.nightly.plan import plan
 from tests.browser import chromium
 
@@ -73,6 +79,7 @@ class Nights(NamedTuple):
         refused: URL of a run that a gate refused.
         failed: key that no snapshot has, and the error of ``plan``.
         entity: whose neighbours are shown.
+        typed: graph and URL of a run with several entity types, whose map is shown.
     """
 
     graph: str
@@ -80,6 +87,7 @@ class Nights(NamedTuple):
     refused: str
     failed: tuple[str, str]
     entity: str
+    typed: tuple[str, str]
 
     def pictures(self) -> list[Picture]:
         """Return the pictures of the pages."""
@@ -89,13 +97,17 @@ class Nights(NamedTuple):
         return [
             Picture("nights", of_dag, 800, "From night to night"),
             Picture("run", run, 665, "Loss per edge"),
-            Picture("map", f"{run}#model", 860, "Names that begin"),
             Picture("relations", f"{run}#relations", 500, "Relations"),
             Picture("side-by-side", f"{of_dag}/compare?left={older}&right={newer}", 720, "Figures of both runs"),
             Picture("neighbours", f"{of_dag}/neighbours?entity={self.entity}&k=10", 520, "Nearest to"),
             Picture("refused", f"{of_dag}/nights/{refused}", 500, "refused"),
             Picture("failed", f"{of_dag}/runs/{FAILED}", 360, "did you mean"),
         ]
+
+    def map(self) -> Picture:
+        """Return the picture of the map."""
+        graph, run = self.typed
+        return Picture("map", f"dags/reembed_{graph}/nights/{run.rpartition('/')[2]}#model", 860, "Names that begin")
 
 
 def take(
@@ -138,13 +150,54 @@ def take_all(nights: Nights, out: Path) -> None:
 
     out.mkdir(parents=True, exist_ok=True)
     snapshot, reason = nights.failed
-    store = nights.refused.rpartition("/runs/")[0].removeprefix("file://")
+    store = _store_of(nights.refused)
     failed = attempts.Attempt(
         f"reembed_{nights.graph}", FAILED, "failed", None, snapshot, task="prepare.plan", reason=reason
     )
-    with served(nights.released[-1], graph=nights.graph, ended=[failed]) as site, chromium() as browser:
-        for theme in THEMES:
-            take(browser, site, nights.pictures(), out, store=store, theme=theme)
+    with chromium() as browser:
+        with served(nights.released[-1], graph=nights.graph, ended=[failed]) as site:
+            for theme in THEMES:
+                take(browser, site, nights.pictures(), out, store=store, theme=theme)
+        graph, run = nights.typed
+        with served(run, graph=graph) as site:
+            for theme in THEMES:
+                take(browser, site, [nights.map()], out, store=_store_of(run), theme=theme)
+
+
+def _store_of(run: str) -> str:
+    return run.rpartition("/runs/")[0].removeprefix("file://")
+
+
+def nights_of_words(scratch: Path) -> tuple[str, str]:
+    """Run a night of each version of WordNet; return graph and run.
+
+    Entity types are parts of speech, which the sense keys that name the entities have.
+    """
+    spec = yaml.safe_load((Path(__file__).parents[1] / "examples" / "graphs" / "wordnet.yaml").read_text())
+    of_pointer, kinds = spec["model"]["relations"][0], dict(zip("12345", (*PARTS_OF_SPEECH, "adj"), strict=True))
+    found: set[tuple[str, str, str]] = set()
+    for snapshot in write_wordnet(f"{scratch}/words"):
+        for file in (scratch / "words" / snapshot.snapshot).glob("*.parquet"):
+            table = pq.read_table(file)
+            types = {
+                side: [kinds[name.as_py().partition("%")[2][0]] for name in table[side]] for side in ("lhs", "rhs")
+            }
+            found |= set(zip(table["rel"].to_pylist(), types["lhs"], types["rhs"], strict=True))
+            for side, listed in types.items():
+                table = table.append_column(f"{side}_type", pa.array(listed))
+            pq.write_table(table, file)
+    relations = [of_pointer | {"name": name, "lhs": lhs, "rhs": rhs} for name, lhs, rhs in sorted(found)]
+    model = {"entities": {kind: {"num_partitions": 1} for kind in PARTS_OF_SPEECH}, "relations": relations}
+    changes = {
+        "store": f"{scratch}/wordnet",
+        "snapshots": {"location": f"{scratch}/words/{{snapshot}}/*.parquet"},
+        "columns": {"lhs_type": "lhs_type", "rhs_type": "rhs_type"},
+        "model": model | {"dynamic_relations": False},
+        "gates": {"min_mrr": 0.0},
+    }
+    (scratch / "wordnet.yaml").write_text(yaml.safe_dump(merged(spec, changes)))
+    runs = [run_chain(scratch / "wordnet.yaml", version)["run"] for version in FOLDERS]
+    return spec["graph"], runs[-1]
 
 
 def error_of_plan(spec: Path, snapshot: str) -> tuple[str, str]:
@@ -172,7 +225,7 @@ def main(
             typer.echo(f"{night.day} {night.outcome}")
             runs[night.outcome == RELEASED].append(night.run)
         wrong = error_of_plan(spec, graph.days[-1].replace("-", "/"))
-        take_all(Nights("icews14", runs[True], runs[False][0], wrong, "China"), out)
+        take_all(Nights("icews14", runs[True], runs[False][0], wrong, "China", nights_of_words(Path(scratch))), out)
 
 
 if __name__ == "__main__":

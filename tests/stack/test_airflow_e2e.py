@@ -124,6 +124,18 @@ def test_second_night_begins_by_event_of_edges(api):
     assert summary["entities"]["gone"] == 4
 
 
+def test_missing_snapshot_fails_at_once_with_its_sentence(api):
+    dag = f"reembed_{CLUSTERED}"
+    run_id = api.trigger(dag, partition_key="third")
+    watch = Watch(api, dag, run_id, label=run_id, report=print)
+    assert watch.until_finished(RUN_SECONDS) == "failed"
+    (plan,) = [task for task in api.tasks(dag, run_id) if task.task == "prepare.plan"]
+    assert (plan.state, plan.tries) == ("failed", 1)
+    said = "\n".join(watch.errors())
+    assert "error: input: " in said
+    assert f"s3://{BUCKET}/{CLUSTERED}/third/*.parquet: no snapshot there" in said
+
+
 @pytest.mark.browser
 def test_list_of_runs_shows_snapshot_of_each(page, api, stack):
     """The listener gives the form's run its key."""
@@ -176,6 +188,8 @@ def test_pages_keep_theme_width_and_first_paint(page, api, stack, tmp_path):
             choose_theme(page, mode)
             shown.get_by_role("link", name=GRAPH, exact=True).wait_for()
             shown.locator("td.wait").first.wait_for(state="detached")
+            first = shown.locator("tbody tr").first  # the graph that needs a person
+            assert re.match(rf"{CLUSTERED}\s.*third failed: .*no snapshot there", first.inner_text(), re.DOTALL)
             check_page(page, mode, picture=out / f"{listed}{suffix}.png")
             shown.get_by_role("link", name=GRAPH, exact=True).click()
             shown.locator("table.sortable").first.wait_for()
@@ -282,17 +296,6 @@ def test_unpublished_night_by_partition_key_sends_no_event(api):
     assert not (summary["release"] or {}).get("published")
     assert states(api, run_id)["release.publish"] == "skipped"
     assert api.get("assets/events")["total_entries"] == events_before
-
-
-def test_missing_snapshot_fails_at_once_with_its_sentence(api):
-    run_id = api.trigger(DAG, partition_key="never-written")
-    watch = Watch(api, DAG, run_id, label=run_id, report=print)
-    assert watch.until_finished(RUN_SECONDS) == "failed"
-    (plan,) = [task for task in api.tasks(DAG, run_id) if task.task == "prepare.plan"]
-    assert (plan.state, plan.tries) == ("failed", 1)
-    said = "\n".join(watch.errors())
-    assert "error: input: " in said
-    assert f"s3://{BUCKET}/snapshots/never-written" in said
 
 
 @pytest.fixture(scope="module")
