@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import math
+import os
 import re
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -47,6 +48,9 @@ LIVE_SECTIONS = (
 )
 """Blocks of a run's page that change while the run is under way."""
 SHOWN_ROWS = 100
+
+DOCS = "PBG_DOCS"
+"""Variable with the address of the documentation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +127,16 @@ def render_block(document: Mapping[str, object], links: Links, block: str) -> st
 
 
 def _variables(document: Mapping[str, object], links: Links) -> dict[str, object]:
-    return {"document": document, "links": links, "policy": POLICY, "plotly": plotly_name(), "shown": SHOWN_ROWS}
+    of_pages = {"policy": POLICY, "plotly": plotly_name(), "shown": SHOWN_ROWS, "docs": documentation()}
+    return {"document": document, "links": links, **of_pages}
+
+
+def documentation() -> str | None:
+    """Return the address of the documentation, if it has one.
+
+    It is the place of the site's folder, as the environment names it.
+    """
+    return os.environ.get(DOCS, "").rstrip("/") or None
 
 
 def assets() -> Mapping[str, Path]:

@@ -8,21 +8,24 @@ from __future__ import annotations
 import copy
 import itertools
 import json
+import re
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
 from pbg_tasks.publish import Channel
 from pbg_tasks.report.comparison import comparison_document
 from pbg_tasks.report.history import history_document
-from pbg_tasks.report.pages import POLICY, Links, assets, live_sections, plotly_name, render
+from pbg_tasks.report.pages import DOCS, POLICY, Links, assets, live_sections, plotly_name, render
 from pbg_tasks.report.run import run_document
 from pbg_tasks.tasks.view.report import read_graph, read_run
 from tests.browser import chromium
 from tests.report.conftest import DAYS
 from tests.report.document import Page, check_page
 
+DOCS_FOLDER = Path(__file__).parents[2] / "docs"
 RUN = "window.ran = true"
 MARKUP = (
     f"<script>{RUN}</script>",
@@ -122,6 +125,18 @@ def documents(nights):
 def test_pages_with_figures_end_with_their_words(documents):
     without = {kind for kind, document in documents.items() if 'id="glossary"' not in render(document, LINKS)}
     assert without == {"failed", "message"}
+
+
+def test_pages_link_to_documentation_where_it_is(documents, monkeypatch):
+    assert "docs/gates.md" in render(documents["run"], LINKS)
+    monkeypatch.setenv(DOCS, "https://docs.example/pbg/")
+    html = render(documents["run"], LINKS)
+    pages = re.findall(
+        r'<a href="https://docs\.example/pbg/([^"]*)\.html" target="_blank" rel="noopener" data-airflow>', html
+    )
+    assert len(pages) == 4
+    assert all((DOCS_FOLDER / f"{page}.md").is_file() for page in pages)
+    assert "docs/gates.md" not in html
 
 
 def texts(document, path=()):

@@ -252,13 +252,14 @@ function suggest(field) {
   }, TYPING_MILLISECONDS);
 }
 
-/** Open Airflow's own pages in Airflow's window: inside of its frame they would show a second frame of it. */
+/** Open Airflow's own pages and the documentation from Airflow's window: its frame would show Airflow once more, and opens
+ *  no other window. */
 function openInAirflow(event) {
   const link = event.target.closest?.("a[data-airflow]");
   if (!link || window.top === window) return;
   try {
     const outer = window.top.document.createElement("a");
-    outer.href = link.href;
+    Object.assign(outer, { href: link.href, target: link.target, rel: link.rel });
     window.top.document.body.append(outer);
     outer.click();
     outer.remove();
