@@ -436,6 +436,13 @@ def test_file_of_error_gets_last_line(monkeypatch, capsys, tmp_path):
     assert (tmp_path / "note").read_text() == "error: config: a: wrong\n"
 
 
+@pytest.mark.parametrize(("asked", "hint"), [("model.dimensn", "did you mean 'model.dimension'?"), ("x", "`pbg keys`")])
+def test_unknown_key_of_spec_names_nearest(asked, hint):
+    done = CliRunner().invoke(app, ["keys", asked])
+    assert done.exit_code == 2
+    assert f"{asked}: a graph spec has no such key; {hint}" in " ".join(done.output.replace("│", " ").split())
+
+
 def test_advised_commands_name_the_given_spec(monkeypatch, capsys, place):
     store = LocalStore(str(place.store))
     failed = InputError("no column 'rhs'; `pbg skip SPEC d1` or `pbg promote SPEC --to SPEC`")

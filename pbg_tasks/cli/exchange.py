@@ -117,7 +117,7 @@ def export(
     model = _model(source, param)
     if destination is None:
         if exchange != "tsv" or isinstance(model, str):
-            raise typer.BadParameter("DEST is missing; only `export tsv CONFIG` goes without")
+            raise typer.BadParameter(_why_no_destination(exchange))
         refuse("only with DEST", channel=channel, entity_path=entity_path, part=part, parts=parts, **options)
         result: Mapping[str, object] = _export_as_pbg(model, outputs, overwrite=overwrite)
     else:
@@ -133,6 +133,17 @@ def export(
             overwrite=overwrite,
         )
     show_result(result, as_json=as_json)
+
+
+def _why_no_destination(exchange: str) -> str:
+    """Return the error of two arguments, where there should be three."""
+    from pbg_tasks.config.exports import known_format
+
+    try:
+        known_format(exchange)
+    except ValueError as error:
+        return f"{error}; the format comes first, then SOURCE and DEST"
+    return "DEST is missing; only `export tsv CONFIG` goes without"
 
 
 def _task(part: str | None, parts: int | None) -> Callable[..., Mapping[str, object]]:

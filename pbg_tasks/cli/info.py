@@ -44,11 +44,13 @@ def keys(
 
     NAME stands for a name of yours, [] for each item of a list.
     """
+    from pbg_tasks.config.base import did_you_mean
     from pbg_tasks.config.reference import matching
 
     found = matching(prefix)
     if not found:
-        raise typer.BadParameter(f"{prefix}: a graph spec has no such key; `pbg keys` prints all")
+        hint = did_you_mean(prefix, (each.path for each in matching("")), cutoff=0.8) or "`pbg keys` prints all"
+        raise typer.BadParameter(f"{prefix}: a graph spec has no such key; {hint}")
     if as_json:
         typer.echo(json.dumps([each._asdict() for each in found]))
         return

@@ -21,6 +21,7 @@ from pydantic import (
     model_serializer,
 )
 
+from pbg_tasks.config.names import NAME_PATTERN, NAME_RULE
 from pbg_tasks.config.shape import model_at, within
 from pbg_tasks.errors import ConfigError
 from pbg_tasks.redaction import credentials_in
@@ -218,6 +219,8 @@ def _explain(model: type[BaseModel], problem: ErrorDetails) -> str:
         return f"key {where!r} is missing"
     if problem["type"] == "model_type" and (known := _known_keys(model, path)):
         return f"{where}: takes keys, not a value alone; known keys: {', '.join(known)}"
+    if problem["type"] == "string_pattern_mismatch" and NAME_PATTERN in problem["msg"]:
+        return f"{where}: {NAME_RULE}"
     return f"{where}: {problem['msg'].removeprefix('Value error, ')}"
 
 

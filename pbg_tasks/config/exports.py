@@ -22,7 +22,12 @@ def is_sink(name: str) -> bool:
     return name not in EXPORTS.built_in and name in SINKS.names()
 
 
-def _known(name: str) -> str:
+def known_format(name: str) -> str:
+    """Return the name of an exchange format or a sink.
+
+    Raises:
+        ValueError: there is none of this name.
+    """
     if is_sink(name):
         return name
     try:
@@ -33,7 +38,7 @@ def _known(name: str) -> str:
 
 ExportFormat = Annotated[
     str,
-    AfterValidator(_known),
+    AfterValidator(known_format),
     Field(
         description=f"an {EXPORTS.noun} or a {SINKS.noun}: built in, or an entry point of the group {EXPORTS.group} or "
         f"{SINKS.group}",

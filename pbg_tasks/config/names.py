@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
-Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
+NAME_RULE = "a name has up to 64 letters, digits, '-' and '_', and begins with a letter or digit"
+Name = Annotated[str, Field(min_length=1, max_length=64, pattern=NAME_PATTERN)]
 """Name of a graph, a channel or an export: part of object keys, and of the ids of DAGs and tasks."""
 
 _NAME_BYTES = 200  # bytes; with PBG's prefix and suffix, a file's name then has at most 255
@@ -32,9 +34,7 @@ def check_name(name: str, kind: str) -> None:
         ConfigError: the message names it and the characters that it may have.
     """
     if not re.fullmatch(_NAME, name):
-        raise ConfigError(
-            f"{kind} {name!r}: a name has up to 64 letters, digits, '-' and '_', and begins with a letter or digit"
-        )
+        raise ConfigError(f"{kind} {name!r}: {NAME_RULE}")
 
 
 def part_name(task: str, part: str) -> str:

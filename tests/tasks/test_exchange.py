@@ -510,6 +510,7 @@ def test_tsv_of_config_equals_pbgs_own_command(data, place):
     ("arguments", "message"),
     [
         (["npy", "SOURCE"], "DEST is missing"),
+        (["SOURCE", "DEST"], "the format comes first, then SOURCE and DEST"),
         (["tsv", "SOURCE"], "DEST is missing"),
         (["npy", "SOURCE", "DEST", "--entities-output", "x"], "only for tsv without DEST"),
         (["npy", "SOURCE", "DEST", "-p", "dimension=3"], "only for a PBG config"),
