@@ -88,7 +88,7 @@ def write_dag_files(graphs: Path, destination: str, *, force: bool = False) -> W
 
     Args:
         graphs: folder of graph specs; a relative path is kept relative to the files.
-        destination: existing folder; a file there is ``pbg_graph_{name of the spec}.py``.
+        destination: folder, which is made in an existing one; a file there is ``pbg_graph_{name of the spec}.py``.
         force: replace and remove files that were changed since they were written.
 
     Raises:
@@ -100,9 +100,10 @@ def write_dag_files(graphs: Path, destination: str, *, force: bool = False) -> W
     folder = Path(destination)
     if "://" in destination:
         raise ConfigError(f"{destination}: not a local path; write the files here and copy them")
-    for each, what in ((graphs, "graph specs"), (folder, "DAG files")):
-        if not each.is_dir():
-            raise ConfigError(f"{each}: no such folder of {what}; name one that exists")
+    if not graphs.is_dir():
+        raise ConfigError(f"{graphs}: no such folder of graph specs; name one that exists")
+    if not folder.is_dir() and (folder.exists() or not folder.parent.is_dir()):
+        raise ConfigError(f"{folder}: no folder, nor is it within one; name Airflow's folder of DAGs, or one in it")
     with disk_errors(graphs):
         specs = {folder / f"{PREFIX}{spec.stem}.py": spec for spec in sorted(graphs.glob("*.yaml"))}
     with disk_errors(folder):
@@ -111,6 +112,8 @@ def write_dag_files(graphs: Path, destination: str, *, force: bool = False) -> W
     if not force:
         _check_unforced(graphs, folder, specs, gone)
     _warn(graphs, folder)
+    with disk_errors(folder):
+        folder.mkdir(exist_ok=True)
     written = [path.name for path, spec in specs.items() if _write(path, _dag_file_of(_seen_from(folder, spec)))]
     for path in gone:
         with disk_errors(path):

@@ -209,11 +209,17 @@ def test_file_of_all_specs_and_yml_are_reported(fleet, capsys):
     assert f"reembed.py: makes the DAGs of {graphs} a second time" in beside
 
 
+def test_missing_folder_below_dags_is_made(fleet):
+    graphs, dags = fleet
+    made = write_dag_files(graphs, str(dags / "graphs"))
+    assert sorted(path.name for path in (dags / "graphs").iterdir()) == sorted(made["written"])
+
+
 def test_missing_folders_of_a_fleet_are_named(fleet):
     graphs, dags = fleet
     for arguments, message in (
         ((graphs / "none", str(dags)), "none: no such folder of graph specs"),
-        ((graphs, str(dags / "none")), "none: no such folder of DAG files"),
+        ((graphs, str(dags / "none" / "below")), "none/below: no folder, nor is it within one"),
         ((graphs, "s3://bucket/dags"), "s3://bucket/dags: not a local path"),
     ):
         with pytest.raises(ConfigError, match=message):
