@@ -45,7 +45,6 @@ _CLUSTER = {
 }
 _JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _SMALL = {
-    "spark.sql.adaptive.enabled": "false",  # it plans anew after each of hundreds of small stages
     "spark.sql.shuffle.partitions": "2",
     "spark.default.parallelism": "2",
     "spark.ui.enabled": "false",

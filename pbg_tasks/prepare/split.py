@@ -48,7 +48,8 @@ def settle(
         FormatError: ``returned_before`` is missing or damaged.
     """
     load_table(connection, "returned_before", {"least_key": "VARCHAR", "greatest_key": "VARCHAR"}, returned_before)
-    candidates = text.candidates() if draws(spec) else text.no_candidates(DUCKDB)
+    steps = ", ".join(f"{name} AS ({query})" for name, query in text.STEPS.items())
+    candidates = f"WITH {steps} {text.CANDIDATES}" if draws(spec) else text.no_candidates(DUCKDB)
     connection.execute(f"CREATE OR REPLACE TEMP TABLE candidates AS {candidates}")
     connection.execute(f"CREATE OR REPLACE TEMP TABLE held_out AS {text.HELD_OUT}")
     target = quoted(str(out / RETURNED))

@@ -11,7 +11,8 @@ import yaml
 
 from pbg_tasks.errors import ConflictError, InputError
 from pbg_tasks.formats.entities import read_relation_names
-from pbg_tasks.prepare.spark import open_tables
+from pbg_tasks.prepare.spark import buckets, open_tables
+from pbg_tasks.prepare.spark.reading import RAW
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.files import open_directory
@@ -30,7 +31,7 @@ PARQUET, CSV = 22, 11
 """Seeds of graphs of these formats. The first has weights, relations from the data, and a type without partitions."""
 
 
-def test_nights_on_cluster_have_bytes_of_duckdb(cluster, s3_bucket, tmp_path):
+def test_nights_on_cluster_have_bytes_of_duckdb(cluster, s3_bucket, tmp_path, monkeypatch):
     graph = RandomGraph(tmp_path / "graph", 600, PARQUET, plain=True)
     graph.document["split"] = {"valid": 0.1, "test": 0.1, "salt": "sé'\\${env:HOME}"}  # Spark knows such variables
     keys = [graph.write(day) for day in range(2)]
@@ -42,10 +43,34 @@ def test_nights_on_cluster_have_bytes_of_duckdb(cluster, s3_bucket, tmp_path):
     here, _ = by_duckdb(graph, keys[0], tmp_path / "duckdb", None)
     relations = read_relation_names(here / "entities")
     here, expected = by_duckdb(graph, keys[1], tmp_path / "duckdb", here)
+    noted = note_rows_of_bucket(monkeypatch, tmp_path)
     there, found = by_spark(graph, keys[1], s3_bucket, before | {"relations": relations})
     results = dict(compared(here, expected, there, found))
     assert len(results) > 20
     assert [name for name, equal in results.items() if not equal] == []
+    assert sum(int(line) for line in noted.read_text().split()) == graph.edges, "edges were read more than once"
+
+
+def note_rows_of_bucket(monkeypatch, directory):
+    """Let ``bucket`` note the staged rows that executors read, by batch.
+
+    Returns:
+        The file of their numbers.
+    """
+    noted, read = directory / "rows-read.txt", buckets.read_staged
+
+    def note(batches):
+        for batch in batches:
+            with noted.open("a") as file:
+                file.write(f"{batch.num_rows}\n")
+            yield batch
+
+    def read_noted(opened, spec, staged):
+        read(opened, spec, staged)
+        opened.view("raw", opened.session.table("raw").mapInArrow(note, RAW))
+
+    monkeypatch.setattr(buckets, "read_staged", read_noted)
+    return noted
 
 
 @pytest.mark.rotated(2)

@@ -130,7 +130,10 @@ def _settle(tables: Tables, spec: GraphSpec, previous: StoredFiles | None) -> di
     else:
         read = ReadTable(previous.store, _PAIRS, {})
         tables.view("returned_before", tables.spread([previous.row(RETURNED)], STORED, read, _PAIRS_SCHEMA))
-    tables.table("candidates", split_text.candidates() if text.draws(spec) else split_text.no_candidates(SPARK))
+    if text.draws(spec):
+        for name, query in split_text.STEPS.items():
+            tables.table(name, query)
+    tables.table("candidates", split_text.CANDIDATES if text.draws(spec) else split_text.no_candidates(SPARK))
     tables.view("held_out", split_text.HELD_OUT)
     ((held_out, returned),) = tables.rows(split_text.SETTLED)
     return {"held_out_pairs": int(held_out), "returned_pairs": int(returned)}

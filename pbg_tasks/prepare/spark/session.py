@@ -61,10 +61,21 @@ class Tables:
         frame.createOrReplaceTempView(name)
 
     def table(self, name: str, source: str | DataFrame) -> None:
-        """Name a query or a frame, which executors compute once and keep."""
+        """Name a query or a frame, which executors compute now and keep.
+
+        Later queries then find it whole: one that reads several tables of which none is there yet would compute each of
+        them as often as they are read. Spark knows a kept table again by its plan. As it numbers the ``WITH`` of a
+        query from the first to the last, a plan with one is another in every query that has one more.
+
+        Raises:
+            RuntimeError: a query has ``WITH``; this is a bug.
+        """
+        if isinstance(source, str) and source.lstrip().startswith("WITH"):
+            raise RuntimeError(f"table {name}: no later query would find it, because it has WITH: a bug")
         self.view(name, source)
         kept = self.session.table(name).persist()
         self._kept.append(kept)
+        kept.count()
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         """Return the rows of a query, which must be few."""

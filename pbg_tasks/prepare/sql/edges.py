@@ -78,22 +78,21 @@ def edges(sql: Dialect, spec: GraphSpec, matches: str, *, marked: bool) -> str:
     typed = len(spec.model.entities) > 1
     same_lhs, same_rhs = (f" AND {side[0]}.type = drawn.{side}_type" if typed else "" for side in ("lhs", "rhs"))
     spread = sql.xor(sql.xor("l.word", sql.shifted("r.word", 1)), sql.shifted("drawn.word", 2))
+    keyed = f"""
+        SELECT relations.id AS rel, relations.word, relations.lhs_type, relations.rhs_type, raw.lhs, raw.rhs,
+            coalesce(raw.rel, '') AS rel_name, CAST(raw.weight AS FLOAT) AS weight,
+            concat(relations.lhs_type, chr(30), raw.lhs) AS lhs_key,
+            concat(relations.rhs_type, chr(30), raw.rhs) AS rhs_key
+            {f", {mark(sql, 'raw.')} AS mark" if marked else ""}
+        FROM raw JOIN relations ON {matches}
+    """
     return f"""
-        WITH keyed AS (
-            SELECT relations.id AS rel, relations.word, relations.lhs_type, relations.rhs_type, raw.lhs, raw.rhs,
-                coalesce(raw.rel, '') AS rel_name, CAST(raw.weight AS FLOAT) AS weight,
-                concat(relations.lhs_type, chr(30), raw.lhs) AS lhs_key,
-                concat(relations.rhs_type, chr(30), raw.rhs) AS rhs_key
-                {f", {mark(sql, 'raw.')} AS mark" if marked else ""}
-            FROM raw JOIN relations ON {matches}
-        ),
-        drawn AS (SELECT *, {candidate(sql, spec.split)} AS candidate FROM keyed)
         SELECT drawn.rel, weight, l.id AS lhs_id, r.id AS rhs_id, candidate,
             if(candidate <> {TRAIN}, rel_name, NULL) AS rel_name,
             if(candidate <> {TRAIN}, lhs_key, NULL) AS lhs_key,
             if(candidate <> {TRAIN}, rhs_key, NULL) AS rhs_key,
             {spread} AS hash{", mark" if marked else ""}
-        FROM drawn
+        FROM (SELECT *, {candidate(sql, spec.split)} AS candidate FROM ({keyed}) AS keyed) AS drawn
             JOIN ends AS l ON l.name = drawn.lhs{same_lhs}
             JOIN ends AS r ON r.name = drawn.rhs{same_rhs}
     """

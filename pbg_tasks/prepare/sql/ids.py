@@ -97,14 +97,14 @@ def ids(sql: Dialect, snapshot: str, ranked: str) -> str:
     """
     seen = sql.text(snapshot)
     return f"""
-        WITH sizes AS (SELECT partition, count(*) AS size FROM known GROUP BY partition)
         SELECT known.name, partition, {sql.offset}, first_seen,
             if(present.name IS NULL, last_seen, {seen}) AS last_seen,
             CAST(if(present.name IS NULL, unseen + 1, 0) AS INTEGER) AS unseen
         FROM known LEFT JOIN present ON present.name = known.name
         UNION ALL
         SELECT name, ranked.partition, coalesce(size, 0) + rank - 1, {seen}, {seen}, 0
-        FROM {ranked} AS ranked LEFT JOIN sizes ON sizes.partition = ranked.partition
+        FROM {ranked} AS ranked LEFT JOIN (SELECT partition, count(*) AS size FROM known GROUP BY partition) AS sizes
+            ON sizes.partition = ranked.partition
     """
 
 

@@ -10,6 +10,37 @@ if TYPE_CHECKING:
 
 TRAIN, VALID, TEST = 0, 1, 2
 
+STEPS = {
+    "pairs": f"""
+        SELECT DISTINCT least(lhs_id, rhs_id) AS least_id, greatest(lhs_id, rhs_id) AS greatest_id,
+            least(lhs_key, rhs_key) AS least_key, greatest(lhs_key, rhs_key) AS greatest_key
+        FROM edges WHERE candidate <> {TRAIN}
+    """,
+    "asked": "SELECT least_id AS id FROM pairs UNION SELECT greatest_id FROM pairs",
+    "trained_ends": f"""
+        SELECT id FROM asked WHERE id IN (
+            SELECT lhs_id FROM edges WHERE candidate = {TRAIN} AND lhs_id <> rhs_id
+            UNION ALL SELECT rhs_id FROM edges WHERE candidate = {TRAIN} AND lhs_id <> rhs_id
+        )
+    """,
+}
+"""Steps to ``candidates``, by the names under which later ones read them.
+
+They are the drawn pairs of ``edges``, the ends of these, and those of the ends that have a training edge.
+"""
+CANDIDATES = """
+    SELECT pairs.*, before.least_key IS NOT NULL OR one.id IS NULL OR other.id IS NULL AS returned
+    FROM pairs
+        LEFT JOIN returned_before AS before
+            ON before.least_key = pairs.least_key AND before.greatest_key = pairs.greatest_key
+        LEFT JOIN trained_ends AS one ON one.id = least_id
+        LEFT JOIN trained_ends AS other ON other.id = greatest_id
+"""
+"""Drawn pairs of ``edges``.
+
+They are ``returned``, that is go back to training, where one of their ends has no other training edge, and where they
+did in an earlier night.
+"""
 HELD_OUT = "SELECT least_id, greatest_id FROM candidates WHERE NOT returned"
 RETURNED = (
     "SELECT least_key, greatest_key FROM returned_before UNION "
@@ -43,32 +74,4 @@ def no_candidates(sql: Dialect) -> str:
         SELECT CAST(NULL AS {sql.number}) AS least_id, CAST(NULL AS {sql.number}) AS greatest_id,
             CAST(NULL AS STRING) AS least_key, CAST(NULL AS STRING) AS greatest_key, false AS returned
         WHERE false
-    """
-
-
-def candidates() -> str:
-    """Return ``candidates``: the drawn pairs of ``edges``.
-
-    They are ``returned``, that is go back to training, where one of their ends has no other training edge, and where
-    they did in an earlier night.
-    """
-    return f"""
-        WITH pairs AS (
-            SELECT DISTINCT least(lhs_id, rhs_id) AS least_id, greatest(lhs_id, rhs_id) AS greatest_id,
-                least(lhs_key, rhs_key) AS least_key, greatest(lhs_key, rhs_key) AS greatest_key
-            FROM edges WHERE candidate <> {TRAIN}
-        ), asked AS (
-            SELECT least_id AS id FROM pairs UNION SELECT greatest_id FROM pairs
-        ), trained AS (
-            SELECT id FROM asked WHERE id IN (
-                SELECT lhs_id FROM edges WHERE candidate = {TRAIN} AND lhs_id <> rhs_id
-                UNION ALL SELECT rhs_id FROM edges WHERE candidate = {TRAIN} AND lhs_id <> rhs_id
-            )
-        )
-        SELECT pairs.*, before.least_key IS NOT NULL OR one.id IS NULL OR other.id IS NULL AS returned
-        FROM pairs
-            LEFT JOIN returned_before AS before
-                ON before.least_key = pairs.least_key AND before.greatest_key = pairs.greatest_key
-            LEFT JOIN trained AS one ON one.id = least_id
-            LEFT JOIN trained AS other ON other.id = greatest_id
     """
