@@ -112,15 +112,15 @@ $(SPARK)/.ready: $(READY) docker/pyspark.lock .ci/spark-provider.lock
 	  -r .ci/spark-provider.lock
 	@touch $@
 
-# The wheel is one for every Python; Airflow and the tools of other tests are left out.
+# The wheel is one for every Python; the tools of other tests, such as a browser and an S3 server, are left out.
 test-python:
 	@$(PYTHON) -m venv --clear $(OTHER)
 	@$(OTHER)/bin/python -m pip --disable-pip-version-check install -qq --constraint constraints.txt $(TORCH) \
-	  --editable '.[train,tls]' pytest pytest-timeout hypothesis
+	  --editable '.[airflow,kubernetes,train,tls]' pytest pytest-timeout hypothesis
 	@rm -rf pbg_tasks.egg-info
 	@$(OTHER)/bin/python -m pip check
 	@$(subst $(PY),$(OTHER)/bin/python,$(PYTEST)) --fast $(or $(T),tests/config tests/formats tests/model tests/training tests/checkpoint \
-	  tests/native/test_library.py tests/forecast tests/api --ignore tests/api/test_notebook.py)
+	  tests/native/test_library.py tests/forecast tests/dags tests/operators tests/api --ignore tests/api/test_notebook.py)
 
 # What takes this machine's threads or sanitizers is left out.
 test-arm64: setup
