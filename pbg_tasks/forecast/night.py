@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from pbg_tasks.forecast.calibration import RATES, Figure, calibrated, of_kind
 from pbg_tasks.forecast.usage import Usage
-from pbg_tasks.progress import aligned, human_count, human_seconds
+from pbg_tasks.progress import aligned, counted, human_count, human_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -154,10 +154,10 @@ class NightForecast:
         """Basis of the forecast, in a sentence."""
         if not self.nights:
             return (
-                "no earlier night is measured: times are those of another machine, and may be off by a factor of 10; "
-                "the start of each task's process comes on top, some seconds"
+                "no released night of this graph is measured: times are those of another machine, and may be off by a "
+                "factor of 10; the start of each task's process comes on top, some seconds"
             )
-        return f"calibrated on {len(self.nights)} earlier night{'s' if len(self.nights) > 1 else ''} of this graph"
+        return f"calibrated on {counted(len(self.nights), 'released night')} of this graph"
 
 
 def forecast_night(
