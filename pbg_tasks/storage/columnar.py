@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     import fsspec
 
+_ABSENT = "no snapshot there (no such file, or no files in it); check the key and location"
 _WILDCARDS = frozenset("*?[")
 
 
@@ -137,7 +138,7 @@ def list_files(location: str, environment: Mapping[str, str] = os.environ) -> li
         (_uri(location, info["name"]), int(info["size"]), _version(info)) for info in _found(location, environment)
     ]
     if not files:
-        raise InputError(f"{location}: no snapshot there (no such file, or no files in it); check the key and location")
+        raise InputError(f"{location}: {_ABSENT}")
     return sorted(files)
 
 
@@ -154,7 +155,7 @@ def last_change(location: str) -> datetime:
         for info in _found(location, os.environ)
     ]
     if not moments:
-        raise InputError(f"{location}: no snapshot there (no such file, or no files in it); check the key and location")
+        raise InputError(f"{location}: {_ABSENT}")
     return max(moments)
 
 
@@ -221,7 +222,7 @@ def read_errors(location: str, done: str = "listed") -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise InputError(f"{location}: no snapshot there; check the key and location") from error
+        raise InputError(f"{location}: {_ABSENT}") from error
     except _errors(PermissionError, "NoCredentialsError") as error:
         raise AccessError(
             f"{location}: reading is refused ({error}); check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY or the file mode"
