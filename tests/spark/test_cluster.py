@@ -48,16 +48,27 @@ def test_nights_on_cluster_have_bytes_of_duckdb(cluster, s3_bucket, tmp_path, mo
     results = dict(compared(here, expected, there, found))
     assert len(results) > 20
     assert [name for name, equal in results.items() if not equal] == []
-    assert sum(int(line) for line in noted.read_text().split()) == graph.edges, "edges were read more than once"
+    assert rows_noted(noted) == graph.edges, "edges were read more than once"
 
 
 def note_rows_of_bucket(monkeypatch, directory):
-    """Let ``bucket`` note the staged rows that executors read, by batch.
+    """Let ``bucket`` note the staged rows that executors read.
 
     Returns:
         The file of their numbers.
     """
     noted, read = directory / "rows-read.txt", buckets.read_staged
+
+    def read_noted(opened, spec, staged):
+        read(opened, spec, staged)
+        opened.view("raw", opened.session.table("raw").mapInArrow(noting(noted), RAW))
+
+    monkeypatch.setattr(buckets, "read_staged", read_noted)
+    return noted
+
+
+def noting(noted):
+    """Return work of executors that notes how many rows it passes on."""
 
     def note(batches):
         for batch in batches:
@@ -65,12 +76,23 @@ def note_rows_of_bucket(monkeypatch, directory):
                 file.write(f"{batch.num_rows}\n")
             yield batch
 
-    def read_noted(opened, spec, staged):
-        read(opened, spec, staged)
-        opened.view("raw", opened.session.table("raw").mapInArrow(note, RAW))
+    return note
 
-    monkeypatch.setattr(buckets, "read_staged", read_noted)
-    return noted
+
+def rows_noted(noted):
+    return sum(int(line) for line in noted.read_text().split())
+
+
+def test_kept_table_is_computed_when_it_is_named(cluster, tmp_path):
+    noted = tmp_path / "rows-computed.txt"
+    with open_tables("kept") as opened:
+        numbers = opened.session.sql("SELECT id FROM range(3)")
+        opened.table("kept", numbers.mapInArrow(noting(noted), "id long"))
+        assert rows_noted(noted) == 3
+        assert opened.rows("WITH a AS (SELECT id FROM kept) SELECT count(*) FROM a JOIN kept USING (id)") == [(3,)]
+        with pytest.raises(RuntimeError, match="table other: no later query would find it"):
+            opened.table("other", "WITH a AS (SELECT 1) SELECT * FROM a")
+    assert rows_noted(noted) == 3
 
 
 @pytest.mark.rotated(2)

@@ -63,9 +63,9 @@ class Tables:
     def table(self, name: str, source: str | DataFrame) -> None:
         """Name a query or a frame, which executors compute now and keep.
 
-        Later queries then find it whole: one that reads several tables of which none is there yet would compute each of
-        them as often as they are read. Spark knows a kept table again by its plan. As it numbers the ``WITH`` of a
-        query from the first to the last, a plan with one is another in every query that has one more.
+        Later queries then find it whole: adaptive execution begins a job for each place that reads a table which is not
+        there yet. Spark knows a kept table again by its plan. As it numbers the ``WITH`` of a query from the first to
+        the last, a plan with one is another in every query that has one more.
 
         Raises:
             RuntimeError: a query has ``WITH``; this is a bug.
