@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
 from examples.stack.api import AirflowApiError
-from tests.docker.images import CERTIFICATES, CONFINED, name_of
+from tests.docker.images import CERTIFICATES, CONFINED, MOUNTED, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -102,10 +102,9 @@ def certificates() -> tuple[dict[str, str], list[str]]:
 
     A network may have a certificate of its own.
     """
-    if not CERTIFICATES.is_dir():
+    if not CERTIFICATES.exists():
         return {}, []
-    bundle = str(CERTIFICATES / "ca-certificates.crt")
-    return {"SSL_CERT_FILE": bundle}, [f"{CERTIFICATES}:{CERTIFICATES}:ro"]
+    return {"SSL_CERT_FILE": MOUNTED}, [f"{CERTIFICATES}:{MOUNTED}:ro"]
 
 
 def podman(*arguments: str, errors: bool = False, timeout: float = 1800.0) -> str:

@@ -36,7 +36,9 @@ cgroup_manager = "cgroupfs"
 events_logger = "file"
 """
 """Settings of podman for a machine with control groups of both versions, and without the right to raise limits."""
-CERTIFICATES = Path("/etc/ssl/certs")
+CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
+MOUNTED = "/run/certificates.crt"
+"""Place of the certificates in a build: a mount at Debian's own folder would keep Java from writing there."""
 PULL_SECONDS = 120
 BUILT = "PBG_E2E_IMAGES"
 """Variable that lets tests build images and run them; ``built`` takes those that were built before."""
@@ -80,9 +82,8 @@ def build(target: str) -> None:
         f"--build-arg=PYTHON_IMAGE={BASE}",
         "--build-arg=UNPINNED=1",
     ]  # the base may have been made here and has no digest then
-    if CERTIFICATES.is_dir():  # a network may have a certificate of its own
-        bundle = CERTIFICATES / "ca-certificates.crt"
-        options += [f"--volume={CERTIFICATES}:{CERTIFICATES}:ro", f"--build-arg=PIP_CERT={bundle}"]
+    if CERTIFICATES.exists():  # a network may have a certificate of its own
+        options += [f"--volume={CERTIFICATES}:{MOUNTED}:ro", f"--build-arg=PIP_CERT={MOUNTED}"]
     if wheels := os.environ.get("TORCH_WHEELS"):
         options += [f"--volume={Path(wheels).resolve()}:/wheels:ro", "--build-arg=PIP_FIND_LINKS=/wheels"]
     else:

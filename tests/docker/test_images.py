@@ -1,4 +1,4 @@
-"""The files of docker/, and the training image where one was built."""
+"""The files of docker/, and images where they were built."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from importlib.metadata import packages_distributions
 
 import pytest
 import yaml
+from pyarrow import parquet
 
 from pbg_tasks.tasks.nightly.chain import run_task
 from pbg_tasks.tasks.nightly.plan import plan
 from pbg_tasks.tasks.view.show import show_task
 from tests.docker.files import DOCKER, IMAGES, REPOSITORY, installed, pins, stages
-from tests.docker.images import CONFINED, IMAGE, exists, make, missing_programs, podman_refuses
+from tests.docker.images import CONFINED, IMAGE, exists, make, missing_programs, name_of, podman_refuses
 from tests.operators.specs import small_spec
 from tests.stack.conftest import edges
 
@@ -223,26 +224,39 @@ def podman(tmp_path_factory):
         pytest.skip(f"{', '.join(missing)}: not installed")
     with pytest.MonkeyPatch.context() as patch:
         if os.environ.get("PBG_TEST_IMAGES"):
-            make("train")
-        elif not exists(IMAGE):
-            pytest.skip(f"no image {IMAGE}; PBG_TEST_IMAGES=1 has it built, which takes minutes")
-        if refusal := podman_refuses(IMAGE, tmp_path_factory.mktemp("containers"), patch):
+            make("train", "spark")
+        built = [image for image in (IMAGE, name_of("spark")) if exists(image)]
+        if not built:
+            pytest.skip("no image; PBG_TEST_IMAGES=1 has them built, which takes minutes")
+        if refusal := podman_refuses(built[0], tmp_path_factory.mktemp("containers"), patch):
             pytest.skip(f"podman cannot run a container here: {refusal}")
         yield ["podman", "run", "--rm", *CONFINED]
 
 
-def test_the_training_image_is_confined_and_complete(podman):
+@pytest.fixture(scope="module")
+def train_image(podman):
+    assert podman
+    if not exists(IMAGE):
+        pytest.skip(f"no image {IMAGE}")
+    return IMAGE
+
+
+def test_the_training_image_is_confined_and_complete(podman, train_image):
     code = "import importlib.util as u, os; print(os.getuid(), u.find_spec('airflow'))"
-    command = [*podman, "--network=none", "--entrypoint=python", IMAGE, "-P", "-c", code]
+    command = [*podman, "--network=none", "--entrypoint=python", train_image, "-P", "-c", code]
     said = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
     assert said.split() == ["65532", "None"]
     info = subprocess.run(
-        [*podman, "--network=none", IMAGE, "info", "--json"], capture_output=True, text=True, timeout=120, check=True
+        [*podman, "--network=none", train_image, "info", "--json"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
     )
     assert json.loads(info.stdout)["engines"] == ["torch", "native"]
 
 
-def test_four_containers_train_a_graph_to_the_end(podman, tmp_path):
+def test_four_containers_train_a_graph_to_the_end(podman, train_image, tmp_path):
     spec = small_spec(tmp_path, "contained")
     spec["model"] |= {"entities": {"node": {"num_partitions": 8}}, "num_epochs": 1, "dimension": 8}
     (tmp_path / "graph.yaml").write_text(yaml.safe_dump(spec))
@@ -265,7 +279,7 @@ def test_four_containers_train_a_graph_to_the_end(podman, tmp_path):
                 f"--volume={tmp_path}:{tmp_path}",
                 f"--volume={tmp_path}/scratch{rank}:/scratch",
                 *[f"--env={name}={value}" for name, value in (gang | {"JOB_COMPLETION_INDEX": str(rank)}).items()],
-                IMAGE,
+                train_image,
                 "train",
                 run,
                 "--json",
@@ -281,3 +295,24 @@ def test_four_containers_train_a_graph_to_the_end(podman, tmp_path):
     result = show_task(run, "train")
     assert result["ranks"] == 4
     assert result["edges_trained"] == show_task(run, "bucket")["edges"]["train"]
+
+
+def test_the_spark_image_prepares_a_graph(podman, tmp_path):
+    image = name_of("spark")
+    if not exists(image):
+        pytest.skip(f"no image {image}")
+    spec = small_spec(tmp_path, "contained")
+    spec["resources"] = {"engine": "spark"}
+    (tmp_path / "graph.yaml").write_text(yaml.safe_dump(spec))
+    snapshot = tmp_path / "snapshots" / "day" / "edges.parquet"
+    snapshot.parent.mkdir(parents=True)
+    snapshot.write_bytes(edges(range(100)))
+    (tmp_path / "scratch").mkdir()
+    subprocess.run(["chmod", "-R", "a+rwX", str(tmp_path)], check=True)  # noqa: S607 (of this machine)
+    volumes = [f"--volume={tmp_path}:{tmp_path}", f"--volume={tmp_path}/scratch:/scratch", "--tmpfs=/tmp"]
+    command = [*podman, "--network=none", *volumes, image]
+    asked = [*command, "plan", str(tmp_path / "graph.yaml"), "--snapshot", "day", "--json"]
+    run = json.loads(subprocess.run(asked, capture_output=True, text=True, timeout=300, check=True).stdout)["run"]
+    for task in ("validate", "partition", "bucket"):
+        subprocess.run([*command, task, run, "--json"], timeout=600, check=True)
+    assert show_task(run, "bucket")["edges"]["total"] == parquet.read_metadata(snapshot).num_rows
