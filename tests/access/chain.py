@@ -13,7 +13,7 @@ import boto3
 import pytest
 
 from pbg_tasks.api import Model
-from pbg_tasks.errors import ConfigError, QualityGateError
+from pbg_tasks.errors import ConfigError, InputError, QualityGateError
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.gc_holds import condemn
 from pbg_tasks.storage import open_store
@@ -156,6 +156,9 @@ def nights(chain: Chain) -> None:
 def _released_nights(chain: Chain) -> None:
     """Release a night of one process, and one in parts."""
     chain.spec(exports=[{"format": "npy"}], eval={"max_candidates": 20})
+    # A plan of an absent day asks what is absent.
+    with pytest.raises(InputError, match="no snapshot there"):
+        chain.plan("d99")
     _released(chain, "d1", lambda run: chain.tasks(run, "train"))
     _released(
         chain,

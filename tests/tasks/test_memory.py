@@ -8,6 +8,7 @@ import pytest
 
 from pbg_tasks.errors import ResourceError
 from pbg_tasks.memory import machine
+from pbg_tasks.progress import human_count
 from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.nightly.chain import run_task
 from pbg_tasks.tasks.nightly.plan import plan
@@ -56,11 +57,8 @@ def test_forecast_is_reported_and_kept_beside_measured_peak(place, capsys):
     for task in ("validate", "partition", "bucket"):
         run_task(task, url)
     memory = train(url)["memory"]
-    told = re.search(
-        r"train: needs up to (\d+) MB of memory \((\d+) MB of them the process itself\)", capsys.readouterr().err
-    )
-    assert [int(each) for each in told.groups()] == pytest.approx(
-        [memory["peak"] / 1e6, memory["lines"]["process"] / 1e6], abs=1
-    )
+    told = re.search(r"train: needs up to (.+)B of memory \((.+)B of them the process", capsys.readouterr().err)
+    assert told[1] == human_count(memory["peak"])
+    assert told[2] == human_count(memory["lines"]["process"])
     assert memory["peak"] == sum(memory["lines"].values())
     assert memory["measured_peak"] > 0
