@@ -18,6 +18,7 @@ from pbg_tasks.prepare.connection import duckdb_message, is_disk_full, phase
 from pbg_tasks.prepare.sources import blamed, snapshot_source
 from pbg_tasks.prepare.sql import one_file, quoted
 from pbg_tasks.prepare.text_files import copy_name
+from pbg_tasks.storage.columnar import CHANGED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -230,7 +231,7 @@ def reading(files: Sequence[SnapshotFile]) -> Iterator[None]:
         uri = next(named, files[0].uri if len(files) == 1 else "snapshot")
         if _RAISED.search(text):
             if _REPLACED in text:
-                raise InputError(f"{uri}: changed since the run was planned; plan the snapshot again") from None
+                raise InputError(f"{uri}: {CHANGED}") from None
             raise StorageError(f"the store failed while the snapshot was read: {_exception(error)}") from None
         raise _unreadable(uri, error) from None
     except UnicodeDecodeError as error:  # the name of a column, or a text, is not UTF-8

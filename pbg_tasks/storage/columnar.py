@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     import fsspec
 
+CHANGED = "changed since the run was planned; plan the snapshot again"
 _ABSENT = "no snapshot there (no such file, or no files in it); check the key and location"
 _WILDCARDS = frozenset("*?[")
 
@@ -83,13 +84,13 @@ def _s3(environment: tuple[tuple[str, str], ...]) -> fsspec.AbstractFileSystem:
         config_kwargs={"connect_timeout": 5, "read_timeout": 60, "retries": retries, "http_session_cls": sessions},
         default_block_size=8 << 20,
         default_cache_type="readahead",
-        use_listings_cache=True,  # for ``hold``; whatever is listed is listed anew
+        use_listings_cache=True,  # for ``describe_once``; whatever is listed is listed anew
         skip_instance_cache=True,
     )
 
 
-def _forgetful(url: str, environment: Mapping[str, str] = os.environ) -> fsspec.AbstractFileSystem:
-    """Return a URL's filesystem, which has forgotten all it listed.
+def _listed_anew(url: str, environment: Mapping[str, str] = os.environ) -> fsspec.AbstractFileSystem:
+    """Return a URL's filesystem, which lists everything anew.
 
     A snapshot written a moment ago must be found.
     """
@@ -98,8 +99,8 @@ def _forgetful(url: str, environment: Mapping[str, str] = os.environ) -> fsspec.
     return filesystem
 
 
-def hold(uris: Sequence[str]) -> fsspec.AbstractFileSystem:
-    """Return the filesystem of objects, with their descriptions held.
+def describe_once(uris: Sequence[str]) -> fsspec.AbstractFileSystem:
+    """Return the filesystem of objects, which knows their descriptions.
 
     A reader that asks for them again and again, as DuckDB does for each thread, then sends no request. An object that
     is replaced meanwhile cannot be read any more, as each request names the version.
@@ -109,7 +110,7 @@ def hold(uris: Sequence[str]) -> fsspec.AbstractFileSystem:
         AccessError: reading it is not permitted.
         StorageError: the store cannot be reached.
     """
-    filesystem = _forgetful(uris[0])
+    filesystem = _listed_anew(uris[0])
     folders: dict[str, list[dict[str, Any]]] = {}
     for uri in uris:
         with read_errors(uri):
@@ -161,7 +162,7 @@ def last_change(location: str) -> datetime:
 
 def _found(location: str, environment: Mapping[str, str]) -> list[dict[str, Any]]:
     """List a location's files, without hidden ones."""
-    filesystem = _forgetful(location, environment)
+    filesystem = _listed_anew(location, environment)
     with read_errors(location):
         if _WILDCARDS & set(location):
             root = location[: min(location.index(sign) for sign in _WILDCARDS & set(location))].rpartition("/")[0]
@@ -184,7 +185,7 @@ def check_unchanged(uri: str, size: int, version: str) -> None:
         StorageError: the store cannot be reached.
     """
     if [found[1:] for found in list_files(uri)] != [(size, version)]:
-        raise InputError(f"{uri}: changed since the run was planned; plan the snapshot again")
+        raise InputError(f"{uri}: {CHANGED}")
 
 
 def list_keys(template: str, environment: Mapping[str, str] = os.environ) -> list[str]:
@@ -200,7 +201,7 @@ def list_keys(template: str, environment: Mapping[str, str] = os.environ) -> lis
     head, _, tail = template.partition("{snapshot}")
     before, after = head.rpartition("/")[2], tail.partition("/")[0]
     with read_errors(template):
-        names = _forgetful(template, environment).glob(f"{head}*{after}")
+        names = _listed_anew(template, environment).glob(f"{head}*{after}")
     form = re.compile(f"{re.escape(before)}([A-Za-z0-9][A-Za-z0-9_.:+-]{{0,63}}?){fnmatch.translate(after)}")
     found = (form.fullmatch(name.rstrip("/").rpartition("/")[2]) for name in names)
     return sorted({match[1] for match in found if match})

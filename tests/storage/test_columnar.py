@@ -9,7 +9,7 @@ import pytest
 
 from pbg_tasks.errors import AccessError, ConfigError, InputError, StorageError
 from pbg_tasks.storage import open_store
-from pbg_tasks.storage.columnar import filesystem_for, hold, list_files, list_keys
+from pbg_tasks.storage.columnar import describe_once, filesystem_for, list_files, list_keys
 from tests.storage.fault_proxy import Fault
 
 KEYS = ["a.csv", "b.csv", "sub/c.csv", "_SUCCESS", ".hidden", "_temporary/d.csv", "sub/.e.csv", "other.txt"]
@@ -112,7 +112,7 @@ def test_duckdb_reads_through_it(folder, tmp_path):
 def test_held_object_is_described_once(s3_bucket, monkeypatch):
     uri = f"{s3_bucket}/day/a.csv"
     open_store(s3_bucket).put("day/a.csv", b"x")
-    filesystem = hold([uri])
+    filesystem = describe_once([uri])
     asked = []
     monkeypatch.setattr(type(filesystem), "_call_s3", lambda _, method, *__, **___: asked.append(method))
     assert filesystem.info(uri)["size"] == 1

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from pbg_tasks.config import SnapshotFile
 from pbg_tasks.config.base import Options
 from pbg_tasks.errors import InputError
-from pbg_tasks.storage.columnar import list_files, list_keys
+from pbg_tasks.storage.columnar import CHANGED, list_files, list_keys
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -110,7 +110,7 @@ class SnapshotSource:
             InputError: it has changed, or is gone.
         """
         if [(found.size, found.version) for found in self.parts(file.uri)] != [(file.size, file.version)]:
-            raise InputError(f"{file.uri}: changed since the run was planned; plan the snapshot again")
+            raise InputError(f"{file.uri}: {CHANGED}")
 
     def pieces(self, file: SnapshotFile) -> Sequence[str]:
         """List the data files of a part, always in one order.

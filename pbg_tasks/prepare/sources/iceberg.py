@@ -19,6 +19,7 @@ from pbg_tasks.config.sources import IcebergOptions
 from pbg_tasks.errors import AccessError, ConfigError, InputError, PbgError, StorageError
 from pbg_tasks.prepare.sources.arrow import ArrowSource
 from pbg_tasks.prepare.sources.base import shared
+from pbg_tasks.storage.columnar import CHANGED
 from pbg_tasks.storage.s3_settings import s3_settings
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class IcebergSource(ArrowSource):
     def _scan(self, file: SnapshotFile, columns: tuple[str, ...] = ("*",)) -> Any:  # noqa: ANN401 - untyped
         table, snapshot = self._find(file.uri, os.environ)
         if str(snapshot.snapshot_id) != file.version:
-            raise InputError(f"{file.uri}: changed since the run was planned; plan the snapshot again")
+            raise InputError(f"{file.uri}: {CHANGED}")
         return table.scan(snapshot_id=snapshot.snapshot_id, selected_fields=columns)
 
     def _find(self, location: str, environment: Mapping[str, str]) -> tuple[Any, Any]:

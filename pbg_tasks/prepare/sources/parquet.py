@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pbg_tasks.prepare.sources.base import Layout, SnapshotSource
 from pbg_tasks.prepare.sql import quoted
-from pbg_tasks.storage.columnar import hold
+from pbg_tasks.storage.columnar import describe_once
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -51,7 +51,7 @@ class ParquetSource(SnapshotSource):
 def _register(connection: duckdb.DuckDBPyConnection, uris: Sequence[str]) -> None:
     if not uris:
         return
-    filesystem = hold(uris)
+    filesystem = describe_once(uris)
     protocol = filesystem.protocol[0] if isinstance(filesystem.protocol, tuple) else filesystem.protocol
     if not connection.filesystem_is_registered(protocol):
         connection.register_filesystem(filesystem)
