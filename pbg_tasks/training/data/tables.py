@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from pbg_tasks.formats.embeddings import embeddings_shape, iter_blocks, read_embeddings, read_sums
-from pbg_tasks.formats.memory import empty_rows
+from pbg_tasks.formats.memory import empty_rows, passing_array
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -84,8 +84,10 @@ class Table:
         if not self.narrow:
             self.embeddings.normal_(generator=generator).mul_(scale)
             return
+        size = min(self.embeddings.numel(), 2 * _BLOCK_NUMBERS)
+        drawn = torch.from_numpy(passing_array((size,), np.dtype(np.float32)))
         for part in _parts(self.embeddings.view(-1)):
-            part.copy_(torch.empty(len(part)).normal_(generator=generator).mul_(scale))
+            part.copy_(drawn[: len(part)].normal_(generator=generator).mul_(scale))
 
     def fill(self, path: Path) -> int:
         """Overwrite the first rows and sums with those of a file.
