@@ -18,6 +18,7 @@ from contextlib import suppress
 
 import pytest
 import typer.main
+import yaml
 from typer.testing import CliRunner
 
 from pbg_tasks.advice import UNNAMED, name_spec
@@ -434,6 +435,17 @@ def test_file_of_error_gets_last_line(monkeypatch, capsys, tmp_path):
             main()
         assert (ended.value.code, capsys.readouterr().err) == (2, "error: config: a: wrong\n")
     assert (tmp_path / "note").read_text() == "error: config: a: wrong\n"
+
+
+def test_init_takes_columns_of_types_by_name(tmp_path):
+    (tmp_path / "d1.csv").write_text("who,kind,what,sort\n" + "".join(f"u{n},user,i{n % 3},item\n" for n in range(9)))
+    arguments = ["init", str(tmp_path / "d1.csv"), "--store", str(tmp_path / "shop"), "-l", "who", "-r", "what"]
+    arguments += ["--lhs-type-col", "kind"]
+    assert "name both columns of types" in CliRunner().invoke(app, arguments).output
+    drafted = yaml.safe_load(CliRunner().invoke(app, [*arguments, "--rhs-type-col", "sort"]).stdout)
+    named = {role: name for role, name in drafted["columns"].items() if name is not None}
+    assert named == {"lhs": "who", "rhs": "what", "lhs_type": "kind", "rhs_type": "sort"}
+    assert drafted["model"]["entities"].keys() == {"item", "user"}
 
 
 @pytest.mark.parametrize(("asked", "hint"), [("model.dimensn", "did you mean 'model.dimension'?"), ("x", "`pbg keys`")])

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pbg_tasks.cli.common import Json, Override, show_result
+from pbg_tasks.cli.common import Json, Override, refuse, show_result
 
 if TYPE_CHECKING:
     from pbg_tasks.config import ConfigSchema
@@ -59,6 +59,12 @@ def init(
     rhs_col: Annotated[str | None, typer.Option("--rhs-col", "-r", help="Column of the right-hand ends.")] = None,
     rel_col: Rel = None,
     weight_col: Weight = None,
+    lhs_type_col: Annotated[
+        str | None, typer.Option(help="With --store: column of the left-hand ends' types.", show_default=False)
+    ] = None,
+    rhs_type_col: Annotated[
+        str | None, typer.Option(help="With --store: column of the right-hand ends' types.", show_default=False)
+    ] = None,
     delimiter: Annotated[str | None, typer.Option(help="Between two fields of a list; a tab by default.")] = None,
     memory_gb: Annotated[
         float, typer.Option(min=0.1, help="Memory of the counting; beyond it, scratch is used.")
@@ -76,7 +82,10 @@ def init(
         given = {"lists": lists, "delimiter": delimiter, "header": header, "parquet": parquet, "json": as_json}
         if unused := [name for name, value in given.items() if value]:
             raise typer.BadParameter(f"{unused[0]}: only for a CONFIG, without --store")
+        if (lhs_type_col is None) != (rhs_type_col is None):
+            raise typer.BadParameter("name both columns of types, --lhs-type-col and --rhs-type-col, or neither")
         columns = {"lhs": lhs_col, "rhs": rhs_col, "rel": rel_col, "weight": weight_col}
+        columns |= {"lhs_type": lhs_type_col, "rhs_type": rhs_type_col}
         from pbg_tasks.tasks.nightly.draft import draft_spec
 
         named = {role: name for role, name in columns.items() if name is not None}
@@ -86,8 +95,7 @@ def init(
         raise typer.BadParameter(
             "give --store for a graph spec of snapshots; a CONFIG takes edge lists, --lhs-col and --rhs-col"
         )
-    if graph is not None:
-        raise typer.BadParameter("--graph: only with --store")
+    refuse("only with --store", graph=graph, lhs_type_col=lhs_type_col, rhs_type_col=rhs_type_col)
     from pbg_tasks.tasks.directory.importing import EdgeLists
     from pbg_tasks.tasks.directory.init import write_config
 

@@ -110,7 +110,7 @@ def _check_kind(document: Mapping[str, Any], schema: type[Model], source: str) -
     if schema is ConfigSchema and "snapshots" in document and "entities" not in document:
         raise ConfigError(
             f"{source}: a graph spec, not a PBG config; `pbg run {source}` trains it, and `pbg show {source}` names "
-            "its runs, which other commands take"
+            f"its runs; other commands take a run, or the store, {document.get('store', '')}"
         )
     if schema is GraphSpec and "entities" in document and "model" not in document:
         raise ConfigError(

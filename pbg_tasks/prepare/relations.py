@@ -80,9 +80,13 @@ def unknown_relation(
     """
     rel, lhs_type, rhs_type = row
     types = sorted(spec.model.entities)
-    for column, found in (("lhs_type", lhs_type), ("rhs_type", rhs_type)):
+    columns = spec.columns
+    for key, column, found in (("lhs", columns.lhs_type, lhs_type), ("rhs", columns.rhs_type, rhs_type)):
         if found is not None and found not in types:
-            return InputError(f"{where}: unknown entity type {found!r} in column {column}{_near(found, types)}")
+            return InputError(
+                f"{where}: unknown entity type {found!r} in column {column!r} (columns.{key}_type)"
+                f"{_near(found, types)}; add the type to model.entities, and to model.relations an entry with it"
+            )
     known = [name for (name,) in connection.execute("SELECT name FROM relations ORDER BY id").fetchall()]
     if rel is None or rel in known or None in known:
         return InputError(f"{where}: relation {rel!r} does not go from {lhs_type!r} to {rhs_type!r} in model.relations")

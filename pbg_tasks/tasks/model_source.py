@@ -6,6 +6,7 @@ The file is longer than others so that these rules are found in one place.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -18,7 +19,7 @@ from pbg_tasks.checkpoint.reader import VERSION_MIRROR, read_mirror
 from pbg_tasks.config import RunLayout
 from pbg_tasks.config.contract import Contract
 from pbg_tasks.config.results import EvalResult, Metrics, PreserveResult
-from pbg_tasks.errors import ConfigError, FormatError, InputError, NotFoundError, printable
+from pbg_tasks.errors import AccessError, ConfigError, FormatError, InputError, NotFoundError, printable
 from pbg_tasks.formats.directory import read_config
 from pbg_tasks.formats.distinct_names import check_distinct
 from pbg_tasks.formats.embeddings import embeddings_file_name
@@ -502,12 +503,25 @@ def _config(directory: Directory, version: int, scratch: Path) -> ConfigSchema:
     except NotFoundError:
         raise NotFoundError(
             f"{directory.url}: no checkpoint here (neither {CONFIG} nor a model of version {version})"
+            f"{_why_absent(directory)}"
         ) from None
     with open_foreign(path) as file:
         text = file.attrs.get(CONFIG_ATTRIBUTE)
     if not isinstance(text, str):
         raise FormatError(f"{path}: holds no config, and there is no {CONFIG} beside it")
     return read_config(text.encode(), source=f"{path}: attribute {CONFIG_ATTRIBUTE}")
+
+
+def _why_absent(directory: Directory) -> str:
+    """Return why a place has no model, within a sentence."""
+    if directory.url.endswith((".yaml", ".yml")):
+        return "; of a graph spec, name the store"
+    with suppress(AccessError):  # a reader may be kept from listing
+        if next(directory.store.list(), None) is None:
+            return "; nothing is here: is the path right?"
+        if next(directory.store.list("runs/"), None) is not None:
+            return f"; this store has no release yet: `pbg show {directory.url}` tells why, and names its runs"
+    return ""
 
 
 def _names(directory: Directory, config: ConfigSchema) -> Directory:

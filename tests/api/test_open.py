@@ -270,8 +270,17 @@ def test_relations_without_names_have_numbers(trained):
 
 def test_wrong_arguments_are_refused(trained, tmp_path):
     data = trained()
-    with pytest.raises(NotFoundError, match="no checkpoint here"):
+    with pytest.raises(NotFoundError, match=r"no checkpoint here .*; nothing is here: is the path right"):
         Model.open(tmp_path / "nowhere")
+    (tmp_path / "graph.yaml").write_text("graph: shop")
+    with pytest.raises(NotFoundError, match=r"graph\.yaml: no checkpoint here .*; of a graph spec, name the store"):
+        Model.open(tmp_path / "graph.yaml")
+    (tmp_path / "store" / "runs" / "d1-0").mkdir(parents=True)
+    (tmp_path / "store" / "runs" / "d1-0" / "spec.json").write_text("{}")
+    with pytest.raises(
+        NotFoundError, match=r"no checkpoint here .*; this store has no release yet: `pbg show .*store`"
+    ):
+        Model.open(tmp_path / "store")
     data.rename("n", 2, ["one"])
     with pytest.raises(FormatError, match=r"entity_names_n_2\.json: holds 1 names, the partition has 52 entities"):
         Model.open(data.checkpoint)

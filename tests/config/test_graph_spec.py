@@ -163,7 +163,7 @@ def test_unquoted_snapshot_within_braces_is_explained(tmp_path, location):
 
 def test_document_of_other_kind_names_its_command(tmp_path):
     spec = write(tmp_path, SPEC)
-    expected = r"graph\.yaml: a graph spec, not a PBG config; `pbg run .*graph\.yaml` trains it, and `pbg show "
+    expected = r"graph\.yaml: a graph spec, not a PBG config; `pbg run .*graph\.yaml` trains it, and `pbg show .*, s3://bucket/shop"
     with pytest.raises(ConfigError, match=expected):
         load_config(spec.read_bytes(), source=str(spec))
     with pytest.raises(ConfigError, match=r"graph\.yaml: a PBG config, not a graph spec; `pbg train .*graph\.yaml`"):

@@ -137,7 +137,10 @@ def test_weights_are_kept_unchanged(tmp_path):
 @pytest.mark.parametrize(
     ("row", "expected"),
     [
-        ("a,likes,b,usr,item", "unknown entity type 'usr' in column lhs_type (did you mean 'user'?)"),
+        (
+            "a,likes,b,usr,item",
+            "unknown entity type 'usr' in column 'lt' (columns.lhs_type) (did you mean 'user'?); add",
+        ),
         ("a,likes,b,item,user", "relation 'likes' does not go from 'item' to 'user'"),
     ],
 )

@@ -335,6 +335,12 @@ def test_refused_night_has_advice_on_its_end(run):
     assert show(run.url)["advice"] is None
 
 
+def test_column_that_is_not_read_is_no_cause(run):
+    judged(run, GONE, COLUMN | {"sentence": "column '__index_level_0__' is new"})
+    with pytest.raises(QualityGateError, match=r"gone \(gates\.data\.max_removed_edges\); mend"):
+        run_task("validate", run.url)
+
+
 def test_approved_night_that_fails_is_failed(run):
     judged(run, GONE)
     approve(run.url, by="ada", reason="a quiet day")

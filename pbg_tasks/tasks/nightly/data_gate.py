@@ -5,6 +5,7 @@ They report and keep the verdict on a snapshot, and end the night that it blocks
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from pbg_tasks.config.results import ValidateResult, VerdictDocument
@@ -69,8 +70,8 @@ def enforce(result: ValidateResult | PartitionResult) -> None:
     run = RunContext.open(result.run)
     if approval(run, result.task) is None:
         raise QualityGateError(
-            f"snapshot {verdict.snapshot!r}: {_reasons(verdict, run)}{_columns(verdict)}; mend the snapshot, change "
-            "the limits in gates.data ({} is no limit, as for days of new events), or take it this once: "
+            f"snapshot {verdict.snapshot!r}: {_reasons(verdict, run)}{_columns(verdict, run)}; mend the snapshot, "
+            "change the limits in gates.data ({} is no limit, as for days of new events), or take it this once: "
             f"{how_to_approve(result.run)}, or plan it with --accept-data REASON"
         )
 
@@ -80,13 +81,17 @@ def _reasons(verdict: VerdictDocument, run: RunContext) -> str:
     return "; ".join(f"{check.sentence} (gates.data.{_key(check.name, run)})" for check in failed)
 
 
-def _columns(verdict: VerdictDocument) -> str:
+def _columns(verdict: VerdictDocument, run: RunContext) -> str:
     """Return changes of columns that only warned, for a sentence.
 
-    A column of another type makes other ids of the same entities, so that all of them are gone.
+    A column of another type makes other ids of the same entities, so that all of them are gone. Columns that no key
+    of the spec names are not read, so they are no cause.
     """
+    read = [repr(column) for column in run.spec.graph.columns.model_dump().values() if column is not None]
     changes = [check.sentence for check in verdict.checks if check.name == "changed_columns" and check.warned]
-    return f"; the cause may be that {changes[0]}" if changes else ""
+    is_read = re.compile("|".join(map(re.escape, read)))
+    causes = [*filter(is_read.search, changes)]
+    return f"; the cause may be that {causes[0]}" if causes else ""
 
 
 def _key(check: str, run: RunContext) -> str:

@@ -61,7 +61,7 @@ def draft_spec(
         location: of the snapshots, as ``find_snapshots`` takes it.
         store: of the graph.
         graph: its name; the last part of the store by default.
-        columns: names by role, ``lhs``, ``rhs``, ``rel`` or ``weight``, where they are not the usual ones.
+        columns: names by role, as ``ROLES`` lists them, where they are not the usual ones.
         memory_gb: budget of the counting, in GB.
 
     Raises:
