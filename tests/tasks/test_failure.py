@@ -268,6 +268,15 @@ def test_failed_plan_is_listed_until_one_succeeds(broken_plan, run):
     assert store.head(UNPLANNED) is None
 
 
+def test_refused_day_that_broke_since_shows_both(broken_plan, run):
+    place, channel = broken_plan, Channel(run.store, "production")
+    skip(channel, "d2", "the data gate refused it")
+    with pytest.raises(InputError) as broken:
+        plan(place.spec, "d2")
+    told = f"the data gate refused it; planned again since, which failed: {broken.value}"
+    assert overview(place.spec)["without_release"] == {"production": {"d2": told}}
+
+
 def test_plans_that_wait_or_try_store_no_failure(broken_plan, run, monkeypatch):
     with pytest.raises(InputError):
         plan(broken_plan.spec, "d2", publish=False)

@@ -287,6 +287,7 @@ def test_releases_list_their_readers(place, shadow):
     assert {row["promoted_from"] for row in pages if row["channel"] == "production"} == {"shadow 1"}
     text = CliRunner().invoke(app, ["releases", str(place.spec)]).stdout
     for line in (
+        r"channel shadow +shadow 4 +\d{4}-\d\d-\d\d +0 d +a night",
         r"old +shadow 2 .* 0 d +zoe +2001-01-01, over",
         r"channel production, 0\.1 of its keys +shadow 4 .* noah",
         r"channel production, 0\.9 of its keys +production 1 .* mia",

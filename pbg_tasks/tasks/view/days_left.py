@@ -33,7 +33,13 @@ def without_release(channel: Channel, rows: Sequence[ReleaseRow]) -> dict[str, s
     reasons = skipped(channel)
     days = [day for day in sorted(reasons, key=snapshot_order) if _is_after(day, rows)]
     runs = _planned_last(channel.store.list("runs/")) if days else {}
-    return {day: reasons[day] + _approved_since(channel.store, day, runs.get(day)) for day in days}
+    failures = {day: failure.reason for (_, day), failure in plan_failures(channel.store, channel.name).items()}
+    return {
+        day: reasons[day]
+        + _approved_since(channel.store, day, runs.get(day))
+        + _unplanned_since(reasons[day], failures.get(day))
+        for day in days
+    }
 
 
 def _approved_since(store: Store, day: str, run: str | None) -> str:
@@ -45,6 +51,14 @@ def _approved_since(store: Store, day: str, run: str | None) -> str:
             if decision["approved"]:
                 return f"; approved since by {decision['by']}, so that `pbg run SPEC {day}` goes on with it"
     return ""
+
+
+def _unplanned_since(reason: str, failure: str | None) -> str:
+    """Return that a day could not be planned since, within a sentence.
+
+    A plan that succeeds takes the failure back, so one that is there is newer than a refusal.
+    """
+    return "" if failure is None or failure in reason else f"; planned again since, which failed: {failure}"
 
 
 def _is_after(day: str, rows: Sequence[ReleaseRow]) -> bool:

@@ -31,7 +31,7 @@ def readers_of(channel: Channel, pointer: Pointer) -> Readers:
     canary = pointer.canary
     if pointer.release is not None:
         share = 1.0 if canary is None else 1.0 - canary.share
-        row = _row(channel.name, share, pointer.by, pointer.at)
+        row = _row(channel.name, share, pointer.by, pointer.at or _moved(pointer))
         found.setdefault((channel.name, pointer.release.seq), []).append(row)
     if canary is not None:
         row = _row(channel.name, canary.share, canary.by, canary.at)
@@ -41,6 +41,12 @@ def readers_of(channel: Channel, pointer: Pointer) -> Readers:
         row["until"], row["expired"] = None if pin.until is None else pin.until.isoformat(), pin.is_expired()
         found.setdefault((channel.name, pin.seq), []).append(row)
     return found
+
+
+def _moved(pointer: Pointer) -> datetime | None:
+    """Return the time of the pointer's write; a night records none."""
+    modified = None if pointer.info is None else pointer.info.modified
+    return None if modified is None else datetime.fromtimestamp(modified, UTC)
 
 
 def _row(reader: str, share: float | None, owner: str | None, since: datetime | None) -> ReaderRow:
@@ -133,7 +139,7 @@ def readers_table(listed: Sequence[ReleaseRow], *, with_channel: bool) -> str:
         for reader in release["readers"]:
             over = f"{reader['until']}, over" if reader["expired"] else reader["until"] or "-"
             since = reader["since"]
-            cells = [number, "-" if since is None else since[:10], _age(since), reader["owner"] or "-", over]
+            cells = [number, "-" if since is None else since[:10], _age(since), reader["owner"] or "a night", over]
             rows.append((_name(reader), cells))
     return draw(rows)
 
