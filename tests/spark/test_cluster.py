@@ -11,7 +11,7 @@ import yaml
 
 from pbg_tasks.errors import ConflictError, InputError
 from pbg_tasks.formats.entities import read_relation_names
-from pbg_tasks.prepare.spark import buckets, open_tables
+from pbg_tasks.prepare.spark import buckets, open_tables, session
 from pbg_tasks.prepare.spark.reading import RAW
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.context import RunContext
@@ -120,12 +120,16 @@ def test_tables_on_cluster_have_bytes_of_duckdb(cluster, s3_bucket, tmp_path, fo
 
 
 def test_tasks_leave_session_of_application_as_it_was(cluster):
+    log4j, logger = cluster._jvm.org.apache.logging.log4j, session._PLAN_LOGGER
+    log4j.core.config.Configurator.setLevel(logger, log4j.Level.INFO)
     cluster.sql("SELECT 1 AS own").createOrReplaceTempView("ids")
     with open_tables("one") as one, open_tables("other") as other:
+        assert str(log4j.LogManager.getLogger(logger).getLevel()) == "ERROR"
         for opened, number in ((one, 2), (other, 3)):
             opened.table("ids", f"SELECT {number} AS own")
         assert (one.rows("SELECT own FROM ids"), other.rows("SELECT own FROM ids")) == ([(2,)], [(3,)])
         one.made("rows", [(1,)], "number long")
+    assert str(log4j.LogManager.getLogger(logger).getLevel()) == "INFO"
     assert cluster.sql("SELECT own FROM ids").collect() == [(1,)]
     assert cluster.conf.get("spark.sql.parser.escapedStringLiterals") == "true"
     assert type(cluster).getActiveSession().conf.get("spark.sql.parser.escapedStringLiterals") == "true"
@@ -136,6 +140,8 @@ def test_lost_driver_and_last_task_of_own_application():
     """The application is of another process, as a driver is lost once."""
     done = subprocess.run([sys.executable, "-c", OWN], capture_output=True, text=True, check=False, timeout=300)
     assert done.stdout.splitlines() == ["[(1,)]", "None", "StorageError"], done.stderr[-2000:]
+    assert "WARN WindowExec: No Partition Defined" in done.stderr
+    assert "Truncated the string representation of a plan" not in done.stderr
 
 
 OWN = """
@@ -149,7 +155,8 @@ first, second = open_tables("first"), open_tables("second")
 first.__enter__()
 tables = second.__enter__()
 first.__exit__(None, None, None)
-print(tables.rows("SELECT 1"))
+tables.session.conf.set("spark.sql.maxPlanStringLength", "40")
+print(tables.rows("SELECT row_number() OVER (ORDER BY id) FROM range(1)"))
 second.__exit__(None, None, None)
 print(SparkContext._active_spark_context)
 try:

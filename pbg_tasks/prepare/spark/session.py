@@ -135,15 +135,23 @@ class Tables:
             frame.unpersist()
 
 
+_PLAN_LOGGER = "org.apache.spark.sql.catalyst.util.StringUtils"
+"""Logger that warns of each plan which ``SETTINGS`` cut, and of nothing else."""
+
+
 class _Application:
     """Application of Spark in this process, and its tasks here."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._tasks, self._own = 0, False
+        self._level: Any = None
 
     def open(self, name: str) -> SparkSession:
-        """Return a session with views and settings of its own."""
+        """Return a session with views and settings of its own.
+
+        While tasks are open, the driver does not warn of plans that are cut.
+        """
         from pyspark import SparkContext
         from pyspark.sql import SparkSession
 
@@ -155,6 +163,10 @@ class _Application:
             elif not self._tasks:
                 self._own = False
             session = builder.getOrCreate().newSession()
+            if not self._tasks:
+                log4j = _log4j(session)
+                self._level = log4j.LogManager.getLogger(_PLAN_LOGGER).getLevel()
+                log4j.core.config.Configurator.setLevel(_PLAN_LOGGER, log4j.Level.ERROR)
             self._tasks += 1
         return session
 
@@ -162,8 +174,16 @@ class _Application:
         """End a task; the last one stops what the first began."""
         with self._lock:
             self._tasks -= 1
-            if self._own and not self._tasks:
+            if self._tasks:
+                return
+            if self._own:
                 session.stop()
+            else:
+                _log4j(session).core.config.Configurator.setLevel(_PLAN_LOGGER, self._level)
+
+
+def _log4j(session: SparkSession) -> Any:  # noqa: ANN401 - a package of Java
+    return session._jvm.org.apache.logging.log4j  # noqa: SLF001 - Spark's own way to the driver's classes
 
 
 _application = _Application()
