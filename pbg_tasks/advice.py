@@ -9,6 +9,7 @@ from typing import TypeVar, cast
 
 UNNAMED = "SPEC"
 """Word in place of the graph spec's file, for rooms that do not know it and for texts that are stored."""
+_EXPLAINED = f"{UNNAMED} stands for the graph's spec, a YAML file"
 T = TypeVar("T")
 _SPEC: ContextVar[str] = ContextVar("spec", default=UNNAMED)
 _ADVISED = re.compile(rf"(`pbg [a-z-]+ ){UNNAMED}\b")
@@ -17,6 +18,16 @@ _ADVISED = re.compile(rf"(`pbg [a-z-]+ ){UNNAMED}\b")
 def name_spec(path: object) -> None:
     """Note the graph spec that this command was given."""
     _SPEC.set(shlex.quote(str(path)))
+
+
+def spec_name() -> str:
+    """Return the graph spec as advised commands name it."""
+    return _SPEC.get()
+
+
+def spec_note() -> str:
+    """Return the explanation of the word for the spec, where needed."""
+    return f" {_EXPLAINED}." if spec_name() == UNNAMED else ""
 
 
 def with_spec(text: str) -> str:
@@ -38,4 +49,4 @@ def explained(text: str) -> str:
 
     It is unchanged where no command is advised, or the spec's file is known.
     """
-    return f"{text}\n\n{UNNAMED} stands for the graph's spec, a YAML file" if _ADVISED.search(text) else text
+    return f"{text}\n\n{_EXPLAINED}" if _ADVISED.search(text) else text

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from airflow.sdk import Param
 
+from pbg_operators.link import page_address
 from pbg_tasks.config.launch import MAX_RANKS
 
 if TYPE_CHECKING:
@@ -20,21 +22,29 @@ FIELDS = ("snapshot", "publish", "epochs", "dimension", "partitions", "engine", 
 AS_IN_THE_SPEC = "Leave empty for what the spec says"
 
 
-def trigger_form(spec: GraphSpec) -> dict[str, Param]:
+def trigger_form(spec: GraphSpec, dag_id: str | None = None) -> dict[str, Param]:
     """Return the form's fields, those that a night needs first.
+
+    A list of snapshots would be as old as the parse of the DAG's file, which reads no store, and a new snapshot would
+    make another version of the DAG, so the field links to the page that lists them.
 
     A run by hand takes a snapshot, in the form or as its partition key. Airflow validates the form for runs of events,
     too, which have a partition key alone, so the field cannot be required by its schema. Nor has it a pattern: Airflow
     would show that, while ``pbg plan`` names the keys that are there before it does anything else.
+
+    Args:
+        spec: of the graph.
+        dag_id: of the DAG with the form; by default that of the graph's nights.
     """
+    listed = page_address(f"/dags/{quote(dag_id or f'reembed_{spec.graph}')}/begin")
     return {
         "snapshot": Param(
             None,
             type=["null", "string"],
             title="Snapshot (required)",
-            description=(
-                f"Key of the edges, put into {spec.snapshots.location}. The tab Nights of the DAG lists those that are "
-                "there, with what a night takes and which release it replaces. A partition key does the same."
+            description_md=(
+                f"Key of the edges, put into `{spec.snapshots.location}`. [Begin a night]({listed}) lists those that "
+                "are there, with what a night takes and which release it replaces. A partition key does the same."
             ),
             section=OPENED,
         ),

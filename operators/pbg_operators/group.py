@@ -98,7 +98,7 @@ class PbgTaskGroup(TaskGroup):
         self.summary = night.summary
         apply(graph, self.iter_tasks(), path, prefix)
         if form:  # only now, as in ``night_dag``
-            self.dag.params.update(trigger_form(graph))
+            self.dag.params.update(trigger_form(graph, self.dag.dag_id))
         self.dag.tags |= {NIGHTS_TAG, graph.graph, *graph.airflow.tags}
 
     def get_leaves(self) -> Generator[BaseOperator, None, None]:

@@ -134,7 +134,7 @@ def night_dag(
         dag.add_result(night.summary.output)
     # Set only now, because each task that is made in a DAG with a form carries a copy of the form, which was two thirds
     # of a stored DAG.
-    dag.params.update(trigger_form(spec) | dict(params or {}))
+    dag.params.update(trigger_form(spec, dag_id) | dict(params or {}))
     apply(spec, dag.tasks, spec_path)
     return dag
 

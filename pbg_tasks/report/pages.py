@@ -22,6 +22,7 @@ from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from pbg_tasks.advice import spec_name, spec_note, with_spec
 from pbg_tasks.errors import ConfigError
 from pbg_tasks.report import figures, numbers
 
@@ -128,6 +129,7 @@ def render_block(document: Mapping[str, object], links: Links, block: str) -> st
 
 def _variables(document: Mapping[str, object], links: Links) -> dict[str, object]:
     of_pages = {"policy": POLICY, "plotly": plotly_name(), "shown": SHOWN_ROWS, "docs": documentation()}
+    of_pages |= {"spec": spec_name(), "spec_note": spec_note()}
     return {"document": document, "links": links, **of_pages}
 
 
@@ -203,7 +205,7 @@ def _environment() -> Environment:
         "rough",
     )
     environment.filters |= {name: getattr(numbers, name) for name in names}
-    environment.filters["figure"] = _as_text
+    environment.filters |= {"figure": _as_text, "advised": with_spec}
     environment.globals["figures"] = figures
     environment.globals["plotly_styles"] = plotly_styles
     environment.globals["m"] = environment.get_template("macros.html").module  # also for a block that is rendered alone

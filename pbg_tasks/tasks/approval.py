@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypedDict, cast
 
 from pydantic import Field
 
+from pbg_tasks.advice import spec_note
 from pbg_tasks.checkpoint.manifest import decode, encode
 from pbg_tasks.config import RunLayout
 from pbg_tasks.config.base import Frozen, parse
@@ -84,7 +85,8 @@ def approve(url: str, *, by: str, reason: str) -> DecisionReport:
     if beyond := beyond_approval(verdict):
         raise ConfigError(f"{run.url}: no approval makes its vectors usable: {beyond[0]}")
     decided = _decide(run, task, approved=True, by=by, reason=reason)
-    say(f"{task}: passes once the night is run again, by `pbg run SPEC --snapshot {run.spec.snapshot}` or in Airflow")
+    again = f"`pbg run SPEC {run.spec.snapshot}`"
+    say(f"{task}: passes once the night is run again, by {again} or in Airflow.{spec_note()}")
     for night in _at_stake(run):
         say(
             f"warning: run {night.url} of snapshot {night.spec.snapshot!r} was planned on {_continued(night)}, as this "

@@ -10,6 +10,7 @@ import yaml
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException
 
+from pbg_operators import build_dag
 from pbg_operators.form import FIELDS, trigger_form
 from pbg_operators.plan import PlanOperator, plan_arguments
 from pbg_operators.plugin import attempts, database
@@ -83,6 +84,15 @@ def test_form_lets_plan_judge_the_key(tmp_path):
     assert list(form) == [*FIELDS]
     for key in ("2026/11/20", "d 1", "../d1"):
         assert form["snapshot"].resolve(key) == key
+
+
+def test_form_links_to_list_of_snapshots(tmp_path):
+    path = tmp_path / "g.yaml"
+    path.write_text(yaml.safe_dump(small_spec(tmp_path, "g")))
+    for dag_id in ("reembed_g", "nights_of_mine"):
+        field = build_dag(path, dag_id).params.get_param("snapshot")
+        assert field.description is None  # else Airflow's form shows no Markdown
+        assert f"[Begin a night](/pbg/dags/{dag_id}/begin)" in field.schema["description_md"]
 
 
 def test_reason_of_failed_plan_is_kept_for_page(fake_pbg, context):

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import json
 import math
+from contextvars import copy_context
 from dataclasses import replace
 
 import pytest
 
+from pbg_tasks.advice import name_spec
 from pbg_tasks.checkpoint import EdgeChunkRecord, Iteration, LeaseRecord, PartialRecord
 from pbg_tasks.config.night_results import NightResults
 from pbg_tasks.config.results import ValidateResult
@@ -85,7 +87,14 @@ def test_refused_night_shows_the_reason(documents, history):
     assert documents[DAYS[2]]["state"] == "refused"
     page = check_page(render(documents[DAYS[2]], LINKS))
     assert "of the entities of '2026-11-02' are in no edge any more" in page.text()
-    assert "then clear the task in Airflow, or pbg run SPEC 2026-11-03." in page.text()
+    advice = "then clear the task in Airflow, or pbg run {0} 2026-11-03. To go on without this snapshot: pbg skip {0} "
+    assert f"{advice.format('SPEC')}2026-11-03. SPEC stands for the graph's spec, a YAML file." in page.text()
+    named = copy_context()
+    named.run(name_spec, "shop's.yaml")
+    text = Page(named.run(render, documents[DAYS[2]] | {"reason": "first `pbg skip SPEC d1`"}, LINKS)).text()
+    assert advice.format("""'shop'"'"'s.yaml'""") in text
+    assert """first `pbg skip 'shop'"'"'s.yaml' d1`""" in text
+    assert "SPEC" not in text
     (night,) = (each for each in history["nights"] if each["snapshot"] == DAYS[2])
     assert night["state"] == "refused"
     assert "of the entities of '2026-11-02' are in no edge any more" in night["reason"]

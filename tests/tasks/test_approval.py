@@ -57,7 +57,9 @@ def test_release_of_approved_night_records_the_approval(place, refused):
         "by": "ada",
         "reason": "a first night",
     }
-    assert "gate: passes once the night is run again, by `pbg run SPEC --snapshot d1` or in Airflow\n" in called.stderr
+    assert (
+        "gate: passes once the night is run again, by `pbg run SPEC d1` or in Airflow. SPEC stands for" in called.stderr
+    )
     assert approve(refused, by="bob", reason="me too")["by"] == "ada"  # the first decision stays
     (why,) = overview(place.spec)["without_release"]["production"].values()
     assert why.endswith("; approved since by ada, so that `pbg run SPEC d1` goes on with it")
