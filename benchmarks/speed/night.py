@@ -1,7 +1,8 @@
 """Cost of a cold and a warm night, task by task.
 
-CPU, wall time, memory and traffic of each task are measured in a directory and on an S3 server. In the directory, both
+CPU, wall time, memory and traffic of each task are measured in a directory and on an S3 server. In the directory, the
 nights are done three times, in turns: on a shared host the CPU time of one training differs by a third from the next.
+There, the warm night is also done in few tasks, as ``airflow.few_tasks`` does it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass, fields
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -39,8 +41,10 @@ if TYPE_CHECKING:
 
 _EDGES, _QUICK_EDGES = 3_000_000, 100_000
 _COLD, _WARM = "d1", "d2"
-_NIGHTS = {_COLD: "cold", _WARM: "warm"}
-_TARGETS = {_COLD: 1.8, _WARM: 1.6}
+_FEW = "few tasks"
+_NIGHTS = {_COLD: ("cold night", "", 1.8), _WARM: ("warm night", "", 1.6), _FEW: ("warm night", f", {_FEW}", 1.6)}
+"""Words of each night before and after what is measured, and the most of its training it may take."""
+_FEW_TASKS = ("plan", "prepare", "train", "finish")
 _CHANGED = 0.02
 _FILES = 4
 _RELATIONS = 8
@@ -147,18 +151,21 @@ def measure(tools: Tools, *, quick: bool) -> list[Measurement]:
     snapshots = {day: each.write(tools.directory / day) for day, each in ((_COLD, cold), (_WARM, cold.changed()))}
     local = []
     for _ in range(1 if quick else _ROUNDS):
-        local.append(_nights(tools.directory, str(tools.directory / "store"), snapshots, {}))
+        local.append(_nights(tools.directory, str(tools.directory / "store"), snapshots, {}, again=True))
         shutil.rmtree(tools.directory / "store")
     with ObjectStore(tools.directory / "s3") as server:
         server.create_bucket("bench")
-        remote = _nights(tools.directory, "s3://bench/nights", snapshots, server.environment())
+        remote = _nights(tools.directory, "s3://bench/nights", snapshots, server.environment(), again=False)
     return [*_measurements(local, ""), *_measurements([remote], ", S3")]
 
 
 def _nights(
-    directory: Path, place: str, snapshots: Mapping[str, list[Path]], environment: Mapping[str, str]
+    directory: Path, place: str, snapshots: Mapping[str, list[Path]], environment: Mapping[str, str], *, again: bool
 ) -> dict[str, dict[str, Task]]:
-    """Return the cost of each task, by day."""
+    """Return the cost of each task, by night.
+
+    With ``again``, the store is a directory, which is put back for the warm night in few tasks.
+    """
     os.environ.update(environment)
     try:
         store = open_store(place)
@@ -176,8 +183,16 @@ def _nights(
                 }
             )
         )
-        environment_of_tasks = _compiled(directory / "bytecode")
-        return {day: _night(spec, day, directory / "task.log", environment_of_tasks) for day in snapshots}
+        night = partial(_night, spec, log=directory / "task.log", environment=_compiled(directory / "bytecode"))
+        found, before = {_COLD: night(_COLD, CHAIN)}, directory / "before"
+        if again:
+            shutil.copytree(place, before)
+        found[_WARM] = night(_WARM, CHAIN)
+        if again:
+            shutil.rmtree(place)
+            before.rename(place)
+            found[_FEW] = night(_WARM, _FEW_TASKS)
+        return found
     finally:
         for name in environment:
             del os.environ[name]
@@ -196,14 +211,14 @@ def _compiled(directory: Path) -> dict[str, str]:
     return environment
 
 
-def _night(spec: Path, day: str, log: Path, environment: Mapping[str, str]) -> dict[str, Task]:
+def _night(spec: Path, day: str, tasks: Sequence[str], *, log: Path, environment: Mapping[str, str]) -> dict[str, Task]:
     found: dict[str, Task] = {}
     run = str(spec)
-    for task in CHAIN:
+    for task in tasks:
         options = ("--snapshot", day) if task == "plan" else ()
         result, found[task] = _task([task, run, *options], log, environment)
         run = result["run"]
-        say(f"{_NIGHTS[day]} night, {task}: {found[task].cpu:.1f} CPU seconds, {found[task].wall:.1f} seconds")
+        say(f"{_NIGHTS[day][0]}, {task}: {found[task].cpu:.1f} CPU seconds, {found[task].wall:.1f} seconds")
     return found
 
 
@@ -220,10 +235,10 @@ def _task(words: list[str], log: Path, environment: Mapping[str, str]) -> tuple[
     if process.returncode:
         raise PbgError(f"pbg {' '.join(words)}: {log.read_text(encoding='utf-8', errors='replace')[-2000:].strip()}")
     result = json.loads(out.read_text())
-    usage = result.get(
-        "usage", {"store_bytes_read": result.get("bytes", 0)}
-    )  # the result of plan has the size of the snapshot
-    traffic = [usage.get(f"store_bytes_{way}", 0) for way in ("read", "written")]
+    # The result of several tasks has those of all; that of plan has the size of the snapshot.
+    results = result.get("tasks", {words[0]: result}).values()
+    usages = [each.get("usage", {"store_bytes_read": each.get("bytes", 0)}) for each in results]
+    traffic = [sum(usage.get(f"store_bytes_{way}", 0) for usage in usages) for way in ("read", "written")]
     return result, Task(used.ru_utime + used.ru_stime, time.monotonic() - started, watch.peak, *traffic)
 
 
@@ -231,8 +246,9 @@ def _measurements(rounds: Sequence[Mapping[str, Mapping[str, Task]]], place: str
     """Return the median of the rounds, by night and task."""
     found = []
     note = _NOTE + ("one round" if len(rounds) == 1 else f"median of {len(rounds)} rounds")
-    for day, night in _NIGHTS.items():
-        nights = [each[day] for each in rounds]
+    for key in rounds[0]:
+        night, way, most = _NIGHTS[key]
+        nights = [each[key] for each in rounds]
         shares = [_cpu(tasks) / tasks["train"].cpu for tasks in nights]
         totals = {
             "CPU seconds": statistics.median(map(_cpu, nights)),
@@ -241,9 +257,8 @@ def _measurements(rounds: Sequence[Mapping[str, Mapping[str, Task]]], place: str
             "bytes read": sum(task.read for task in nights[0].values()),
             "bytes written": sum(task.written for task in nights[0].values()),
         } | ({"least": min(shares), "largest": max(shares)} if len(rounds) > 1 else {})
-        title, target = f"{night} night of its training{place}", _TARGETS[day]
-        share = statistics.median(shares)
-        found.append(Measurement(title, "times", share, target=target, at_most=True, note=note, details=totals))
+        title, share = f"{night} of its training{way}{place}", statistics.median(shares)
+        found.append(Measurement(title, "times", share, target=most, at_most=True, note=note, details=totals))
         for name in nights[0]:
             task = Task.median([tasks[name] for tasks in nights])
             details = {
@@ -252,7 +267,7 @@ def _measurements(rounds: Sequence[Mapping[str, Mapping[str, Task]]], place: str
                 "bytes read": task.read,
                 "bytes written": task.written,
             }
-            found.append(Measurement(f"{night} night, {name}{place}", "cpu-s", task.cpu, details=details))
+            found.append(Measurement(f"{night}, {name}{way}{place}", "cpu-s", task.cpu, details=details))
     return found
 
 

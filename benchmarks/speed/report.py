@@ -77,7 +77,7 @@ _BESIDE = {
 """Ends of names whose figure is a column beside that of the name without them."""
 _FOLDED = {
     "angel": re.compile(r"(?:Angel, )?(?P<column>write|read) (?P<row>.+)"),
-    "night": re.compile(r"(?P<column>\w+ night), (?P<row>\w+)(?P<more>, S3)?"),
+    "night": re.compile(r"(?P<column>\w+ night), (?P<row>\w+)(?P<more>, (?:S3|few tasks))?"),
 }
 """For a benchmark, names of which one table has a row and a column each, with our figures alone."""
 _VERSIONS = ("python", "torch", "numpy", "duckdb", "torchbiggraph")

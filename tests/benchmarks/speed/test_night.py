@@ -58,7 +58,7 @@ def test_rows_give_the_share_of_training():
     rounds = []
     for cpu in (30, 8, 6):
         tasks = {"train": Task(10, 12, 5e8, 0, 3e6), "eval": Task(cpu, 9, 6e8, 1e6, 0)}
-        rounds.append({"d1": tasks, "d2": tasks})
+        rounds.append({"d1": tasks, "d2": tasks, "few tasks": {**tasks, "finish": tasks["eval"]}})
     rows = night._measurements(rounds, "")
     by_name = {row.name: row for row in rows}
     cold, warm = by_name["cold night of its training"], by_name["warm night of its training"]
@@ -68,5 +68,8 @@ def test_rows_give_the_share_of_training():
     assert "3 rounds" in cold.note
     assert by_name["warm night, eval"].details["bytes read"] == 1e6
     assert by_name["warm night, eval"].figure == 8
+    few = by_name["warm night of its training, few tasks"]
+    assert (few.figure, few.met) == (2.6, False)
+    assert by_name["warm night, finish, few tasks"].figure == 8
     (alone, *_) = night._measurements(rounds[:1], ", S3")
     assert (alone.name, alone.figure, "one round" in alone.note) == ("cold night of its training, S3", 4, True)
