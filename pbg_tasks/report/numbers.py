@@ -33,15 +33,15 @@ def score(value: float | None) -> str:
 
 
 def change(value: float | None, unit: str) -> str:
-    """Return a difference in ``unit``, with its sign."""
+    """Return a difference in ``unit``, with its sign, of 0 a plus."""
     if value is None:
         return NONE
     if unit == "percent":
-        text = f"{100 * value:+.1f} pp"
+        text = f"{100 * value:+z.1f} pp"
     elif unit == "seconds":
         text = ("+" if value >= 0 else "-") + seconds(abs(value))
     else:
-        text = f"{value:+,.0f}" if unit == "count" else f"{value:+.4f}"
+        text = f"{value:+z,.0f}" if unit == "count" else f"{value:+z.4f}"
     return text.replace("-", MINUS)
 
 

@@ -32,3 +32,8 @@ def test_figures_are_written_for_people(write, value, text):
 )
 def test_differences_are_written_with_signs(value, unit, text):
     assert numbers.change(value, unit) == text
+
+
+@pytest.mark.parametrize(("unit", "text"), [("score", "+0.0000"), ("percent", "+0.0 pp"), ("count", "+0")])
+def test_difference_that_rounds_to_zero_is_no_loss(unit, text):
+    assert numbers.change(-0.00004, unit) == text
