@@ -9,6 +9,7 @@ import argparse
 import fcntl
 import json
 import os
+import shlex
 import sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -63,6 +64,7 @@ def up(stack: Stack) -> int:
         stack.stop()
         stack.start_store(BUCKET)
         stack.start_airflow(print)
+    print(f"S3: bucket {BUCKET}; `. {shlex.quote(str(stack.shell))}` gives a shell its endpoint and keys")
     print(json.dumps(stack.login()))
     return 0
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from examples.stack.api import AirflowApi
+from examples.stack.object_store import write_private
 from examples.stack.processes import MARK, Service
 
 if TYPE_CHECKING:
@@ -150,8 +151,8 @@ class Airflow:
 
     def _save(self, settings: Settings) -> Settings:
         self.home.mkdir(parents=True, exist_ok=True)
-        _write_private(self.home / "passwords.json", {USERNAME: settings.password})
-        _write_private(self.home / "settings.json", asdict(settings))
+        write_private(self.home / "passwords.json", json.dumps({USERNAME: settings.password}))
+        write_private(self.home / "settings.json", json.dumps(asdict(settings)))
         return settings
 
     def _migrate(self, environment: dict[str, str]) -> None:
@@ -196,9 +197,3 @@ def _free_port(preferred: int = 0) -> int:
             return _free_port()
         port: int = listener.getsockname()[1]
         return port
-
-
-def _write_private(path: Path, content: Mapping[str, object]) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        json.dump(content, file)

@@ -132,7 +132,7 @@ class ObjectStore:
                 {"name": name, "credentials": [_new_keys()], "policyNames": [name]} for name in self._policies
             ]
             policies = [{"name": name, "content": json.dumps(policy)} for name, policy in self._policies.items()]
-            _write_private(path, {"identities": identities, "policies": policies})
+            write_private(path, json.dumps({"identities": identities, "policies": policies}))
         identities = json.loads(path.read_text())["identities"]
         (keys,) = next(each["credentials"] for each in identities if each["name"] == identity)
         return keys["accessKey"], keys["secretKey"]
@@ -161,7 +161,7 @@ class ObjectStore:
                 start_new_session=True,  # a group of its own: ^C of the parent spares it, stop reaches all of it
             )
         pid = self._process.pid
-        _write_private(_record(self.directory), {"pid": pid, "born": _born(pid), "ports": ports})
+        write_private(_record(self.directory), json.dumps({"pid": pid, "born": _born(pid), "ports": ports}))
 
     def _wait_until_ready(self) -> bool:
         deadline = time.monotonic() + START_SECONDS
@@ -264,10 +264,11 @@ def _read_record(directory: Path) -> dict[str, Any]:
     return record
 
 
-def _write_private(path: Path, content: dict[str, Any]) -> None:
+def write_private(path: Path, text: str) -> None:
+    """Write a file, atomically, that only its user may read."""
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        json.dump(content, file)
+        file.write(text)
     fresh.replace(path)
 
 

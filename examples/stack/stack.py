@@ -6,12 +6,13 @@ A real S3 server and a real Airflow that works on it.
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from typing import TYPE_CHECKING
 
 from examples.stack import processes
 from examples.stack.airflow import USERNAME, Airflow
-from examples.stack.object_store import ObjectStore
+from examples.stack.object_store import ObjectStore, write_private
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -35,6 +36,11 @@ class Stack:
         self._settings = dict(settings or {})
         self.store = ObjectStore(self.directory / "s3")
 
+    @property
+    def shell(self) -> Path:
+        """Script that gives a shell the S3 server's endpoint and keys."""
+        return self.directory / "s3.env"
+
     def stop(self) -> int:
         """Stop everything that runs, also services of an earlier command.
 
@@ -54,7 +60,10 @@ class Stack:
         self.store.start()
         for bucket in buckets:
             self.store.create_bucket(bucket)
-        return self.store.environment()
+        environment = self.store.environment()
+        lines = (f"export {name}={shlex.quote(value)}\n" for name, value in environment.items())
+        write_private(self.shell, "".join(lines))
+        return environment
 
     def start_airflow(self, report: Callable[[str], None]) -> Airflow:
         """Start Airflow, with the S3 server as connection ``pbg_s3``."""

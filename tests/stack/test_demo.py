@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import subprocess
 
 from examples.stack import __main__ as command
 from examples.stack.demo import demo_graphs, farewell, headline
+from examples.stack.object_store import ObjectStore
 from examples.stack.stack import Stack
 
 
@@ -37,8 +39,22 @@ RESULT = {
 }
 
 
+def run(command):
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+
+
 def test_demo_lists_only_the_graph_with_data(tmp_path):
     assert [path.name for path in demo_graphs(tmp_path).iterdir()] == ["wordnet.yaml"]
+
+
+def test_shell_gets_keys_of_the_store(tmp_path, monkeypatch):
+    stack, keys = Stack(tmp_path, graphs=tmp_path), {"AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_REGION": "a b"}
+    for name, answer in {"start": None, "create_bucket": "", "environment": keys}.items():
+        monkeypatch.setattr(ObjectStore, name, lambda *_, answer=answer: answer)
+    assert stack.start_store("bucket") == keys
+    command = ["sh", "-c", '. "$0" && exec env', str(stack.shell)]
+    assert {f"{name}={value}" for name, value in keys.items()} <= {*run(command)}
+    assert stack.shell.stat().st_mode & 0o077 == 0
 
 
 def test_last_line_is_short_and_names_the_file(tmp_path, monkeypatch, capsys):
