@@ -213,7 +213,7 @@ class Channel:
             _check_graph(self, there, candidate["graph"])
             if pointer.rolled_back:
                 recorded = self._recorded(candidate["run"])
-                if recorded is not None and pointer.may_have_left(recorded):
+                if recorded is not None and pointer.may_have_left(recorded.seq):
                     return recorded, False
             if check is not None:
                 check(pointer)

@@ -41,7 +41,7 @@ def descent(channel: Channel, releases: Sequence[Release], pointer: Pointer) -> 
     numbers = {release.run: release.seq for release in releases}
     found = in_parallel(lambda release: _continued(channel, release, numbers), releases, _AT_ONCE)
     continues = dict(zip((release.seq for release in releases), found, strict=True))
-    reasons = _reasons(releases, pointer, continues)
+    reasons = _reasons(releases, pointer)
     return {number: _way(number, continues, reasons) for number in continues}
 
 
@@ -63,7 +63,7 @@ def _continued(channel: Channel, release: Release, numbers: Mapping[str, int]) -
         raise FormatError(f"{channel.store.url}/{key}: this is no run spec ({error!r})") from None
 
 
-def _reasons(releases: Sequence[Release], pointer: Pointer, continues: Mapping[int, int | None]) -> dict[int, str]:
+def _reasons(releases: Sequence[Release], pointer: Pointer) -> dict[int, str]:
     """Return the reasons why releases are void, by number."""
     newest = {release.snapshot: release.seq for release in sorted(releases, key=lambda each: each.seq)}
     reasons = {
@@ -72,8 +72,9 @@ def _reasons(releases: Sequence[Release], pointer: Pointer, continues: Mapping[i
         if newest[release.snapshot] != release.seq
     }
     if pointer.rolled_back and pointer.release is not None:
-        left = {number for number in continues if number > pointer.release.seq}
-        reasons |= {number: "rolled back" for number in left if number not in reasons}
+        later = (release for release in releases if release.seq > pointer.release.seq)
+        left = {release.seq: "rolled back" for release in later if pointer.may_have_left(release.seq)}
+        reasons = left | reasons
     return reasons
 
 

@@ -158,7 +158,7 @@ class Move:
         recorded = next(
             (each for each in self.target.releases(newest_first=True) if each.run == self.release.run), None
         )
-        if recorded is not None and pointer.may_have_left(recorded):
+        if recorded is not None and pointer.may_have_left(recorded.seq):
             raise self._left(recorded.seq)
         stored, now = self.source.stored_sha256(self.release.seq), pointer.canary
         wanted = (self.source.name, self.release.seq, stored, share)

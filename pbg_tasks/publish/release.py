@@ -206,7 +206,7 @@ class Pointer:
     canary: Canary | None = None
     stopped: Canary | None = None
 
-    def may_have_left(self, release: Release) -> bool:
+    def may_have_left(self, number: int) -> bool:
         """Return whether the pointer may have been rolled back from a release.
 
         A release that was recorded, but to which the pointer never moved, was not left. The document of a release is
@@ -214,7 +214,7 @@ class Pointer:
         number above all that the pointer has had was never served; no clock is needed. Where the highest number is
         unknown, every release counts as served: a release that a user left on purpose must not come back by itself.
         """
-        return self.rolled_back and (self.highest is None or release.seq <= self.highest)
+        return self.rolled_back and (self.highest is None or number <= self.highest)
 
 
 def newest_before(releases: Iterable[Release], snapshot: str) -> Release | None:

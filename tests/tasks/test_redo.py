@@ -13,8 +13,8 @@ from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.nightly.chain import run_chain
 from pbg_tasks.tasks.release.redo import redo
 from pbg_tasks.tasks.release.releases import rollback
-from pbg_tasks.tasks.view.show import history
-from pbg_tasks.tasks.view.tables import history_table
+from pbg_tasks.tasks.view.show import history, show
+from pbg_tasks.tasks.view.tables import history_table, verdict
 from tests.tasks.conftest import SMALL_GRAPH, ring, workplace
 
 QUICK = {"num_epochs": 1}
@@ -79,7 +79,18 @@ def test_releases_from_a_redone_one_are_named(chain):
 def test_releases_from_a_rolled_back_one_are_named(chain):
     rollback(chain.spec, to=2)
     assert [way[3] for way in ways(chain)] == [None, None, None, 3]
-    assert "3, from 3: rolled back" in history_table(history(chain.spec))
+    assert " 3: rolled back" in history_table(history(chain.spec))
+
+
+def test_redone_day_after_return_is_not_rolled_back(chain):
+    """An older day is recorded, and the channel stays."""
+    rollback(chain.spec, to=3)
+    rollback(chain.spec, to=4)
+    run = run_chain(chain.spec, "d2")["run"]
+    assert current(chain).seq == 4
+    assert verdict(show(run)) == "release 5 of production, not current"
+    run_chain(chain.spec, "d3")
+    assert ways(chain)[4:] == [(5, "d2", 1, None), (6, "d3", 5, None)]
 
 
 def test_interrupted_redo_continues(chain):

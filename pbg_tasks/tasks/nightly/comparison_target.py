@@ -64,7 +64,7 @@ def replaced_release(run: RunContext) -> Release | None:
     if current is None or snapshot_order(current.snapshot) < snapshot_order(snapshot):
         return None
     for release in channel.releases(newest_first=True):
-        left = release.seq > current.seq and pointer.may_have_left(release)
+        left = release.seq > current.seq and pointer.may_have_left(release.seq)
         if release.snapshot == snapshot and release.run != run.run_id and not left:
             return release
     return None
@@ -119,7 +119,7 @@ def _rolled_back(channel: Channel) -> frozenset[str]:
     if pointer.release is None or not pointer.rolled_back:
         return frozenset()
     later = (release for release in channel.releases() if release.seq > pointer.release.seq)
-    return frozenset(release.snapshot for release in later if pointer.may_have_left(release))
+    return frozenset(release.snapshot for release in later if pointer.may_have_left(release.seq))
 
 
 def _data_passed(channel: Channel, snapshot: str) -> bool:

@@ -215,7 +215,7 @@ def _left(source: Channel, target: Pointer, name: str) -> Iterator[Release]:
         return
     for release in Channel(source.store, name).releases():
         origin = release.promoted
-        later = release.seq > target.release.seq and target.may_have_left(release)
+        later = release.seq > target.release.seq and target.may_have_left(release.seq)
         if later and origin is not None and origin.channel == source.name:
             yield release
 

@@ -205,7 +205,7 @@ def _release(run: RunContext, published: PublishResult | None) -> ReleaseSummary
         "release": published.release,
         "directory": published.directory,
         "published": published.published,
-        "rolled_back": pointer.rolled_back and published.release > served,
+        "rolled_back": published.release > served and pointer.may_have_left(published.release),
     }
 
 

@@ -194,7 +194,9 @@ def history_table(listed: Sequence[ReleaseRow]) -> str:
         cells = [release["snapshot"], release["run"], _cell(release["filtered_mrr"], "{:.4f}")]
         way = _cell(release["continues"], "{}")
         if release["descends_from"] is not None:
-            way += f", from {release['descends_from']}: {release['because']}"
+            if release["descends_from"] != release["continues"]:
+                way += f", from {release['descends_from']}"
+            way += f": {release['because']}"
         origin = [release["promoted_from"] or _NOTHING] if promoted else []
         rows.append((str(release["release"]), [*cells, _cell(release["current"], "{}"), way, *origin]))
     return draw(rows)
