@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pbg_tasks.api.names import as_bags, as_names
+from pbg_tasks.api.names import UnknownNameError, as_bags, as_names
 from pbg_tasks.errors import InputError
 from pbg_tasks.evaluate.ids import Triples
 from pbg_tasks.formats.edges import Features
@@ -108,10 +108,21 @@ class Resolver:
         """
         index = self._entities[entity].names
         if not self._config.entities[entity].featurized:
-            return index.numbers([_alone(item, entity) for item in listed])
+            names = [_alone(item, entity) for item in listed]
+            numbers = index.find(names)
+            if (numbers < 0).any():
+                raise self._unknown(entity, names[int(np.argmin(numbers))])
+            return numbers
         bags = [(item,) if isinstance(item, str) else item for item in listed]
         offsets = np.cumsum([0, *map(len, bags)], dtype=np.int64)
         return Features(offsets, index.numbers([name for bag in bags for name in bag]))
+
+    def _unknown(self, entity: str, name: str) -> UnknownNameError:
+        """Return the error for a name that a type lacks."""
+        having = [kind for kind, table in self._entities.items() if name in table.names]
+        if not having:
+            return self._entities[entity].names.unknown(name)
+        return UnknownNameError(f"no entity of type {entity!r} is named {name!r}; it is of type {' or '.join(having)}")
 
     def triples(self, edges: pa.Table) -> Triples:
         """Return edges by number.

@@ -165,6 +165,16 @@ def test_known_end_of_other_type_excludes_nothing(trained):
             assert len(model.top_k("n0_7", "r", k=200, exclude_self=wanted)) == len(data.names["m"])
 
 
+def test_name_of_other_type_is_refused_with_type(trained):
+    relations = [{"name": "r", "lhs": "n", "rhs": "m"}]
+    data = trained(entities={"n": {"num_partitions": 1}, "m": {"num_partitions": 1}}, relations=relations)
+    with Model.open(data.checkpoint) as model:
+        with pytest.raises(UnknownNameError, match=r"no entity of type 'n' is named 'm0_3'; it is of type m$"):
+            model.top_k(["n0_7", "m0_3"], "r", k=1)
+        with pytest.raises(UnknownNameError, match="no entity of type 'n' is named 'm0_3x'; did you mean"):
+            model.top_k("m0_3x", "r", k=1)
+
+
 def test_known_edges_are_excluded(trained):
     data = trained(**MODES["dynamic"])
     names = data.names["n"]
