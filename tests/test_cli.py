@@ -212,6 +212,12 @@ def test_results_for_people_have_tables(capsys):
     ]
 
 
+def test_results_for_people_give_long_texts_lines(capsys):
+    pages = [f"s3://bucket/graphs/shop/runs/2026-11-2{day}-0a1b2c3d4e5f/report/index.html" for day in range(3)]
+    show_result({"graph": "shop", "pages": pages}, as_json=False)
+    assert capsys.readouterr().out.splitlines() == ["graph: shop", "pages:", *(f"  {page}" for page in pages)]
+
+
 def test_results_for_people_shorten_long_lists(capsys):
     show_result({"task": "t", "curve": [*range(60)], "names": ["n"] * 13}, as_json=False)
     shown = dict(line.split(":") for line in capsys.readouterr().out.splitlines())

@@ -20,6 +20,8 @@ _GROUPED = 10_000  # whole numbers from here on have commas: a year is no such n
 _OPEN = (dict, list, tuple, type(None))
 _ROWS, _NUMBERS = 20, 12
 """Rows of a table and numbers of a list that are shown; ``--json`` has all."""
+_LONG = 120
+"""Characters beyond which each text of a list takes a line."""
 
 
 def result_lines(result: Mapping[str, object], indent: str = "") -> Iterator[str]:
@@ -51,7 +53,8 @@ def result_lines(result: Mapping[str, object], indent: str = "") -> Iterator[str
 def _is_part(value: Any) -> TypeGuard[dict[str, object] | list[object] | tuple[object, ...]]:  # noqa: ANN401 - any JSON value
     """Return whether a value takes lines of its own."""
     if isinstance(value, list | tuple):
-        return any(isinstance(each, dict | list) for each in value)
+        texts = [each for each in value if isinstance(each, str)]
+        return any(isinstance(each, dict | list) for each in value) or sum(map(len, texts)) > _LONG
     return isinstance(value, dict) and bool(value)
 
 
