@@ -101,6 +101,14 @@ def test_refused_night_shows_the_reason(documents, history):
     assert [each["snapshot"] for each in history["refused"]] == [DAYS[2]]
 
 
+@pytest.mark.parametrize(("stopped", "cleared"), [("train", "the task"), ("publish", "all tasks of the run")])
+def test_failed_night_names_what_to_clear(documents, stopped, cleared):
+    """A channel that moved meanwhile asks for another plan."""
+    failed = documents[DAYS[2]] | {"state": "failed", "stopped": stopped, "failed_at": 0.0}
+    text = Page(render(failed, LINKS)).text()
+    assert f"To try it again: clear {cleared} in Airflow, or pbg run SPEC 2026-11-03." in text
+
+
 def test_history_lists_nights_in_order(history):
     nights = history["nights"]
     assert [night["snapshot"] for night in nights] == list(DAYS)
