@@ -157,7 +157,7 @@ class NightForecast:
                 "no released night of this graph is measured: times are those of another machine, and may be off by a "
                 "factor of 10; the start of each task's process comes on top, some seconds"
             )
-        return f"calibrated on {counted(len(self.nights), 'released night')} of this graph"
+        return f"calibrated on {counted(len(self.nights), 'released night')} of this graph, also the memory"
 
 
 def forecast_night(
