@@ -147,7 +147,9 @@ def _make_edges(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, matches:
     Where nothing is drawn, it is a view, so that only the columns in use are computed.
     """
     kind = "TABLE" if text.draws(spec) else "VIEW"
-    connection.execute(f"CREATE OR REPLACE TEMP {kind} edges AS {text.edges(DUCKDB, spec, matches, marked=marked)}")
+    drawn = text.drawn(DUCKDB, spec, matches, marked=marked)
+    query = text.edges(DUCKDB, spec, f"({drawn})", marked=marked)
+    connection.execute(f"CREATE OR REPLACE TEMP {kind} edges AS {query}")
 
 
 def _count(

@@ -90,8 +90,10 @@ def find_edges(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, before: P
         FormatError: ``before`` is not of this format.
     """
     _open_before(connection, before)
-    connection.execute(f"CREATE OR REPLACE TEMP TABLE labels AS {text.labels(DUCKDB, spec)}")
-    connection.execute(f"CREATE OR REPLACE TEMP TABLE marks AS {text.marks(DUCKDB, spec)}")
+    connection.execute(f"CREATE OR REPLACE TEMP VIEW labelled AS {text.labelled(DUCKDB, spec)}")
+    connection.execute(f"CREATE OR REPLACE TEMP VIEW present_labels AS {text.PRESENT}")
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE labels AS {text.LABELS}")
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE marks AS {text.marks(DUCKDB)}")
     rows = connection.execute(text.COUNTS).fetchall()
     return {name: RelationEdges(*counts) for name, *counts in rows}
 

@@ -12,7 +12,6 @@ import yaml
 from pbg_tasks.errors import ConflictError, InputError
 from pbg_tasks.formats.entities import read_relation_names
 from pbg_tasks.prepare.spark import buckets, open_tables, session
-from pbg_tasks.prepare.spark.reading import RAW
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.files import open_directory
@@ -59,9 +58,9 @@ def note_rows_of_bucket(monkeypatch, directory):
     """
     noted, read = directory / "rows-read.txt", buckets.read_staged
 
-    def read_noted(opened, spec, staged):
-        read(opened, spec, staged)
-        opened.view("raw", opened.session.table("raw").mapInArrow(noting(noted), RAW))
+    def read_noted(opened, spec, staged, view, query, columns, relations):
+        read(opened, spec, staged, view, query, columns, relations)
+        opened.view("drawn", opened.session.table("drawn").mapInArrow(noting(noted), columns))
 
     monkeypatch.setattr(buckets, "read_staged", read_noted)
     return noted

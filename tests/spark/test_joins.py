@@ -1,28 +1,13 @@
-"""Joins on Spark, by the size of their tables."""
+"""Joins and tasks on Spark, by the size of their tables."""
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
-from pbg_tasks.config import GraphSpec
-from pbg_tasks.config.loading import parse
-from pbg_tasks.prepare.spark import ids, open_tables
+from pbg_tasks.prepare.spark import open_tables
 
 pytestmark = pytest.mark.timeout(1800)
-SPEC = parse(
-    GraphSpec,
-    {
-        "graph": "g",
-        "store": "/nowhere",
-        "snapshots": {"location": "/nowhere/{snapshot}/*.parquet"},
-        "model": {
-            "entities": {"n": {"num_partitions": 2}},
-            "relations": [{"name": "knows", "lhs": "n", "rhs": "n"}],
-            "dimension": 4,
-        },
-    },
-    source="spec",
-)
 
 
 def same(batches):
@@ -30,15 +15,25 @@ def same(batches):
     yield from batches
 
 
-def test_join_sends_relations_and_no_edges(cluster):
+def counted(batches):
+    """Return the number of a task's rows."""
+    rows = sum(batch.num_rows for batch in batches)
+    yield pa.RecordBatch.from_pydict({"rows": pa.array([rows], pa.int64())})
+
+
+def test_join_sends_no_table_that_python_reads(cluster):
     """Spark's guess of what Python returns goes by the input."""
     with open_tables("joins") as opened:
         few = opened.session.sql("SELECT 'knows' AS rel FROM range(3)")
-        opened.view("raw", few.mapInArrow(same, "rel string"))
-        matches = ids.make_relations(opened, SPEC, None)
-        of_edges, of_relations = (
-            str(opened.rows(f"EXPLAIN SELECT raw.rel FROM raw {join}")[0][0])
-            for join in ("JOIN raw AS other ON other.rel = raw.rel", f"LEFT JOIN relations ON {matches}")
-        )
-    assert "Broadcast" not in of_edges
-    assert "BroadcastHashJoin" in of_relations
+        opened.view("read", few.mapInArrow(same, "rel string"))
+        plan = str(opened.rows("EXPLAIN SELECT read.rel FROM read JOIN read AS other ON other.rel = read.rel")[0][0])
+    assert "SortMergeJoin" in plan
+    assert "Broadcast" not in plan
+
+
+def test_each_row_of_driver_has_task(cluster):
+    rows = [(f"key {number}", number) for number in range(12)]
+    with open_tables("tasks") as opened:
+        for tasks, shares in ((None, [1] * 12), (3, [4] * 3)):
+            spread = opened.spread(rows, "key string, size long", counted, "rows long", tasks=tasks)
+            assert [row[0] for row in spread.collect()] == shares

@@ -10,12 +10,14 @@ from pbg_tasks.config.run import DELTA
 from pbg_tasks.formats.names import RETURNED
 from pbg_tasks.prepare.buckets import BucketReport
 from pbg_tasks.prepare.delta import reasons
+from pbg_tasks.prepare.relations import matching, relation_rows
 from pbg_tasks.prepare.spark.files import OUTCOME
-from pbg_tasks.prepare.spark.ids import make_relations, read_ids
+from pbg_tasks.prepare.spark.ids import read_ids
 from pbg_tasks.prepare.spark.reading import ReadTable
 from pbg_tasks.prepare.spark.snapshot import STORED, read_hashes, read_staged
 from pbg_tasks.prepare.spark.writing import WriteBuckets, WriteTable
 from pbg_tasks.prepare.split import NAMES, TRAIN
+from pbg_tasks.prepare.sql import DUCKDB
 from pbg_tasks.prepare.sql import delta as delta_text
 from pbg_tasks.prepare.sql import edges as text
 from pbg_tasks.prepare.sql import split as split_text
@@ -30,6 +32,10 @@ if TYPE_CHECKING:
     from pbg_tasks.prepare.spark.session import Tables
 
 _PAIRS = {"least_key": "string", "greatest_key": "string"}
+_DRAWN = (
+    "rel int, word long, lhs_type string, rhs_type string, lhs string, rhs string, weight float, candidate int, "
+    "rel_name string, lhs_key string, rhs_key string"
+)
 _PAIRS_SCHEMA = "least_key string, greatest_key string"
 
 
@@ -64,16 +70,17 @@ def write_buckets(
     Raises:
         FormatError: a file of ``entities``, ``previous`` or ``delta`` is missing or damaged.
     """
-    read_staged(tables, spec, staged)
-    matches = make_relations(tables, spec, relations)
+    marked = delta is not None
     types = []
     for number, entity in enumerate(spec.model.entities):
         read_ids(tables, f"ids_of_{number}", entity, entities)
         types.append(text.entity_ends(SPARK, number, entity, f"ids_of_{number}"))
     tables.table("ends", text.ends(SPARK, types))
-    tables.table("edges", text.edges(SPARK, spec, matches, marked=delta is not None))
+    drawn = text.drawn(DUCKDB, spec, matching(spec, relation_rows(spec, relations)), marked=marked)
+    read_staged(tables, spec, staged, "drawn", drawn, _DRAWN + ", mark long" * marked, relations)
+    tables.table("edges", text.edges(SPARK, spec, "drawn", marked=marked))
     settled = _settle(tables, spec, previous)
-    tables.table("placed", text.placed(SPARK, spec, marked=delta is not None))
+    tables.table("placed", text.placed(SPARK, spec, marked=marked))
     counts, dropped = _count(tables, spec, "placed", NAMES)
     why, chosen = None, None
     if delta is not None:

@@ -1,6 +1,6 @@
 """Counts of a snapshot on Spark, before its validation.
 
-They are those of ``prepare.counting``. The sample is another: each engine has its own hashes.
+They are those of ``prepare.counting``.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import numpy as np
 
 from pbg_tasks.prepare.bucket_sample import SAMPLE, BucketSample
 from pbg_tasks.prepare.counting import SnapshotCounts, counts_of
+from pbg_tasks.prepare.relations import matching, relation_rows
 from pbg_tasks.prepare.spark.files import Outcome, raise_first
-from pbg_tasks.prepare.spark.ids import make_relations
-from pbg_tasks.prepare.spark.reading import LISTED, NAMES, ReadNames
+from pbg_tasks.prepare.spark.reading import FITTING, LISTED, ReadFitting
 from pbg_tasks.prepare.spark.snapshot import listed
-from pbg_tasks.prepare.sql.spark import SPARK
+from pbg_tasks.prepare.sql import DUCKDB
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,9 +47,7 @@ def count_snapshot(tables: Tables, spec: GraphSpec, files: Sequence[SnapshotFile
     Raises:
         InputError: a file is missing, changed since it was planned, unreadable, or lacks a column.
     """
-    tables.view("raw", tables.spread(listed(spec, files), LISTED, ReadNames(spec), NAMES))
-    matches = make_relations(tables, spec, None)
-    tables.table("fitting", _fitting(spec, matches))
+    tables.table("fitting", tables.spread(listed(spec, files), LISTED, ReadFitting(spec, _fitting(spec)), FITTING))
     for (problem,) in tables.rows("SELECT problem FROM fitting WHERE problem IS NOT NULL LIMIT 1"):
         kind, message = json.loads(problem)
         raise_first([Outcome("", kind=kind, message=message)])
@@ -59,19 +57,15 @@ def count_snapshot(tables: Tables, spec: GraphSpec, files: Sequence[SnapshotFile
     return counts.sampled(_sample(tables, spec, counts.edges))
 
 
-def _fitting(spec: GraphSpec, matches: str) -> str:
-    """Return ``fitting``: edges that a relation fits, by hashes.
-
-    Problems of files are rows of it, too.
-    """
-    numbers = " ".join(f"WHEN {SPARK.text(name)} THEN {at}" for at, name in enumerate(spec.model.entities))
+def _fitting(spec: GraphSpec) -> str:
+    """Return DuckDB's query of rows ``FITTING``."""
+    numbers = " ".join(f"WHEN {DUCKDB.text(name)} THEN {at}" for at, name in enumerate(spec.model.entities))
     types = ", ".join(f"CASE relations.{side}_type {numbers} END AS {side}_type" for side in ("lhs", "rhs"))
-    rel = SPARK.md5_head("raw.rel") if spec.model.relations_from_data else "CAST(NULL AS BIGINT)"
+    rel = DUCKDB.md5_head("raw.rel") if spec.model.relations_from_data else "NULL"
     return f"""
-        SELECT {types}, {SPARK.md5_tail("raw.lhs")} AS lhs, {SPARK.md5_tail("raw.rhs")} AS rhs, {rel} AS rel,
-            xxhash64(raw.lhs, raw.rel, raw.rhs) AS drawn, xxhash64(raw.rhs, raw.rel, raw.lhs) AS spread, problem
-        FROM raw LEFT JOIN relations ON {matches}
-        WHERE relations.id IS NOT NULL OR problem IS NOT NULL
+        SELECT {types}, {DUCKDB.md5_tail("raw.lhs")} AS lhs, {DUCKDB.md5_tail("raw.rhs")} AS rhs, {rel} AS rel,
+            hash(raw.lhs, raw.rel, raw.rhs) AS drawn, hash(raw.rhs, raw.rel, raw.lhs) AS spread, NULL AS problem
+        FROM raw JOIN relations ON {matching(spec, relation_rows(spec, None))}
     """
 
 

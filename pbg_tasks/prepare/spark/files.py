@@ -19,16 +19,7 @@ if TYPE_CHECKING:
 
 OUTCOME = "name string, sha256 string, size long, figures string, kind string, message string"
 """Columns of what executors report."""
-_SCHEMA = pa.schema(
-    [
-        ("name", pa.string()),
-        ("sha256", pa.string()),
-        ("size", pa.int64()),
-        ("figures", pa.string()),
-        ("kind", pa.string()),
-        ("message", pa.string()),
-    ]
-)
+_TYPES = {"string": pa.string(), "int": pa.int32(), "long": pa.int64(), "float": pa.float32()}
 
 
 class StoredFile(NamedTuple):
@@ -111,10 +102,29 @@ class Destination:
         return Outcome(name, stored["sha256"], stored["size"], figures)
 
 
+def arrow_schema(columns: str) -> pa.Schema:
+    """Return Arrow's schema of columns in Spark's words."""
+    pairs = (column.replace("`", "").split() for column in columns.split(","))
+    return pa.schema([(name, _TYPES[kind]) for name, kind in pairs])
+
+
+def signed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return rows of DuckDB as rows of a schema.
+
+    Numbers without a sign become those with the same bits.
+    """
+    columns = [
+        column.view(field.type) if pa.types.is_uint64(column.type) else column.cast(field.type)
+        for column, field in zip(batch.columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
 def reported(outcomes: Iterable[Outcome]) -> Iterator[pa.RecordBatch]:
     """Yield reports as rows of ``OUTCOME``."""
+    schema = arrow_schema(OUTCOME)
     for outcome in outcomes:
-        yield pa.RecordBatch.from_pylist([outcome._asdict()], schema=_SCHEMA)
+        yield pa.RecordBatch.from_pylist([outcome._asdict()], schema=schema)
 
 
 def watched(name: str, outcomes: Iterable[Outcome]) -> Iterator[Outcome]:

@@ -14,6 +14,7 @@ from pbg_tasks.prepare.spark.files import OUTCOME
 from pbg_tasks.prepare.spark.reading import ReadTable
 from pbg_tasks.prepare.spark.snapshot import STORED, read_staged
 from pbg_tasks.prepare.spark.writing import WriteExpired, WriteNames, WriteTable
+from pbg_tasks.prepare.sql import DUCKDB
 from pbg_tasks.prepare.sql import ids as text
 from pbg_tasks.prepare.sql.spark import SPARK
 
@@ -31,7 +32,6 @@ _ARROW = {
     "unseen": "int32",
 }
 _COLUMNS = "name string, partition int, `offset` long, first_seen string, last_seen string, unseen int"
-_RELATIONS = "id int, name string, lhs_type string, rhs_type string"
 
 
 def assign_ids(
@@ -62,12 +62,12 @@ def assign_ids(
         ConfigError: ``previous`` was made with another ``num_partitions``.
         FormatError: ``previous`` lacks a file, or one is damaged.
     """
-    read_staged(tables, spec, staged)
     names = [relation.name for relation in spec.model.relations]
     if spec.model.relations_from_data:
-        present = {name for (name,) in tables.rows("SELECT DISTINCT rel FROM raw")}
+        read_staged(tables, spec, staged, "found", "SELECT DISTINCT rel FROM raw", "rel string")
+        present = {name for (name,) in tables.rows("SELECT DISTINCT rel FROM found")}
         names = [*known_relations, *sorted(present - set(known_relations))]
-    matches = make_relations(tables, spec, None)
+    matches = matching(spec, relation_rows(spec, None))
     types, counts = {}, {}
     stored: dict[str, StoredFile] = {}
     for number, (entity, schema) in enumerate(spec.model.entities.items()):
@@ -79,7 +79,8 @@ def assign_ids(
                 f"{entity_ids_file_name(entity)}: these ids were not given with model.entities.{entity}.num_partitions "
                 f"= {partitions}; ids cannot be kept when the number of partitions changes"
             )
-        tables.table("present", text.present(SPARK, entity, matches, 1, None))
+        read_staged(tables, spec, staged, "found", text.present(DUCKDB, entity, matches, 1, None), "name string")
+        tables.table("present", "SELECT DISTINCT name FROM found")
         _slice(tables, partitions)
         tables.table(f"ids_{number}", text.ids(SPARK, snapshot, _RANKED))
         tables.view("ids", tables.session.table(f"ids_{number}"))
@@ -108,17 +109,6 @@ def count_kept(tables: Tables, spec: GraphSpec, before: StoredFiles) -> dict[str
         ((kept, gone),) = tables.rows(text.KEPT)
         found[entity] = {"kept": kept, "gone": gone}
     return found
-
-
-def make_relations(tables: Tables, spec: GraphSpec, names: list[str] | None) -> str:
-    """Make the table ``relations``, as ``prepare.relations`` does.
-
-    Every task of a join gets all of it: else the join would first shuffle the edges, by relation.
-    """
-    rows = relation_rows(spec, names)
-    tables.made("relation_rows", rows, _RELATIONS)
-    tables.view("relations", tables.session.sql(text.relation_words(SPARK, "relation_rows")).hint("broadcast"))
-    return matching(spec, rows)
 
 
 def read_ids(tables: Tables, view: str, entity: str, files: StoredFiles | None) -> None:

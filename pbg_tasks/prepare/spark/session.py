@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pbg_tasks.errors import ConfigError, StorageError, one_line
-from pbg_tasks.prepare.spark.files import OUTCOME, Outcome, StoredFile, raise_first
+from pbg_tasks.prepare.spark.files import OUTCOME, Outcome, StoredFile, arrow_schema, raise_first
 from pbg_tasks.prepare.sql.spark import SETTINGS
 
 if TYPE_CHECKING:
@@ -56,7 +56,10 @@ class Tables:
         self._kept: list[DataFrame] = []
 
     def view(self, name: str, source: str | DataFrame) -> None:
-        """Name a query or a frame, computed where it is read."""
+        """Name a query or a frame, computed where it is read.
+
+        Where a view of that name is there, Spark forgets all kept tables that were made from it.
+        """
         frame = self.session.sql(source) if isinstance(source, str) else source
         frame.createOrReplaceTempView(name)
 
@@ -83,7 +86,19 @@ class Tables:
 
     def made(self, name: str, rows: Sequence[tuple[Any, ...]], schema: str) -> None:
         """Make a view of rows of the driver."""
-        self.view(name, self.session.createDataFrame(list(rows), schema))
+        self.view(name, self._local(rows, schema))
+
+    def _local(self, rows: Sequence[tuple[Any, ...]], columns: str) -> DataFrame:
+        """Return rows of the driver, as a part of the plan.
+
+        No task makes them, so a join with a table that is empty takes none, either.
+        """
+        import pyarrow as pa
+
+        schema = arrow_schema(columns)
+        values = zip(*rows, strict=True) if rows else [()] * len(schema)
+        arrays = [pa.array(column, field.type) for column, field in zip(values, schema, strict=True)]
+        return self.session.createDataFrame(pa.table(arrays, schema=schema), columns)
 
     def spread(
         self,
@@ -96,10 +111,12 @@ class Tables:
     ) -> DataFrame:
         """Return what executors make of rows of the driver.
 
-        There is a task for each row, or ``tasks`` of them.
+        There is a task for each row, or ``tasks`` of them. Each gets its rows by their numbers: ``repartition`` would
+        give two to some tasks, and none to others.
         """
-        frame = self.session.createDataFrame(list(rows), schema).repartition(max(1, tasks or len(rows)))
-        return frame.mapInArrow(work, result)
+        numbered = self._local([(number, *row) for number, row in enumerate(rows)], f"id long, {schema}")
+        numbers = self.session.range(0, len(rows), 1, max(1, tasks or len(rows)))
+        return numbers.join(numbered.hint("broadcast"), "id").drop("id").mapInArrow(work, result)
 
     def outcomes(self, frame: DataFrame) -> list[Outcome]:
         """Run the work of a frame with the columns ``OUTCOME``.

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from pbg_tasks.prepare.difference import EDGE_HASHES, EdgeChanges, RelationEdges
 from pbg_tasks.prepare.sources import blamed, snapshot_source
 from pbg_tasks.prepare.spark.files import OUTCOME
-from pbg_tasks.prepare.spark.reading import LISTED, RAW, ReadStaged, ReadTable, StageFiles
+from pbg_tasks.prepare.spark.reading import LISTED, ReadStaged, ReadTable, StageFiles
 from pbg_tasks.prepare.spark.writing import WriteTable
+from pbg_tasks.prepare.sql import DUCKDB
 from pbg_tasks.prepare.sql import difference as text
 from pbg_tasks.prepare.sql.spark import SPARK
 from pbg_tasks.prepare.validate import SHOWN_RELATIONS, NoEdgesError, SnapshotReport
@@ -61,8 +62,7 @@ def validate_snapshot(
     if not edges:
         raise NoEdgesError(f"{spec.snapshots.location}: the snapshot has no edges ({len(files)} files)")
     stored = tables.written_of(outcomes)
-    read_staged(tables, spec, destination.files(stored))
-    relations = _compare(tables, spec, before)
+    relations = _compare(tables, spec, destination.files(stored), before)
     stored |= _write_hashes(tables, spec, destination)
     changes = EdgeChanges.of_relations(relations)
     weights = [each["weights"] for each in found if each["weights"]]
@@ -100,10 +100,19 @@ def listed(spec: GraphSpec, files: Sequence[SnapshotFile]) -> list[tuple[str, st
     ]
 
 
-def read_staged(tables: Tables, spec: GraphSpec, staged: StoredFiles) -> None:
-    """Make the view ``raw`` of staged rows."""
+def read_staged(
+    tables: Tables,
+    spec: GraphSpec,
+    staged: StoredFiles,
+    view: str,
+    query: str,
+    columns: str,
+    relations: list[str] | None = None,
+) -> None:
+    """Make a view of what executors read of staged rows; see ``ReadStaged``."""
     rows = [staged.row(name) for name in sorted(staged.files) if name.startswith("edges-")]
-    tables.view("raw", tables.spread(rows, STORED, ReadStaged(spec, staged.store), RAW))
+    read = ReadStaged(spec, staged.store, query, columns, relations)
+    tables.view(view, tables.spread(rows, STORED, read, columns))
 
 
 def read_hashes(tables: Tables, files: StoredFiles) -> None:
@@ -112,13 +121,19 @@ def read_hashes(tables: Tables, files: StoredFiles) -> None:
     tables.view("marks_before", tables.spread([files.row(EDGE_HASHES)], STORED, read, "relation string, hash long"))
 
 
-def _compare(tables: Tables, spec: GraphSpec, before: StoredFiles | None) -> dict[str, RelationEdges]:
+def _compare(
+    tables: Tables, spec: GraphSpec, staged: StoredFiles, before: StoredFiles | None
+) -> dict[str, RelationEdges]:
     if before is None:
         tables.view("marks_before", text.no_marks(SPARK))
     else:
         read_hashes(tables, before)
-    tables.table("labels", text.labels(SPARK, spec))
-    tables.table("marks", text.marks(SPARK, spec))
+    labelled = text.labelled(DUCKDB, spec)
+    present = f"WITH labelled AS ({labelled}) {text.PRESENT}"
+    read_staged(tables, spec, staged, "present_labels", present, "label string")
+    read_staged(tables, spec, staged, "labelled", labelled, "label string, hash long")
+    tables.table("labels", text.LABELS)
+    tables.table("marks", text.marks(SPARK))
     return {name: RelationEdges(*counts) for name, *counts in tables.rows(text.COUNTS)}
 
 

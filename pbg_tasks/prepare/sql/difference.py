@@ -26,15 +26,24 @@ def no_marks(sql: Dialect) -> str:
     return f"SELECT CAST(NULL AS STRING) AS relation, CAST(NULL AS {sql.number}) AS hash WHERE false"
 
 
-def labels(sql: Dialect, spec: GraphSpec) -> str:
-    """Return ``labels(id, label)`` of the relations of both snapshots."""
-    return f"""
-        SELECT CAST(row_number() OVER (ORDER BY label) AS INTEGER) AS id, label
-        FROM (SELECT {_label(sql, spec)} AS label FROM raw UNION SELECT relation FROM marks_before)
-    """
+def labelled(sql: Dialect, spec: GraphSpec) -> str:
+    """Return ``labelled(label, hash)``: an edge of each row of ``raw``."""
+    return f"SELECT {_label(sql, spec)} AS label, {mark(sql)} AS hash FROM raw"
 
 
-def marks(sql: Dialect, spec: GraphSpec) -> str:
+PRESENT = "SELECT DISTINCT label FROM labelled"
+"""``present_labels``."""
+LABELS = """
+    SELECT CAST(row_number() OVER (ORDER BY label) AS INTEGER) AS id, label
+    FROM (SELECT label FROM present_labels UNION SELECT relation FROM marks_before)
+"""
+"""``labels(id, label)`` of the relations of both snapshots.
+
+Those of this one are ``present_labels``.
+"""
+
+
+def marks(sql: Dialect) -> str:
     """Return ``marks(id, hash, old, again)``: the edges of both snapshots.
 
     An edge is ``old`` in the snapshot before, and there ``again`` where a row before it has the same edge. The new rows
@@ -42,8 +51,8 @@ def marks(sql: Dialect, spec: GraphSpec) -> str:
     thirds of what counting tonight's and joining those before would.
     """
     return sql.repeated(
-        f"""
-            SELECT id, {mark(sql)} AS hash, false AS old FROM raw JOIN labels ON labels.label = {_label(sql, spec)}
+        """
+            SELECT id, hash, false AS old FROM labelled JOIN labels USING (label)
             UNION ALL SELECT id, hash, true FROM marks_before JOIN labels ON labels.label = relation
         """,
         ("id", "hash"),

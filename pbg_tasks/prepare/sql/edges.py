@@ -69,15 +69,12 @@ def mark(sql: Dialect, table: str = "") -> str:
     return sql.md5_head(f"concat_ws(chr(31), {', '.join(columns)})")
 
 
-def edges(sql: Dialect, spec: GraphSpec, matches: str, *, marked: bool) -> str:
-    """Return ``edges``: ids, relation, weight, the drawn split, a hash.
+def drawn(sql: Dialect, spec: GraphSpec, matches: str, *, marked: bool) -> str:
+    """Return ``drawn``: edges by name, with relation, weight, drawn split.
 
-    The hash of the names orders and spreads the edges. With ``marked``, they also have the column ``mark``. Only
-    candidates keep their keys and their relation's name, because text would be most of the table.
+    Each row of it follows from one of ``raw``. With ``marked``, they also have the column ``mark``. Only candidates
+    keep their keys and their relation's name, because text would be most of the table.
     """
-    typed = len(spec.model.entities) > 1
-    same_lhs, same_rhs = (f" AND {side[0]}.type = drawn.{side}_type" if typed else "" for side in ("lhs", "rhs"))
-    spread = sql.xor(sql.xor("l.word", sql.shifted("r.word", 1)), sql.shifted("drawn.word", 2))
     keyed = f"""
         SELECT relations.id AS rel, relations.word, relations.lhs_type, relations.rhs_type, raw.lhs, raw.rhs,
             coalesce(raw.rel, '') AS rel_name, CAST(raw.weight AS FLOAT) AS weight,
@@ -87,12 +84,32 @@ def edges(sql: Dialect, spec: GraphSpec, matches: str, *, marked: bool) -> str:
         FROM raw JOIN relations ON {matches}
     """
     return f"""
-        SELECT drawn.rel, weight, l.id AS lhs_id, r.id AS rhs_id, candidate,
+        SELECT rel, word, lhs_type, rhs_type, lhs, rhs, weight, candidate,
             if(candidate <> {TRAIN}, rel_name, NULL) AS rel_name,
             if(candidate <> {TRAIN}, lhs_key, NULL) AS lhs_key,
-            if(candidate <> {TRAIN}, rhs_key, NULL) AS rhs_key,
+            if(candidate <> {TRAIN}, rhs_key, NULL) AS rhs_key{", mark" if marked else ""}
+        FROM (SELECT *, {candidate(sql, spec.split)} AS candidate FROM ({keyed}) AS keyed) AS named
+    """
+
+
+def edges(sql: Dialect, spec: GraphSpec, rows: str, *, marked: bool) -> str:
+    """Return ``edges``: ids, relation, weight, the drawn split, a hash.
+
+    The hash of the names orders and spreads the edges.
+
+    Args:
+        sql: dialect.
+        spec: of the graph.
+        rows: relation with the columns of ``drawn``.
+        marked: whether they have the column ``mark``.
+    """
+    typed = len(spec.model.entities) > 1
+    same_lhs, same_rhs = (f" AND {side[0]}.type = drawn.{side}_type" if typed else "" for side in ("lhs", "rhs"))
+    spread = sql.xor(sql.xor("l.word", sql.shifted("r.word", 1)), sql.shifted("drawn.word", 2))
+    return f"""
+        SELECT drawn.rel, weight, l.id AS lhs_id, r.id AS rhs_id, candidate, rel_name, lhs_key, rhs_key,
             {spread} AS hash{", mark" if marked else ""}
-        FROM (SELECT *, {candidate(sql, spec.split)} AS candidate FROM ({keyed}) AS keyed) AS drawn
+        FROM {rows} AS drawn
             JOIN ends AS l ON l.name = drawn.lhs{same_lhs}
             JOIN ends AS r ON r.name = drawn.rhs{same_rhs}
     """
