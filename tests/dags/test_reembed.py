@@ -126,7 +126,7 @@ def test_run_without_publishing_succeeds(dag):
 def test_form_has_limits(dag, field, good, bad):
     param = dag.params.get_param(field)
     assert {"title", "section"} <= set(param.schema)
-    assert param.description
+    assert param.description or param.schema["description_md"]
     for value in good:
         assert param.resolve(value) == value
     for value in bad:
