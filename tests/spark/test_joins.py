@@ -15,12 +15,6 @@ def same(batches):
     yield from batches
 
 
-def counted(batches):
-    """Return the number of a task's rows."""
-    rows = sum(batch.num_rows for batch in batches)
-    yield pa.RecordBatch.from_pydict({"rows": pa.array([rows], pa.int64())})
-
-
 def test_join_sends_no_table_that_python_reads(cluster):
     """Spark's guess of what Python returns goes by the input."""
     with open_tables("joins") as opened:
@@ -32,6 +26,10 @@ def test_join_sends_no_table_that_python_reads(cluster):
 
 
 def test_each_row_of_driver_has_task(cluster):
+    def counted(batches):  # here, because executors cannot import this module
+        rows = sum(batch.num_rows for batch in batches)
+        yield pa.RecordBatch.from_pydict({"rows": pa.array([rows], pa.int64())})
+
     rows = [(f"key {number}", number) for number in range(12)]
     with open_tables("tasks") as opened:
         for tasks, shares in ((None, [1] * 12), (3, [4] * 3)):
