@@ -62,7 +62,10 @@ def demo_graphs(directory: Path) -> Path:
 
 
 def headline(result: dict[str, Any]) -> dict[str, Any]:
-    """Return the figures of a demo that fit on a line."""
+    """Return the few figures of a demo that fit on a line.
+
+    Each is where ``result.json`` has it, there with more digits and with all else.
+    """
     return {
         "ok": result["ok"],
         "seconds": result["seconds"],
@@ -72,13 +75,13 @@ def headline(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def _figures(night: Summary) -> dict[str, Any]:
+    release: dict[str, Any] = {**(night["release"] or {})}
+    filtered: dict[str, Any] = night["metrics"]["filtered"]
     return {
         "snapshot": night["snapshot"],
-        "run": night["run"],
-        "release": night["release"],
+        "release": {"release": release.get("release")},
         "edges": {"train": night["edges"].get("train")},
-        "entities": {name: night["entities"].get(name) for name in ("total", "new", "kept")},
-        "metrics": {"filtered": {name: night["metrics"]["filtered"].get(name) for name in ("mrr", "hits10")}},
+        "metrics": {"filtered": {name: round(filtered[name], 4) for name in ("mrr", "hits10")}},
         "gate": {"passed": night["gate"].get("passed")},
     }
 
