@@ -25,8 +25,9 @@ AS_IN_THE_SPEC = "Leave empty for what the spec says"
 def trigger_form(spec: GraphSpec, dag_id: str | None = None) -> dict[str, Param]:
     """Return the form's fields, those that a night needs first.
 
-    A list of snapshots would be as old as the parse of the DAG's file, which reads no store, and a new snapshot would
-    make another version of the DAG, so the field links to the page that lists them.
+    The field has no list of snapshots of its own, which would be read from the store at every parse and would make a
+    version of the DAG for each snapshot with a run; docs/airflow.md has the figures. ``SuggestSnapshots`` adds the list
+    when the form is opened, and the field links to the page that lists them.
 
     A run by hand takes a snapshot, in the form or as its partition key. Airflow validates the form for runs of events,
     too, which have a partition key alone, so the field cannot be required by its schema. Nor has it a pattern: Airflow

@@ -54,6 +54,11 @@ def states(api, run_id):
     return {task.task: task.state for task in api.tasks(DAG, run_id)}
 
 
+def suggested(api):
+    """Return the snapshots that Airflow's form suggests."""
+    return api.get(f"dags/{DAG}/details")["params"]["snapshot"]["schema"].get("examples")
+
+
 @pytest.fixture
 def page(stack):
     """A signed-in browser at the DAG's page."""
@@ -67,9 +72,14 @@ def test_plugin_is_registered_once(api):
 
 @pytest.mark.browser
 def test_night_from_the_form_succeeds(page, api):
+    until("the form lists snapshots", lambda: suggested(api))
+    page.reload()  # the first answer of a new API server waits for imports, so it may have come without them
     page.get_by_role("button", name="Trigger").first.click()
     form = page.get_by_role("dialog").filter(has_text="Trigger Dag")
-    form.locator("[name=element_snapshot]").fill("first")  # the form opens with it
+    field = form.locator("[name=element_snapshot]")  # the form opens with it
+    listed = form.locator(f"#{field.get_attribute('list')} option")
+    assert listed.evaluate_all("found => found.map(each => each.value)") == ["second", "first"]  # newest first
+    field.fill("first")
     form.locator("#element_publish").get_by_role("combobox").click()  # with changed training the default is a trial
     page.get_by_role("option", name="If it passes its gates, also with changed training", exact=True).click()
     form.get_by_role("button", name="Advanced: training of this run", exact=True).click()

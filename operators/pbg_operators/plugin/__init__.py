@@ -2,7 +2,8 @@
 
 They are a tab on the DAG, a tab on the run, and an entry of the navigation. Every Airflow process loads plugins, and
 only the API server serves pages; so the application is made at its first request, and this module imports nothing for
-it. The plugin also registers ``PublishedBy`` and ``keys`` with the scheduler.
+it. The plugin also suggests snapshots in Airflow's form of a night, and registers ``PublishedBy`` and ``keys`` with the
+scheduler.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from airflow.plugins_manager import AirflowPlugin
 from pbg_operators.deadline import PublishedBy
 from pbg_operators.link import PREFIX, page_address
 from pbg_operators.plugin import keys
+from pbg_operators.plugin.suggestions import SuggestSnapshots
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -37,15 +39,19 @@ VIEWS: list[dict[str, Any]] = [
         "url_route": "pbg-run",
     },
 ]
+MIDDLEWARES: list[dict[str, Any]] = [
+    {"middleware": SuggestSnapshots, "args": [], "kwargs": {}, "name": "PBG: snapshots in the form"}
+]
 
 
 class PbgPlugin(AirflowPlugin):
-    """Plugin with the pages, and the reference of deadlines."""
+    """Plugin with the pages, the form's suggestions, and the reference of deadlines."""
 
     name = "pbg"
 
     def __init__(self) -> None:
         self.fastapi_apps = APPS
+        self.fastapi_root_middlewares = MIDDLEWARES
         self.external_views = VIEWS
         self.deadline_references = [PublishedBy]
         self.listeners = [keys]

@@ -56,3 +56,12 @@ class Site:
 
     def get(self, path, role="ADMIN"):
         return self.client.get(f"/pbg/dags/{DAG}{path}", headers=self.headers[role])
+
+    def details(self, dag=DAG):
+        """Return details of a DAG, of which Airflow's UI makes the form.
+
+        They have no time of the parse, which is that of the request.
+        """
+        answer = self.client.get(f"/api/v2/dags/{dag}/details", headers=self.headers["ADMIN"])
+        assert answer.status_code == 200, answer.text
+        return {name: value for name, value in answer.json().items() if name != "last_parsed"}

@@ -10,6 +10,7 @@ import json
 import logging
 import re
 import shutil
+import time
 from dataclasses import replace
 from urllib.parse import quote
 
@@ -22,7 +23,8 @@ use_private_airflow()
 
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity  # noqa: E402 - as below
 
-from pbg_operators.plugin import attempts, database  # noqa: E402
+from pbg_operators.internals import SerializedDagModel, create_session  # noqa: E402
+from pbg_operators.plugin import attempts, database, suggestions  # noqa: E402
 from pbg_operators.plugin.cache import Recent  # noqa: E402
 from pbg_operators.plugin.pages import Pages  # noqa: E402
 from pbg_tasks.errors import ConfigError, NotFoundError, StorageError  # noqa: E402
@@ -72,6 +74,25 @@ def site(place, tmp_path_factory):
         site = Site(folder)
         site.deploy(store=str(place.root / "g"))
         yield site
+
+
+def new_form(site):
+    """Return what Airflow's form knows of snapshots, after it was forgotten."""
+    site.details()  # the first request makes it
+    layer = site.client.app.middleware_stack
+    while not isinstance(layer, suggestions.SuggestSnapshots):
+        layer = getattr(layer, "app", None) or layer._app
+    until_listed(layer._known)
+    layer._known.clear()
+    suggestions._pages.cache_clear()
+    return layer._known
+
+
+def until_listed(known):
+    """Wait until the snapshots that were asked for are listed."""
+    deadline = time.monotonic() + 60
+    while any(each.listing for each in known.values()):
+        assert time.monotonic() < deadline
 
 
 def test_graph_without_night_leads_to_its_first(site):
@@ -140,6 +161,54 @@ def test_page_to_begin_lists_snapshots_that_are_there(site, place):
     assert re.findall('data-begin="([^"]*)"', answer.text) == ["d10", "d9", "d2"]
     assert f'data-api="/api/v2/dags/{DAG}/dagRuns"' in answer.text
     assert str(place.root / "snapshots") not in answer.text
+
+
+def test_form_of_airflow_suggests_snapshots_newest_first(site, monkeypatch):
+    """They are in no version of the DAG."""
+    monkeypatch.setattr(suggestions, "PATIENCE", 60.0)
+    new_form(site)
+    for key in ("d2", "d10", "d9"):
+        folder = site.folder / "snapshots" / key
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "part.parquet").write_bytes(b"edges")
+    field = site.details()["params"]["snapshot"]
+    assert field["schema"]["examples"] == ["d10", "d9", "d2"]
+    assert field["value"] is None
+    assert site.details("drill_toy")["params"] == {}
+    with create_session() as session:
+        stored = SerializedDagModel.latest_item_select_object(DAG)
+        assert "examples" not in json.dumps(session.scalar(stored).data["dag"]["params"])
+
+
+def test_form_with_slow_store_has_list_of_before(site, monkeypatch):
+    """A store that hangs delays one answer, then none until it answers."""
+    usual, asked, known = site.details(), [], new_form(site)
+    field = usual["params"]["snapshot"]["schema"]
+    monkeypatch.setattr(suggestions, "PATIENCE", 0.2)
+    monkeypatch.setattr(suggestions, "listed", lambda _: (asked.append(1), time.sleep(1.0), ["d11"])[2])
+    field.pop("examples", None)
+    assert [site.details(), site.details()] == [usual, usual]
+    assert len(asked) == 1
+    until_listed(known)
+    assert site.details()["params"]["snapshot"]["schema"] == field | {"examples": ["d11"]}
+    assert len(asked) == 2
+
+
+@pytest.mark.parametrize("error", [StorageError("down"), RuntimeError("a bug")])
+def test_form_of_failing_store_asks_it_once(site, monkeypatch, caplog, error):
+    new_form(site)
+    asked = []
+    monkeypatch.setattr(database, "snapshots_of", lambda _: (_ for _ in asked.append(1) or [1]).throw(error))
+    assert "examples" not in site.details()["params"]["snapshot"]["schema"]
+    site.details()
+    assert len(asked) == 1
+    assert f"the form of {DAG} lists no new snapshots: {error}" in caplog.text
+
+
+def test_form_is_kept_from_users_without_access(site):
+    answer = site.client.get(f"/api/v2/dags/{DAG}/details", headers=site.headers[None])
+    assert answer.status_code == 403
+    assert "d10" not in answer.text
 
 
 def test_graph_without_run_has_row_that_explains(site, monkeypatch):
