@@ -136,7 +136,7 @@ test-measure: setup
 	@$(PYTEST) --every --measure --numprocesses=$(JOBS) --dist=loadfile --no-loadscope-reorder $(T)
 
 site: setup
-	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
 	@echo 'build/site/index.html'
 
 # One experiment: make quality ARGS="--only fb15k --seeds 0,1"; the data from elsewhere: ARGS="--data DIR".
