@@ -1,4 +1,4 @@
-"""Joins and tasks on Spark, by the size of their tables."""
+"""Joins, tasks and plans on Spark, by the size of their tables."""
 
 from __future__ import annotations
 
@@ -35,3 +35,29 @@ def test_each_row_of_driver_has_task(cluster):
         for tasks, shares in ((None, [1] * 12), (3, [4] * 3)):
             spread = opened.spread(rows, "key string, size long", counted, "rows long", tasks=tasks)
             assert [row[0] for row in spread.collect()] == shares
+
+
+def test_plan_grows_by_one_with_each_kept_table(cluster):
+    """The driver writes the text of a plan with those of all kept tables below."""
+    with open_tables("levels") as opened:
+        opened.session.conf.set("spark.sql.maxPlanStringLength", str(1 << 24))  # the whole of it
+        opened.table("level_0", "SELECT id AS key FROM range(100)")
+        sizes = []
+        for level in range(1, 9):
+            opened.table(f"level_{level}", f"SELECT key + 1 AS key FROM level_{level - 1} GROUP BY key + 1")
+            plan = opened.session.table(f"level_{level}")._jdf.queryExecution().executedPlan()
+            sizes.append(plan.treeString().count("InMemoryRelation"))
+    assert sizes == list(range(2, 10))
+
+
+def test_tasks_of_join_follow_from_size_of_files(cluster):
+    def partitions(opened):
+        joined = "SELECT one.id FROM range(9) AS one JOIN range(9) AS other ON one.id = other.id"
+        return opened.session.sql(joined)._jdf.rdd().getNumPartitions()
+
+    with open_tables("sizes") as opened:
+        most = partitions(opened)
+        assert most > 1
+        for size, tasks in ((0, most), (1, 1), ((4 << 20) + 1, 2), (1 << 50, most)):
+            opened.expect(size)
+            assert partitions(opened) == tasks

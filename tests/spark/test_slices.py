@@ -16,7 +16,6 @@ def test_names_are_ranked_slice_by_slice(cluster):
     """A partition has 2000 names, and a task ranks some 800."""
     with open_tables("slices") as opened:
         opened.session.conf.set("spark.sql.shuffle.partitions", str(SLICES))
-        opened.session.conf.set("spark.sql.adaptive.coalescePartitions.enabled", "false")  # so few names are one range
         ids.read_ids(opened, "known", "n", None)
         opened.view("present", f"SELECT concat('n', id) AS name FROM range({NAMES})")
         ids._slice(opened, PARTITIONS)

@@ -70,6 +70,7 @@ def write_buckets(
     Raises:
         FormatError: a file of ``entities``, ``previous`` or ``delta`` is missing or damaged.
     """
+    tables.expect(staged.size)
     marked = delta is not None
     types = []
     for number, entity in enumerate(spec.model.entities):

@@ -47,6 +47,7 @@ def count_snapshot(tables: Tables, spec: GraphSpec, files: Sequence[SnapshotFile
     Raises:
         InputError: a file is missing, changed since it was planned, unreadable, or lacks a column.
     """
+    tables.expect(sum(file.size for file in files))
     tables.table("fitting", tables.spread(listed(spec, files), LISTED, ReadFitting(spec, _fitting(spec)), FITTING))
     for (problem,) in tables.rows("SELECT problem FROM fitting WHERE problem IS NOT NULL LIMIT 1"):
         kind, message = json.loads(problem)

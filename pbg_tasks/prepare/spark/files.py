@@ -47,6 +47,11 @@ class StoredFiles:
     def __contains__(self, name: object) -> bool:
         return name in self.files
 
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(file.size for file in self.files.values())
+
     def row(self, name: str) -> tuple[str, str, int]:
         """Return key, hash and size of a file."""
         file = self.files[name]

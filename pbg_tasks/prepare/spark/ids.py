@@ -62,6 +62,7 @@ def assign_ids(
         ConfigError: ``previous`` was made with another ``num_partitions``.
         FormatError: ``previous`` lacks a file, or one is damaged.
     """
+    tables.expect(staged.size)
     names = [relation.name for relation in spec.model.relations]
     if spec.model.relations_from_data:
         read_staged(tables, spec, staged, "found", "SELECT DISTINCT rel FROM raw", "rel string")

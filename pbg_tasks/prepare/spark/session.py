@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import threading
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from pbg_tasks.prepare.spark.writing import WriteTable
+
+
+_PARTITIONS = "spark.sql.shuffle.partitions"
+_BYTES = 4 << 20
+"""Of Parquet: some 0.3 M edges."""
 
 
 def lacking() -> list[str]:
@@ -54,6 +60,19 @@ class Tables:
     def __init__(self, session: SparkSession) -> None:
         self.session = session
         self._kept: list[DataFrame] = []
+        self._most = int(session.conf.get(_PARTITIONS) or 1)
+
+    def expect(self, size: int) -> None:
+        """Divide what follows for its size.
+
+        Joins and groups have a task for each ``_BYTES`` of the files that are read, at most as many as
+        ``spark.sql.shuffle.partitions`` is where the session begins.
+
+        Args:
+            size: bytes of these files; 0: unknown, so there are as many tasks as may be.
+        """
+        tasks = min(self._most, math.ceil(size / _BYTES)) or self._most
+        self.session.conf.set(_PARTITIONS, str(tasks))
 
     def view(self, name: str, source: str | DataFrame) -> None:
         """Name a query or a frame, computed where it is read.
@@ -66,9 +85,8 @@ class Tables:
     def table(self, name: str, source: str | DataFrame) -> None:
         """Name a query or a frame, which executors compute now and keep.
 
-        Later queries then find it whole: adaptive execution begins a job for each place that reads a table which is not
-        there yet. Spark knows a kept table again by its plan. As it numbers the ``WITH`` of a query from the first to
-        the last, a plan with one is another in every query that has one more.
+        Spark knows a kept table again by its plan. As it numbers the ``WITH`` of a query from the first to the last, a
+        plan with one is another in every query that has one more.
 
         Raises:
             RuntimeError: a query has ``WITH``; this is a bug.

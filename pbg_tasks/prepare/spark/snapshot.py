@@ -62,7 +62,9 @@ def validate_snapshot(
     if not edges:
         raise NoEdgesError(f"{spec.snapshots.location}: the snapshot has no edges ({len(files)} files)")
     stored = tables.written_of(outcomes)
-    relations = _compare(tables, spec, destination.files(stored), before)
+    staged = destination.files(stored)
+    tables.expect(staged.size)
+    relations = _compare(tables, spec, staged, before)
     stored |= _write_hashes(tables, spec, destination)
     changes = EdgeChanges.of_relations(relations)
     weights = [each["weights"] for each in found if each["weights"]]

@@ -1,10 +1,11 @@
 """Dialect of Spark.
 
 Its 64 bits have a sign. A session must have ``SETTINGS``: without them it would turn what cannot be cast into nulls, or
-change texts: their variables and escapes. A table is sent to every task of a join by its size, never by Spark's guess:
-that of edges which Python reads follows from the list of files, so the driver would collect them all. A kept table has
-partitions by its size, too: else it would have 200 of them, however small. The text of a plan, which the driver makes
-after every stage and which has those of all kept tables below, is cut: with 1 M edges that was nine tenths of 350 MB.
+change texts: their variables and escapes. A table is never sent to every task of a join by Spark's guess of its size:
+that of edges which Python reads follows from the list of files, so the driver would collect them all. Plans are not
+adapted while they run: after every stage the driver would write the text of the plan, which has those of all kept
+tables below, each twice, as it was and as it is. Eight tables one above another made that minutes for 300 edges. That
+text is cut, too: with 1 M edges it was nine tenths of 350 MB.
 """
 
 from __future__ import annotations
@@ -18,10 +19,9 @@ if TYPE_CHECKING:
 
 SETTINGS = {
     "spark.sql.autoBroadcastJoinThreshold": "-1",
-    "spark.sql.adaptive.autoBroadcastJoinThreshold": "10MB",
+    "spark.sql.adaptive.enabled": "false",
     "spark.sql.ansi.enabled": "true",
     "spark.sql.maxPlanStringLength": "10000",
-    "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
     "spark.sql.parser.escapedStringLiterals": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.variable.substitute": "false",
