@@ -38,7 +38,7 @@ def test_each_row_of_driver_has_task(cluster):
 
 
 def test_plan_grows_by_one_with_each_kept_table(cluster):
-    """The driver writes the text of a plan with those of all kept tables below."""
+    """A plan's text has those of all kept tables below."""
     with open_tables("levels") as opened:
         opened.session.conf.set("spark.sql.maxPlanStringLength", str(1 << 24))  # the whole of it
         opened.table("level_0", "SELECT id AS key FROM range(100)")
