@@ -64,11 +64,19 @@ def parse_yaml(text: str, *, source: str) -> Any:  # noqa: ANN401 - any YAML val
         return yaml.load(text, Loader=Loader)  # noqa: S506 - a SafeLoader
     # PyYAML passes on the errors of a scalar that does not fit its tag (`!!int x`) as they are.
     except (yaml.YAMLError, ValueError, ArithmeticError, LookupError, TypeError, AttributeError) as error:
-        if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
-            error.problem_mark.buffer = None  # else the error quotes the line, cut: a password may go unnoticed
-            if error.context_mark is not None:
-                error.context_mark.buffer = None
-        raise ConfigError(f"{source}: not valid YAML: {error}{_hint(text, error)}") from None
+        raise ConfigError(f"{source}: not valid YAML: {_described(error)}{_hint(text, error)}") from None
+
+
+def _described(error: Exception) -> str:
+    """Return an error of YAML with its line, which is not quoted.
+
+    PyYAML would quote it, cut, and then a password in it may go unnoticed.
+    """
+    mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+    if mark is None or problem is None:
+        return str(error)
+    context = getattr(error, "context", None)
+    return f"line {mark.line + 1}, column {mark.column + 1}: {problem}{f' {context}' if context else ''}"
 
 
 def _hint(text: str, error: Exception) -> str:

@@ -222,6 +222,17 @@ def test_files_without_spec_are_refused(tmp_path, text, expected):
     assert expected in str(caught.value)
 
 
+def test_broken_yaml_is_described_by_line(tmp_path):
+    """Without the name that PyYAML gives a text."""
+    text = "graph: g\nsnapshots:\n  location: {snapshot}/x.csv\n"
+    with pytest.raises(ConfigError) as caught:
+        load_graph_spec(write(tmp_path, None, text))
+    assert str(caught.value).endswith(
+        "graph.yaml: not valid YAML: line 3, column 23: expected <block end>, but found '<scalar>' while parsing a "
+        "block mapping; quote a value that begins with a brace"
+    )
+
+
 def test_missing_file_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"nowhere\.yaml: cannot be read: No such file or directory$"):
         load_graph_spec(tmp_path / "nowhere.yaml")
