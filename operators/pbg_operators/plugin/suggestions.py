@@ -114,15 +114,19 @@ class SuggestSnapshots:
 
 
 def form_of(body: bytes) -> dict[str, Any] | None:
-    """Return the details of a DAG whose form has a snapshot."""
+    """Return the details of a DAG whose form has a snapshot.
+
+    A field that a DAG of a user's own has by this name, with another type or a list, is left alone.
+    """
     from pbg_tasks.config.airflow import NIGHTS_TAG
 
     try:
         details: dict[str, Any] = json.loads(body)
-        ours = any(tag["name"] == NIGHTS_TAG for tag in details["tags"])
-        return details if ours and isinstance(details["params"]["snapshot"]["schema"], dict) else None
+        schema, tagged = details["params"]["snapshot"]["schema"], {tag["name"] for tag in details["tags"]}
+        ours = NIGHTS_TAG in tagged and "string" in schema["type"] and not {"enum", "examples"} & schema.keys()
     except (ValueError, KeyError, TypeError):
         return None
+    return details if ours else None
 
 
 def listed(dag_id: str) -> list[str]:

@@ -205,6 +205,23 @@ def test_form_of_failing_store_asks_it_once(site, monkeypatch, caplog, error):
     assert f"the form of {DAG} lists no new snapshots: {error}" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("schema", "suggests"),
+    [
+        ({"type": ["null", "string"]}, True),
+        ({"type": "string"}, True),
+        ({"type": "integer"}, False),
+        ({"type": "array"}, False),
+        ({"type": "string", "enum": ["a"]}, False),
+        ({"type": "string", "examples": ["a"]}, False),
+        ({}, False),
+    ],
+)
+def test_form_of_ones_own_keeps_its_field(schema, suggests):
+    details = {"tags": [{"name": "reembed"}], "params": {"snapshot": {"value": None, "schema": schema}}}
+    assert (suggestions.form_of(json.dumps(details).encode()) is not None) == suggests
+
+
 def test_form_is_kept_from_users_without_access(site):
     answer = site.client.get(f"/api/v2/dags/{DAG}/details", headers=site.headers[None])
     assert answer.status_code == 403
