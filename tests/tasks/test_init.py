@@ -207,6 +207,17 @@ def test_columns_without_names_are_recognised_by_place(tmp_path):
     assert (spec.columns.lhs, spec.columns.rel, spec.columns.rhs) == ("column0", "column1", "column2")
 
 
+def test_relation_chosen_by_its_values_is_reported(tmp_path, capsys):
+    rows = "".join(f"u{n},s{n % 3},{1000 + n}\n" for n in range(20))
+    (tmp_path / "d1.csv").write_text(f"listener,song,played_at\n{rows}")
+    choice = "listener counts as the left end, song as the relation, because it has the fewest values, played_at as the"
+    assert drafted(tmp_path, tmp_path / "d1.csv").columns.rel == "song"
+    assert f"{choice} right end; if that is wrong, name the ends with --lhs-col" in capsys.readouterr().err
+    assert choice in (tmp_path / "graph.yaml").read_text()
+    assert drafted(tmp_path, tmp_path / "d1.csv", columns={"lhs": "listener", "rhs": "song"}).columns.rel is None
+    assert "counts as" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("first", "header"),
     [("customer,action,product", True), ("e0,next,e9", False), ("ada,begins,eve", True), ("ada,next,eve", False)],

@@ -13,6 +13,7 @@ from pbg_tasks.config import Gates, GraphSpec, Resources
 from pbg_tasks.config.base import parse
 from pbg_tasks.config.names import unsafe_name
 from pbg_tasks.config.presets import OPERATOR, PRESET, of_size, takes_self_negatives
+from pbg_tasks.errors import printable
 from pbg_tasks.prepare.connection import connect
 from pbg_tasks.prepare.kinds import count_kinds
 from pbg_tasks.progress import say
@@ -37,6 +38,10 @@ _REPEATED = """
 max_duplicates: {{}} lets them pass"""
 _GUESSED = """the columns of an edge. The first line counts as their names, because its values stand in no other line;
 if it is an edge, set header: false, and lhs, rel and rhs to column0, column1 and so on"""
+_BY_VALUES = (
+    "no column has a usual name: {} counts as the left end, {} as the relation, because it has the fewest values, "
+    "{} as the right end"
+)
 _MANY_EDGES = 1_000_000  # from here on, a hundredth of the edges is enough to measure with
 _USUAL_SHARE, _MOST_SHARE = 0.05, 0.2
 _SPARE = 1.5  # some pairs stay in training, because an entity would have no other edge there; others leave the graph
@@ -82,8 +87,16 @@ def draft_spec(
     if source.unread:
         relation = "" if source.columns.rel else "; one that is the relation is named by --rel-col"
         say(f"warning: columns that are not read: {source.unread}{relation}")
+    if source.by_values:
+        say(f"warning: {_by_values(source)}; if that is wrong, name the ends with --lhs-col and --rhs-col")
     say(f"init: snapshot {source.key}, {kinds.edges:,} edges; keep the spec in a file, then: pbg run FILE")
     return "\n".join(f"{_commented(text)}{yaml.safe_dump(keys, sort_keys=False)}" for text, keys in sections)
+
+
+def _by_values(source: DraftSource) -> str:
+    """Return how columns without usual names were read."""
+    columns = source.columns
+    return _BY_VALUES.format(*(printable(str(name)) for name in (columns.lhs, columns.rel, columns.rhs)))
 
 
 def _commented(text: str) -> str:
@@ -125,6 +138,7 @@ def _sections(name: str, store: str, source: DraftSource, kinds: Kinds) -> list[
         ),
         (
             (_GUESSED if source.guessed else "the columns of an edge")
+            + (f"\n{_by_values(source)}" if source.by_values else "")
             + (f"\nnot read: {source.unread}" if source.unread else ""),
             {"columns": source.columns.model_dump(exclude_none=source.columns.rel is not None)},
         ),

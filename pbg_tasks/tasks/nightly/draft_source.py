@@ -71,6 +71,7 @@ class DraftSource:
         names: of the columns of its first file.
         columns: section of the spec; the defaults until they are recognised.
         guessed: whether the first line counts as names of columns although none of them is usual.
+        by_values: whether the relation is the column with the fewest values, as no name was usual.
     """
 
     snapshots: Snapshots
@@ -80,6 +81,7 @@ class DraftSource:
     names: tuple[str, ...] = ()
     columns: Columns = _USUAL
     guessed: bool = False
+    by_values: bool = False
 
     @property
     def unread(self) -> str:
@@ -227,8 +229,8 @@ def recognise(source: DraftSource, given: dict[str, str], connection: duckdb.Duc
         if role not in found and (name := _named(left, role)) is not None:
             found[role] = name
             left.remove(name)
-    if not {"lhs", "rhs"} <= found.keys():
-        found |= _by_position(source, found, connection)
+    guesses = {} if {"lhs", "rhs"} <= found.keys() else _by_position(source, found, connection)
+    found |= guesses
     if not {"lhs", "rhs"} <= found.keys():
         raise ConfigError(
             f"{source.files[0].uri}: which of the columns {', '.join(names)} are the ends of an edge? name them with "
@@ -236,7 +238,7 @@ def recognise(source: DraftSource, given: dict[str, str], connection: duckdb.Duc
         )
     if ("lhs_type" in found) != ("rhs_type" in found):
         found = {role: name for role, name in found.items() if not role.endswith("_type")}
-    return replace(source, columns=Columns.model_validate({"rel": None} | found))
+    return replace(source, columns=Columns.model_validate({"rel": None} | found), by_values="rel" in guesses)
 
 
 def _by_position(source: DraftSource, found: dict[str, str], connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
