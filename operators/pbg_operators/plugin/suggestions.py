@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 DETAILS = re.compile(r"/api/v2/dags/([\w.\-]{1,250})/details$")
 PATIENCE = 4.0
 """Most seconds for which an answer waits for a store; the first one waits for imports, too."""
+POLL = 0.05
+"""Number of seconds between two looks at a list that another answer waits for."""
 PAUSE = 60.0
 """Number of seconds after which a store that failed is asked again."""
 THREADS = 4
@@ -42,11 +44,13 @@ class Known:
         keys: of the snapshots.
         until: monotonic seconds, before which they are not listed anew, as that failed.
         listing: whether that is under way.
+        since: monotonic seconds at which it began.
     """
 
     keys: list[str] = field(default_factory=list)
     until: float = 0.0
     listing: bool = False
+    since: float = 0.0
 
     def list_anew(self, dag_id: str) -> None:
         """List the snapshots; an error is logged, and leaves those of before."""
@@ -107,9 +111,13 @@ class SuggestSnapshots:
         known = self._known.setdefault(dag_id, Known())
         under_way = sum(each.listing for each in self._known.values())
         if not known.listing and known.until <= time.monotonic() and under_way < THREADS:
-            known.listing = True
+            known.listing, known.since = True, time.monotonic()
             with anyio.move_on_after(PATIENCE):
                 await anyio.to_thread.run_sync(known.list_anew, dag_id, abandon_on_cancel=True, limiter=_limiter())
+        elif known.listing:  # for another answer: the UI asks for the page of a DAG, and again for its form
+            with anyio.move_on_after(known.since + PATIENCE - time.monotonic()):
+                while known.listing:  # noqa: ASYNC110 - a thread ends it, of an event loop that may be gone
+                    await anyio.sleep(POLL)
         return known.keys
 
 

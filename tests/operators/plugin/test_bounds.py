@@ -11,6 +11,7 @@ import logging
 import re
 import shutil
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from urllib.parse import quote
 
@@ -192,6 +193,17 @@ def test_form_with_slow_store_has_list_of_before(site, monkeypatch):
     until_listed(known)
     assert site.details()["params"]["snapshot"]["schema"] == field | {"examples": ["d11"]}
     assert len(asked) == 2
+
+
+def test_form_waits_for_list_under_way(site, monkeypatch):
+    """The UI asks for a DAG's page, and again for its form."""
+    site.details()
+    new_form(site)
+    monkeypatch.setattr(suggestions, "PATIENCE", 60.0)
+    monkeypatch.setattr(suggestions, "listed", lambda _: (time.sleep(1.0), ["d11"])[1])
+    with ThreadPoolExecutor(2) as pool:
+        both = list(pool.map(lambda _: site.details()["params"]["snapshot"]["schema"].get("examples"), range(2)))
+    assert both == [["d11"], ["d11"]]
 
 
 @pytest.mark.parametrize("error", [StorageError("down"), RuntimeError("a bug")])
