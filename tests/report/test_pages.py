@@ -101,6 +101,15 @@ def test_refused_night_shows_the_reason(documents, history):
     assert [each["snapshot"] for each in history["refused"]] == [DAYS[2]]
 
 
+def test_run_without_release_names_how_to_publish(documents):
+    finished = documents[DAYS[1]] | {"state": "finished", "release": None, "published": False}
+    text = check_page(render(finished, LINKS)).text()
+    assert "finished not published" in text
+    assert "This run became no release, because it is a trial" in text
+    assert "Publish of Airflow's form, or pbg run SPEC 2026-11-02 --publish with the same choices." in text
+    assert "became no release" not in Page(render(documents[DAYS[1]], LINKS)).text()
+
+
 @pytest.mark.parametrize(("stopped", "cleared"), [("train", "the task"), ("publish", "all tasks of the run")])
 def test_failed_night_names_what_to_clear(documents, stopped, cleared):
     """A channel that moved meanwhile asks for another plan."""
