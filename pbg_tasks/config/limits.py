@@ -8,7 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pydantic import JsonValue
+
+    from pbg_tasks.config.results import CheckDocument
 
 import math
 from dataclasses import asdict, dataclass, replace
@@ -18,6 +22,9 @@ from pydantic import model_validator
 
 from pbg_tasks.config.base import Frozen
 from pbg_tasks.config.schema import NonNegativeFloat
+
+_NAMED = 3
+"""Number of checks beyond the first that a refusal names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +61,26 @@ class Verdict:
 
     @property
     def refusal(self) -> str | None:
-        """Sentence of the first check that blocks; None where none does."""
-        return next((check.sentence for check in self.checks if not check.passed), None)
+        """One sentence for what blocks; None where nothing does."""
+        return refusal_by(self.checks)
 
     def to_json(self) -> dict[str, JsonValue]:
         """Return the verdict as plain JSON values."""
         return {"passed": self.passed, "checks": [asdict(check) for check in self.checks]}
+
+
+def refusal_by(checks: Sequence[Check | CheckDocument]) -> str | None:
+    """Return one sentence for the checks that block; None where none does.
+
+    It has the first one's own sentence, and the names of others.
+    """
+    blocking = [check for check in checks if not check.passed]
+    if not blocking:
+        return None
+    named = [check.name for check in blocking[1 : 1 + _NAMED]]
+    if len(blocking) > 1 + _NAMED:
+        named.append(f"{len(blocking) - 1 - _NAMED} more")
+    return f"{blocking[0].sentence}; it also failed {', '.join(named)}" if named else blocking[0].sentence
 
 
 def only_warning(check: Check, reason: str) -> Check:

@@ -163,7 +163,8 @@ def _own(gates: DataGates, report: SnapshotReport) -> Iterator[Check]:
 def _volumes(gates: DataGates, volumes: Sequence[Volume]) -> Iterator[Check]:
     """Check the number of rows against those of the snapshots before."""
     for volume in volumes:
-        measured = f"{volume.ratio:.2f} times as many edges as the last {volume.snapshots} snapshots (median)"
+        before = "snapshot before" if volume.snapshots == 1 else f"last {volume.snapshots} snapshots (median)"
+        measured = f"{volume.ratio:.2f} times as many edges as the {before}"
         for name, limit in (("min_volume", gates.min_volume), ("max_volume", gates.max_volume)):
             if limit.asked:
                 yield limit.judge(f"{name} of {volume.window}", volume.ratio, measured)

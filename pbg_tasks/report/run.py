@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
 from pbg_tasks.config.base import digest
+from pbg_tasks.config.limits import refusal_by
 from pbg_tasks.config.results import NOTHING_RANKED, Expected, Figures, RelationChanges, RelationDrift
 from pbg_tasks.forecast.outcome import compare
 from pbg_tasks.report.training import training_document
@@ -145,7 +146,7 @@ def stopped_by(run: RunFacts) -> str | None:
 
 
 def reason(run: RunFacts) -> str | None:
-    """Return the first reason why a run was refused or failed.
+    """Return why a run was refused or failed.
 
     For a damaged run it is the reason why the run cannot be shown.
     """
@@ -157,7 +158,7 @@ def reason(run: RunFacts) -> str | None:
         return None
     verdict = run.results.verdicts.get(stopped_by(run) or "")
     checks = verdict.checks if verdict is not None else ()
-    return next((check.sentence for check in checks if not check.passed), None) or run.refused
+    return refusal_by(checks) or run.refused
 
 
 def _tasks(run: RunFacts) -> list[TaskRow]:

@@ -7,7 +7,7 @@ import pytest
 
 from pbg_tasks.config.base import parse
 from pbg_tasks.config.gates import Gates
-from pbg_tasks.config.limits import AtLeast, AtMost
+from pbg_tasks.config.limits import AtLeast, AtMost, Check, Verdict
 from pbg_tasks.errors import ConfigError
 
 
@@ -56,3 +56,11 @@ def test_bad_limits_are_refused_by_name(data, message):
     with pytest.raises(ConfigError) as caught:
         parse(Gates, {"data": data}, source="gates")
     assert message in str(caught.value)
+
+
+def test_refusal_names_what_else_blocked():
+    checks = [Check(f"c{number}", number == 1, None, None, f"sentence {number}") for number in range(7)]
+    assert Verdict(tuple(checks[:2])).refusal == "sentence 0"
+    assert Verdict(tuple(checks[:4])).refusal == "sentence 0; it also failed c2, c3"
+    assert Verdict(tuple(checks)).refusal == "sentence 0; it also failed c2, c3, c4, 2 more"
+    assert Verdict((checks[1],)).refusal is None

@@ -73,6 +73,11 @@ def test_volume_is_judged_against_both_windows():
     ]
 
 
+def test_volume_against_one_snapshot_has_no_median():
+    found = judged({"min_volume": {"warn": 0.6}, "max_volume": {}}, volumes=volumes(10, [20]))
+    assert found.checks[0].sentence == "0.50 times as many edges as the snapshot before, at least 0.6 asked"
+
+
 def test_report_from_numbers_alone_gives_lower_bound():
     verdict = judged({"max_removed_edges": {"block": 0.1}}, edges=EdgeChanges.of_rows(now=100, before=125))
     assert verdict.checks[0].sentence.startswith("at least 20.0% of the edges of 'd1' are gone")
