@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from pbg_tasks.errors import ConfigError, InputError, QualityGateError
+from pbg_tasks.errors import ConfigError, ConflictError, InputError, QualityGateError
 from pbg_tasks.publish import Channel
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.nightly.chain import run_chain
@@ -60,6 +60,19 @@ def test_redo_continues_each_day_as_redone(chain):
     assert ways(chain)[4:] == [(5, "d2", 1, None), (6, "d3", 5, None), (7, "d4", 6, None)]
     assert redo(chain.spec, "d2") == result
     assert current(chain).seq == 7
+
+
+def test_redo_past_rolled_back_day_is_refused(chain):
+    """Later days would continue the release that is served."""
+    run_chain(chain.spec, "d2")
+    rollback(chain.spec, to=1)
+    told = "d3 would continue release 1 of d1, not release 5 of d2; move the channel there, `pbg rollback SPEC 5`"
+    with pytest.raises(ConflictError, match=told):
+        redo(chain.spec, "d2")
+    assert len(ways(chain)) == 5
+    rollback(chain.spec, to=5)
+    redo(chain.spec, "d3")
+    assert ways(chain)[5:] == [(6, "d3", 5, None), (7, "d4", 6, None)]
 
 
 def test_releases_from_a_redone_one_are_named(chain):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from pbg_tasks.config.loading import load_graph_spec
 from pbg_tasks.config.nights import snapshot_order
-from pbg_tasks.errors import ConfigError, InputError, QualityGateError
+from pbg_tasks.errors import ConfigError, ConflictError, InputError, QualityGateError
 from pbg_tasks.prepare.sources import snapshot_keys
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
@@ -54,6 +54,7 @@ def redo(spec: Path, first: str, *, overrides: Sequence[str] | None = None, dry_
         InputError: there is no such snapshot.
         QualityGateError: a gate refused a day. Later days would continue its old release, so they are left as they
             were; the message names the days that are left.
+        ConflictError: the channel was rolled back to a release before that of a redone day.
     """
     graph = load_graph_spec(spec, overrides)
     days = _days(graph, first)
@@ -61,6 +62,7 @@ def redo(spec: Path, first: str, *, overrides: Sequence[str] | None = None, dry_
     redone: list[RedoneDay] = []
     while not dry_run and len(redone) < len(days):
         number, day = len(redone) + 1, days[len(redone)]
+        _check_way(graph, redone, day)
         say(f"redo: {day}, day {number} of {len(days)}")
         try:
             summary = run_chain(spec, day, overrides=overrides)
@@ -74,6 +76,23 @@ def redo(spec: Path, first: str, *, overrides: Sequence[str] | None = None, dry_
         if number == len(days):
             days += _days(graph, day)[1:]
     return {"from": first, "days": days, "redone": redone}
+
+
+def _check_way(graph: GraphSpec, redone: Sequence[RedoneDay], day: str) -> None:
+    """Check that a day would continue the day before as redone.
+
+    A day that was released before its redo, and that the channel was rolled back from or past, is not published again.
+    """
+    if not redone or redone[-1]["release"] is None:
+        return
+    before, continued = redone[-1], Channel(graph_store(graph), graph.channel).before(day)
+    if continued is None or snapshot_order(continued.snapshot) < snapshot_order(before["snapshot"]):
+        served = "no release" if continued is None else f"release {continued.seq} of {continued.snapshot}"
+        raise ConflictError(
+            f"channel {graph.channel!r} was rolled back, so {day} would continue {served}, not release "
+            f"{before['release']} of {before['snapshot']}; move the channel there, `pbg rollback SPEC "
+            f"{before['release']}`, then `pbg redo SPEC {day}`"
+        )
 
 
 def _days(graph: GraphSpec, first: str) -> list[str]:
