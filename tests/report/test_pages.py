@@ -242,6 +242,15 @@ def test_approved_night_is_shown_as_running(nights):
         assert run_document(run)["state"] == state
 
 
+def test_approval_is_named_where_airflow_has_failure(documents):
+    decision = {"task": "validate", "approved": True, "by": HOSTILE, "at": "2026-11-03T02:00:00Z", "reason": "known"}
+    failed = documents[DAYS[2]] | {"state": "failed", "stopped": "validate", "failed_at": 0.0}
+    told = f"{HOSTILE} has approved it since, so it passes when it is tried again. Nothing was published"
+    verdicts = [each | {"decision": decision} for each in failed["verdicts"] if each["task"] == "validate"]
+    assert told in check_page(render(failed | {"verdicts": verdicts}, LINKS)).text()
+    assert "has approved it" not in Page(render(failed, LINKS)).text()
+
+
 def test_assets_of_pages_exist():
     found = assets()
     assert {path.suffix for path in found.values()} == {".css", ".js"}

@@ -202,6 +202,9 @@ def test_page_of_failed_run_gives_reason_and_log():
     page = check_page(render(document, LINKS))
     assert f"Task prepare.plan failed: {HOSTILE}" in page.text()
     assert "The log of the task" in page.text()
+    assert "clear the task, or begin the night anew. To go on without this snapshot: pbg skip SPEC d9." in page.text()
+    document["attempt"] = attempt(snapshot=None)
+    assert "pbg skip" not in check_page(render(document, LINKS)).text()
 
 
 def test_readers_are_listed_with_owner_and_date(nights):
