@@ -74,19 +74,20 @@ def run(command: Sequence[str], environment: Mapping[str, str], output: Path) ->
     with output.open("wb") as file:
         child = subprocess.Popen(command, env=environment, stdout=file, stderr=subprocess.STDOUT)
         while child.returncode is None:
-            _look(peaks)
+            look(peaks)
             with suppress(subprocess.TimeoutExpired):
                 child.wait(LOOK_SECONDS)
     if child.returncode:
         said = output.read_text(errors="replace")[-4000:]
         raise RuntimeError(f"{shlex.join(command)}: exit status {child.returncode}\n{said}")
     while _left():
-        _look(peaks)
+        look(peaks)
         time.sleep(LOOK_SECONDS / 10)
     return Usage(time.perf_counter() - began, _children() - before, peaks)
 
 
-def _look(peaks: dict[str, int]) -> None:
+def look(peaks: dict[str, int]) -> None:
+    """Raise the peak of each kind of process below this one."""
     for pid in tree(os.getpid()):
         if pid == os.getpid():
             continue
