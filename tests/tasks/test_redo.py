@@ -75,6 +75,18 @@ def test_redo_past_rolled_back_day_is_refused(chain):
     assert ways(chain)[5:] == [(6, "d3", 5, None), (7, "d4", 6, None)]
 
 
+def test_redo_after_roll_back_names_way_on(chain, capsys):
+    """The day has its release, which is not published again."""
+    redo(chain.spec, "d4")
+    rollback(chain.spec, to=3)
+    redo(chain.spec, "d4")
+    told = "serves release 3 of d3; `pbg rollback SPEC 5` moves it to release 5 of d4"
+    assert told in capsys.readouterr().err
+    rollback(chain.spec, to=5)
+    redo(chain.spec, "d4")
+    assert "serves release" not in capsys.readouterr().err
+
+
 def test_releases_from_a_redone_one_are_named(chain):
     assert [way[3] for way in ways(chain)] == [None] * 4
     run_chain(chain.spec, "d2")

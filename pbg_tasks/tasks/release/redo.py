@@ -58,7 +58,7 @@ def redo(spec: Path, first: str, *, overrides: Sequence[str] | None = None, dry_
     """
     graph = load_graph_spec(spec, overrides)
     days = _days(graph, first)
-    say(f"redo: {len(days)} days, {days[0]} to {days[-1]}")
+    say(f"redo: {len(days)} days, {days[0]} to {days[-1]}" if len(days) > 1 else f"redo: {days[0]}, the last day")
     redone: list[RedoneDay] = []
     while not dry_run and len(redone) < len(days):
         number, day = len(redone) + 1, days[len(redone)]
@@ -75,6 +75,8 @@ def redo(spec: Path, first: str, *, overrides: Sequence[str] | None = None, dry_
         redone.append({"snapshot": day, "run": summary["run"], "release": release["release"] if release else None})
         if number == len(days):
             days += _days(graph, day)[1:]
+    if redone:
+        _report_served(graph, redone[-1])
     return {"from": first, "days": days, "redone": redone}
 
 
@@ -93,6 +95,17 @@ def _check_way(graph: GraphSpec, redone: Sequence[RedoneDay], day: str) -> None:
             f"{before['release']} of {before['snapshot']}; move the channel there, `pbg rollback SPEC "
             f"{before['release']}`, then `pbg redo SPEC {day}`"
         )
+
+
+def _report_served(graph: GraphSpec, last: RedoneDay) -> None:
+    """Report a release that is served in place of the last day's."""
+    served, number = Channel(graph_store(graph), graph.channel).current().release, last["release"]
+    if served is None or number is None or snapshot_order(served.snapshot) >= snapshot_order(last["snapshot"]):
+        return
+    say(
+        f"redo: channel {graph.channel} was rolled back, and serves release {served.seq} of {served.snapshot}; "
+        f"`pbg rollback SPEC {number}` moves it to release {number} of {last['snapshot']}"
+    )
 
 
 def _days(graph: GraphSpec, first: str) -> list[str]:
