@@ -165,6 +165,23 @@ def test_news_appear_without_losing_the_place(opened, nights):
     assert plot.evaluate(resized) == "undefined", "the window keeps a plot that is gone"
 
 
+def test_button_of_night_asks_once_and_rests(opened, nights):
+    row = {"snapshot": "d9", "night": None}
+    document = {"kind": "begin", "graph": "toy", "channel": "production", "location": "l", "problem": None}
+    document |= {"left_out": 0, "forecast": None, "current": None, "rows": [row], "api": "api", "runs": "runs"}
+    folder = Path(nights.place.store) / "report"
+    (folder / "begin.html").write_text(render(document, Links(assets="_assets")))
+    page = opened("report/begin.html")
+    page.route("**/api", lambda route: route.fulfill(json={"dag_run_id": "manual__d9"}))
+    button = page.locator("[data-begin]")
+    button.click()
+    assert button.inner_text() == "Really begin d9?"
+    button.click()
+    page.get_by_role("link", name="begun").wait_for()
+    assert (button.inner_text(), button.is_disabled()) == ("Begin d9", True)
+    page.unroute("**/api")
+
+
 def test_picture_of_nights_has_plots_without_store(tab, site, nights, tmp_path):
     picture, seen = Picture("nights", "report/production/index.html", 800, "From night to night"), []
     page = tab.context.browser.new_page

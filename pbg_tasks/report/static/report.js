@@ -222,6 +222,7 @@ async function begin(button) {
     link.href = `${runs}/${encodeURIComponent(found.dag_run_id)}`;
     link.dataset.airflow = "";
     link.textContent = "begun";
+    button.textContent = `Begin ${snapshot}`;
     status.replaceChildren(link);
   } catch (error) {
     status.textContent = error.message;
