@@ -241,4 +241,4 @@ def _next(schedules: Sequence[ScheduleRow]) -> str:
     times = [each["at"] for each in active if each["at"] is not None]
     if times:
         return f"{moment(min(times))} UTC"
-    return "when a snapshot arrives" if active else "paused"
+    return "at an event, or by hand" if active else "paused"

@@ -110,6 +110,17 @@ def test_run_without_release_names_how_to_publish(documents):
     assert "became no release" not in Page(render(documents[DAYS[1]], LINKS)).text()
 
 
+def test_older_day_names_how_newer_follow(documents):
+    older = documents[DAYS[1]] | {"published": False, "warm_start": True}
+    text = check_page(render(older, LINKS)).text()
+    assert "not current" in text
+    assert "to redo them from here, pbg redo SPEC 2026-11-02." in text
+    independent = Page(render(older | {"warm_start": False}, LINKS)).text()
+    assert "served a newer day already" in independent
+    assert "pbg redo" not in independent
+    assert "served a newer day" not in Page(render(documents[DAYS[1]], LINKS)).text()
+
+
 @pytest.mark.parametrize(("stopped", "cleared"), [("train", "the task"), ("publish", "all tasks of the run")])
 def test_failed_night_names_what_to_clear(documents, stopped, cleared):
     """A channel that moved meanwhile asks for another plan."""

@@ -50,7 +50,7 @@ def test_graph_without_trouble_needs_no_one(history):
     assert f"{mrr[-1]:.4f}" in text
     assert f"{mrr[-1] - mrr[-2]:+.4f}".replace("-", "−") + " against 2" in text  # noqa: RUF001
     assert "60 min" in text
-    assert "when a snapshot arrives" in text
+    assert "at an event, or by hand" in text
 
 
 def test_refused_night_comes_first_with_reason(history):
