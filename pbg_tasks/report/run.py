@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from pbg_tasks.config.base import digest
 from pbg_tasks.config.limits import refusal_by
 from pbg_tasks.config.results import NOTHING_RANKED, Expected, Figures, RelationChanges, RelationDrift
+from pbg_tasks.errors import QualityGateError
 from pbg_tasks.forecast.outcome import compare
 from pbg_tasks.report.training import training_document
 
@@ -118,9 +119,18 @@ def state(run: RunFacts) -> State:
     published = run.results.publish
     if published is not None:
         return "released" if published.release else "finished"
-    if run.refused and not any(approved(run, task) for task in TITLES):
+    if _refused_at_last(run) or (run.refused and not any(approved(run, task) for task in TITLES)):
         return "refused"
     return "failed" if run.failed is not None else "running"
+
+
+def _refused_at_last(run: RunFacts) -> bool:
+    """Return whether the error with which the run ended is a refusal.
+
+    It is of another task than the one that was approved, such as of a bucketing that finds nothing to hold out.
+    """
+    failed = run.failed
+    return failed is not None and failed["kind"] == QualityGateError.kind and not approved(run, failed["task"])
 
 
 def approved(run: RunFacts, task: str) -> bool:
@@ -158,7 +168,8 @@ def reason(run: RunFacts) -> str | None:
         return None
     verdict = run.results.verdicts.get(stopped_by(run) or "")
     checks = verdict.checks if verdict is not None else ()
-    return refusal_by(checks) or run.refused
+    last = run.failed["reason"] if run.failed is not None and _refused_at_last(run) else None
+    return refusal_by(checks) or last or run.refused
 
 
 def _tasks(run: RunFacts) -> list[TaskRow]:

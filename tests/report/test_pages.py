@@ -253,6 +253,15 @@ def test_approved_night_is_shown_as_running(nights):
         assert run_document(run)["state"] == state
 
 
+def test_refusal_after_approval_is_shown_as_one(nights):
+    decisions = {"validate": {"task": "validate", "approved": True}}
+    run = facts(nights, ["plan"], refused="few edges", decisions=decisions)
+    for kind, state in (("quality_gate", "refused"), ("storage", "failed")):
+        failed = {"task": "partition", "kind": kind, "reason": "nothing to hold out", "at": "2026-11-03T02:00:00Z"}
+        document = run_document(replace(run, failed=failed))
+        assert (document["state"], document["reason"]) == (state, "nothing to hold out")
+
+
 def test_approval_is_named_where_airflow_has_failure(documents):
     decision = {"task": "validate", "approved": True, "by": HOSTILE, "at": "2026-11-03T02:00:00Z", "reason": "known"}
     failed = documents[DAYS[2]] | {"state": "failed", "stopped": "validate", "failed_at": 0.0}
