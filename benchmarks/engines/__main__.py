@@ -74,9 +74,14 @@ def write_snapshot(folder: Path, edges: int, names: int) -> None:
     with duckdb.connect() as connection:
         connection.execute("SET threads = 1; SELECT setseed(0.5)")
         for file in range(FILES):
-            rows = f"range({file * edges // FILES}, {(file + 1) * edges // FILES}) AS numbers(i)"
-            query = f"SELECT {left} AS lhs, 'r' || i % 4 AS rel, {right} AS rhs FROM {rows}"  # noqa: S608 - of numbers
+            query = edges_of(file, edges, left, right)
             connection.execute(f"COPY ({query}) TO '{folder}/{file}.parquet' (FORMAT parquet, ROW_GROUP_SIZE 500000)")
+
+
+def edges_of(file: int, edges: int, left: str, right: str) -> str:
+    """Return DuckDB's query of a file's edges, of expressions of their ends."""
+    numbers = f"range({file * edges // FILES}, {(file + 1) * edges // FILES}) AS numbers(i)"
+    return f"SELECT {left} AS lhs, 'r' || i % 4 AS rel, {right} AS rhs FROM {numbers}"  # noqa: S608 - of numbers
 
 
 def measure(root: Path, days: Path, engine: str, tasks: list[str]) -> None:

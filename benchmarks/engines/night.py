@@ -23,7 +23,7 @@ import pyarrow as pa
 import typer
 import yaml
 
-from benchmarks.engines.__main__ import FILES, SPARK
+from benchmarks.engines.__main__ import FILES, SPARK, edges_of
 from benchmarks.engines.family import adopt, look
 from benchmarks.speed.usage import cpu_seconds
 from examples.stack.stack import Stack
@@ -44,8 +44,10 @@ def main(edges: Annotated[int, typer.Option(help="Rows of the table.")] = 20_000
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
         (root / "graphs").mkdir()
-        settings = SPARK | {"spark.authenticate.secret": secrets.token_hex(16)}
-        settings |= {"spark.eventLog.enabled": "false"}
+        settings = SPARK | {
+            "spark.authenticate.secret": secrets.token_hex(16),
+            "spark.eventLog.enabled": "false",
+        }
         (root / "spark-defaults.conf").write_text("".join(f"{key} {value}\n" for key, value in settings.items()))
         own = {"SPARK_CONF_DIR": str(root), "PYSPARK_PYTHON": sys.executable}
         stack = Stack(root, graphs=root / "graphs", settings=own)
@@ -76,9 +78,7 @@ def make_table(catalog: dict[str, str], edges: int) -> str:
         connection.execute("SET threads = 1")
         connection.sql("SELECT setseed(0.5)").fetchall()
         for file in range(FILES):
-            numbers = f"range({file * edges // FILES}, {(file + 1) * edges // FILES}) AS numbers(i)"
-            query = f"SELECT {name} AS lhs, 'r' || i % 4 AS rel, {name} AS rhs FROM {numbers}"  # noqa: S608 - of numbers
-            table.append(connection.sql(query).to_arrow_table())
+            table.append(connection.sql(edges_of(file, edges, name, name)).to_arrow_table())
     return str(table.snapshots()[-1].snapshot_id)
 
 
