@@ -525,3 +525,20 @@ def test_light_commands_import_nothing_heavy():
     code = f"import sys, pbg_tasks.cli; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="takes two CPUs: with one, OpenBLAS has no threads")
+def test_idle_threads_take_no_cpu_time():
+    code = """
+import contextlib, sys, time
+from pbg_tasks.cli import main
+with contextlib.suppress(SystemExit):
+    main()
+import numpy
+time.sleep(0.3)
+print("others", time.process_time() - time.thread_time())
+"""
+    environment = {name: value for name, value in os.environ.items() if not name.endswith(("_NUM_THREADS", "_TIMEOUT"))}
+    command = [sys.executable, "-c", code, "--version"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=True)
+    assert float(done.stdout.split("others")[1]) < 0.005

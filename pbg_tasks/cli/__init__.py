@@ -79,6 +79,10 @@ imported, all of which stay: a tenth of the CPU time of a short command, .4 s of
 """
 _NO_PLUGINS = "PYDANTIC_DISABLE_PLUGINS", "__all__"
 """Pydantic looks for plugins in the metadata of all installed packages: a twentieth of a short command's CPU time."""
+_IDLE_BLAS = "OPENBLAS_THREAD_TIMEOUT", "4"
+"""NumPy's OpenBLAS has a thread for each CPU but one. They spin for 2^26 cycles when NumPy is imported, and after each
+product: 40 ms of CPU time a thread. With this they sleep after 2^4.
+"""
 _OPTION = re.compile(r"--?[a-z][a-z-]*(?=$|=)")
 
 
@@ -114,7 +118,8 @@ def main() -> None:
         end_on_sigterm()
     gc.set_threshold(_COLLECTED_EVERY)
     gc.enable()
-    os.environ.setdefault(*_NO_PLUGINS)
+    for setting in (_NO_PLUGINS, _IDLE_BLAS):
+        os.environ.setdefault(*setting)
     try:
         _check_arguments(sys.argv[1:])
         called(app, sys.argv[1] if len(sys.argv) > 1 else "")(spread_overrides(sys.argv[1:]))
