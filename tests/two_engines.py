@@ -53,6 +53,7 @@ _SMALL = {
     "spark.executor.extraJavaOptions": _JAVA,
     "spark.log.level": "ERROR",
     "spark.ui.showConsoleProgress": "false",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "10",  # so that rows come in several batches, and some in the last
     "spark.driver.memory": "1g",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
+import pyarrow.parquet as pq
 import pytest
 
 from pbg_tasks.prepare.buckets import write_buckets
@@ -57,3 +58,12 @@ def test_threads_and_memory_change_no_byte(tmp_path, seed):
     assert found[0] == found[2]
     assert found[1] == found[3]
     assert found[0] != found[1]
+
+
+def test_list_of_returned_pairs_has_one_schema(tmp_path):
+    """Also where nothing was drawn, or nothing returned."""
+    graph, before, nullable = RandomGraph(tmp_path, 3, 3), None, set()
+    for day in range(3):
+        before = prepare(graph, graph.spec(), graph.write(day), tmp_path, before)
+        nullable |= {field.nullable for field in pq.read_schema(before[2] / "returned.parquet")}
+    assert nullable == {False}

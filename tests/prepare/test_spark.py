@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+
+import duckdb
 import pyarrow as pa
 import pytest
 
@@ -10,7 +13,8 @@ from pbg_tasks.config.base import canonical_json, parse
 from pbg_tasks.errors import ConfigError, InputError, StorageError
 from pbg_tasks.prepare import spark
 from pbg_tasks.prepare.spark import session
-from pbg_tasks.prepare.spark.files import Outcome, raise_first, reported, watched
+from pbg_tasks.prepare.spark.files import Destination, Outcome, raise_first, reported, watched
+from pbg_tasks.prepare.spark.writing import WriteTable
 from pbg_tasks.prepare.sql.spark import SPARK
 from pbg_tasks.prepare.validate import NoEdgesError
 
@@ -98,3 +102,26 @@ def test_file_stored_twice_is_one_file(tmp_path):
 
 def test_text_of_spark_escapes_what_ends_it():
     assert SPARK.text("it's \\") == "'it\\'s \\\\'"
+
+
+def test_written_table_ignores_how_rows_came(tmp_path):
+    kinds = pa.schema({"name": pa.string(), "hash": pa.int64(), "kept": pa.bool_()})
+    rows = pa.record_batch({"name": ["b", "a"], "hash": [-1, 7], "kept": [True, True]}, kinds)
+    none = pa.record_batch({"name": [None], "hash": [None], "kept": [False]}, kinds)
+    together = pa.Table.from_batches([rows, none]).combine_chunks().to_batches()
+    hashes = {_written(tmp_path / str(len(came)), came) for came in (together, [rows, none], [none, rows, none])}
+    assert len(hashes) == 1
+    target = tmp_path / "t"
+    with duckdb.connect() as connection:
+        connection.execute("CREATE TABLE empty (name VARCHAR, hash UBIGINT)")
+        connection.execute(f"COPY (FROM empty ORDER BY ALL) TO '{target}' (FORMAT parquet, COMPRESSION zstd)")
+    assert _written(tmp_path / "empty", [none]) == hashlib.sha256(target.read_bytes()).hexdigest()
+
+
+def _written(root, batches):
+    spec = parse(GraphSpec, DOCUMENT, source="graph.yaml")
+    columns = {"name": "string", "hash": "uint64"}
+    write = WriteTable(spec, "t", columns, "FROM listed ORDER BY ALL", "COMPRESSION zstd", Destination(str(root), "p"))
+    ((outcome,),) = [report.to_pylist() for report in write(iter(batches))]
+    assert not outcome["kind"]
+    return outcome["sha256"]

@@ -143,7 +143,7 @@ class WriteTable:
         spec: of the graph.
         name: of the file.
         schema: name and Arrow's type of each column of the input.
-        query: what is written of the view ``listed``.
+        query: what is written of the table ``listed``.
         options: of the file.
         destination: of the file.
     """
@@ -160,17 +160,21 @@ class WriteTable:
         return reported(watched(self.name, self._write(rows)))
 
     def _write(self, rows: Iterator[pa.RecordBatch]) -> Iterator[Outcome]:
-        schema = pa.schema(list(self.schema.items()))
+        schema, kind = pa.schema(list(self.schema.items())), "TABLE"
         with Scratch() as scratch:
             # On the disk in between, so that DuckDB may read it more than once while it sorts within its memory.
             unsorted = scratch.path / "rows.parquet"
             with pq.ParquetWriter(unsorted, schema, compression="lz4") as writer:
                 for each_batch in rows:
                     batch = each_batch.filter(each_batch.column("kept"))
+                    if not batch.num_rows:
+                        continue
+                    kind = "VIEW"
                     columns = [_bits(batch.column(each.name), each.type) for each in schema]
                     writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
             with connect(self.spec.resources, scratch.path) as connection:
-                connection.execute(f"CREATE TEMP VIEW listed AS FROM read_parquet({one_file(unsorted)})")
+                # DuckDB writes that columns have no nulls, which a file or a row group without rows would not show.
+                connection.execute(f"CREATE TEMP {kind} listed AS FROM read_parquet({one_file(unsorted)})")
                 target = quoted(str(scratch.path / self.name))
                 connection.execute(f"COPY ({self.query}) TO {target} (FORMAT parquet, {self.options})")
             unsorted.unlink()
