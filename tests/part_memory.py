@@ -27,7 +27,13 @@ from pbg_tasks.tasks.context import CHAIN
 from tests.forecasts import command
 
 _SPLIT = {"valid": 0.00002, "test": 0.00002}
-_GATES = {"max_mrr_drop": 1.0, "max_trend_drop": {}, "min_over_popularity": {}, "min_over_start": {}}
+_GATES: dict[str, Any] = {
+    "data": {"max_removed_edges": {}},
+    "max_mrr_drop": 1.0,
+    "max_trend_drop": {},
+    "min_over_popularity": {},
+    "min_over_start": {},
+}
 _BLOCK = 1 << 20  # edges of a row group
 
 

@@ -54,8 +54,8 @@ def test_blocked_night_accepted_by_hand_is_compared_next(place, capsys):
             run_task("validate", blocked)
         assert str(caught.value) == (
             "snapshot 'd2': 33.3% of the edges of 'd1' are gone, at most 30.0% allowed (gates.data.max_removed_edges); "
-            "mend the snapshot, change the limits in gates.data ({} is no limit, as for days of new events), or take "
-            f"it this once: `pbg approve {blocked} --reason TEXT`, or plan it with --accept-data REASON"
+            "mend the snapshot, change the limits in gates.data (a limit {} is none, as for days of new events), or "
+            f"take it this once: `pbg approve {blocked} --reason TEXT`, or plan it with --accept-data REASON"
         )
     with pytest.raises(QualityGateError, match=r"33\.3% of the edges"):
         run_task("partition", blocked)

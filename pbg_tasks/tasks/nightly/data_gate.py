@@ -71,7 +71,7 @@ def enforce(result: ValidateResult | PartitionResult) -> None:
     if approval(run, result.task) is None:
         raise QualityGateError(
             f"snapshot {verdict.snapshot!r}: {_reasons(verdict, run)}{_columns(verdict, run)}; mend the snapshot, "
-            "change the limits in gates.data ({} is no limit, as for days of new events), or take it this once: "
+            "change the limits in gates.data (a limit {} is none, as for days of new events), or take it this once: "
             f"{how_to_approve(result.run)}, or plan it with --accept-data REASON"
         )
 
