@@ -6,6 +6,7 @@
 # make test-arm64  the tests of the native library on arm64 under qemu; takes g++-aarch64-linux-gnu and qemu-user
 # make test-python PYTHON=python3.13    installs with another Python, by constraints.txt, and runs fast tests there
 # make test-spark  the tests on a cluster of Spark, with pyspark in an environment of its own; takes Java 17
+# make test-sail   the same preparation on Sail, an engine without Java, in an environment of its own
 # make lint    style, types, import rules, language
 # make diagrams  draws docs/dev/diagrams/*.svg anew from the .dot files beside them; takes graphviz
 # make audit   checks the workflow with zizmor; looks up known vulnerabilities of what is locked, where a service answers
@@ -47,6 +48,7 @@ READY := $(VENV)/.ready
 DEMO := $(VENV)/.demo
 # pyspark is 460 MB and takes other versions of some packages: an environment above the other one.
 SPARK := $(VENV)-spark
+SAIL := $(VENV)-sail
 # What `make test-python PYTHON=python3.13` makes with another Python.
 OTHER := $(VENV).other
 # The locks of the images are parts of requirements.lock: what releases, without what only tests and checks take.
@@ -57,7 +59,7 @@ SOURCES := pyproject.toml setup.py $(wildcard pbg_tasks/native/*.?pp pbg_tasks/n
 # where the environment asks Python not to, and apart from the sources, so that no folder of a test has files of them.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX="$(CURDIR)/$(VENV)/pycache" OMP_NUM_THREADS=1 $(PY) -m pytest
 
-.PHONY: setup help wheel diagrams demo test test-fast test-measure test-arm64 test-python test-spark lint down lock image base-digest torch-lock audit sbom quality site bench bench-quick nights pictures e2e-nights e2e-images
+.PHONY: setup help wheel diagrams demo test test-fast test-measure test-arm64 test-python test-spark test-sail lint down lock image base-digest torch-lock audit sbom quality site bench bench-quick nights pictures e2e-nights e2e-images
 .DELETE_ON_ERROR:
 
 setup: $(READY)
@@ -102,14 +104,24 @@ test: setup
 test-fast: setup
 	@$(PYTEST) --fast --numprocesses=2 --dist=loadfile --no-loadscope-reorder --durations=5 $(T)
 
-$(SPARK)/.ready: $(READY) docker/pyspark.lock .ci/spark-provider.lock
-	@$(PYTHON) -m venv --clear $(SPARK)
+define above
+	@$(PYTHON) -m venv --clear $(1)
 	@$(PY) -c "import sysconfig; print('import site; site.addsitedir(%r)' % sysconfig.get_path('purelib'))" \
-	  > $$($(SPARK)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/below.pth
+	  > $$($(1)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/below.pth
+endef
+
+$(SPARK)/.ready: $(READY) docker/pyspark.lock .ci/spark-provider.lock
+	$(call above,$(SPARK))
 	@ln -s $(CURDIR)/$(VENV)/bin/weed $(SPARK)/bin/weed
 	@echo "installing pyspark"
 	@$(PY) .ci/install.py $(SPARK)/bin/python --no-compile --no-deps --require-hashes -r docker/pyspark.lock \
 	  -r .ci/spark-provider.lock
+	@touch $@
+
+$(SAIL)/.ready: $(READY) .ci/sail.lock
+	$(call above,$(SAIL))
+	@echo "installing pysail"
+	@$(PY) .ci/install.py $(SAIL)/bin/python --no-compile --no-deps --require-hashes -r .ci/sail.lock
 	@touch $@
 
 # The wheel is one for every Python; the tools of other tests, such as a browser and an S3 server, are left out.
@@ -130,6 +142,9 @@ test-arm64: setup
 
 test-spark: setup $(SPARK)/.ready
 	@$(PYTEST:$(PY)=$(SPARK)/bin/python) --durations=5 tests/spark
+
+test-sail: setup $(SAIL)/.ready
+	@env -u PYTHONPATH $(SAIL)/bin/python -m tests.two_engines --engine sail --edges 300 --seeds 8
 
 # Writes tests/slow.txt anew, as far as tests run; on a machine that does nothing else.
 test-measure: setup

@@ -1,11 +1,13 @@
 """Compare preparation on DuckDB with that on another engine, file by file.
 
-    python -m tests.two_engines --edges N --seed N [--seeds N] [--nights N] [--engine spark|connect] [--cluster]
+    python -m tests.two_engines --edges N --seed N [--seeds N] [--nights N] [--engine spark|connect|sail]
+        [--cluster]
 
 Random graphs go through both, first cold, then warm from what the same engine made before. All files are compared by
 their bytes. The exit status is 1 when any differs. It takes Java, and an environment with pyspark, as `make test-spark`
 makes one. With `--cluster`, two executors, processes of their own, write to a real S3 server. `connect` is Spark behind
-a server of Spark Connect.
+a server of Spark Connect; `sail` is Sail behind one, without Java, in an environment of its own, as `make test-sail`
+makes one: it leaves out delta epochs.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from typing import Annotated, Literal, NamedTuple
 import numpy as np
 import typer
 
+from pbg_tasks.errors import ConfigError
 from pbg_tasks.formats.entities import read_relation_names
 from pbg_tasks.prepare import spark
 from pbg_tasks.prepare.buckets import write_buckets
@@ -34,6 +37,7 @@ from pbg_tasks.prepare.snapshot import STAGED, open_staged
 from pbg_tasks.prepare.validate import validate_snapshot
 from pbg_tasks.storage import open_store
 from tests.prepare.random_graphs import RandomGraph
+from tests.spark import sail
 from tests.spark.servers import connect_server
 
 PARTS = ("snapshot", "entities", "edges")
@@ -187,22 +191,28 @@ def main(
     seed: Annotated[int, typer.Option(help="Of the first graph.")] = 0,
     seeds: Annotated[int, typer.Option(help="Number of graphs, of successive seeds.")] = 1,
     nights: Annotated[int, typer.Option(help="The first is cold, the others are warm.")] = 2,
-    engine: Annotated[Literal["spark", "connect"], typer.Option(help="The other engine.")] = "spark",
+    engine: Annotated[Literal["spark", "connect", "sail"], typer.Option(help="The other engine.")] = "spark",
     *,
     cluster: Annotated[bool, typer.Option(help="Two executors with spark.authenticate, and an S3 server.")] = False,
 ) -> None:
     """Print files compared, identical and different."""
     failed = False
+    if cluster and engine == "sail":
+        raise ConfigError("--cluster is of Spark: leave it out with --engine sail")
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         place = stack.enter_context(_s3_server(directory)) if cluster else str(directory / "store")
         if engine == "spark":
             stack.enter_context(session(cluster=cluster))
+        elif engine == "sail":
+            stack.enter_context(sail.served(directory / "server.log"))
         else:
             os.environ["PYSPARK_PYTHON"] = sys.executable
             stack.enter_context(connect_server(settings(cluster=cluster), directory / "server.log"))
         for number in range(seed, seed + seeds):
             graph = RandomGraph(directory / str(number), edges, number, plain=True)
+            if engine == "sail" and graph.document.pop("train", None):
+                print(f"seed {number}: without delta epochs, which Sail does not compute")
             with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stderr(nowhere):
                 identical, different = compare(graph, nights, graph.root, f"{place}/{number}")
             compared = len(identical) + len(different)
@@ -251,4 +261,7 @@ def _s3_server(directory):
 if __name__ == "__main__":
     app = typer.Typer(pretty_exceptions_enable=False)
     app.command()(main)
-    app()
+    try:
+        app()
+    except ConfigError as error:
+        sys.exit(f"error: {error.kind}: {error}")

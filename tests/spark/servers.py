@@ -27,7 +27,7 @@ def connect_server(settings, log):
     """
     import pyspark
 
-    port = _free_port()
+    port = free_port()
     own = {"spark.connect.grpc.binding.address": "127.0.0.1", "spark.connect.grpc.binding.port": str(port)}
     submit = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--class", _CLASS]
     for key, value in (settings | own).items():
@@ -37,7 +37,7 @@ def connect_server(settings, log):
         patch.setenv("SPARK_CONNECT_AUTHENTICATE_TOKEN", token)
         with subprocess.Popen(submit, stdout=output, stderr=subprocess.STDOUT) as server:
             try:
-                _wait_for(server, port, log)
+                wait_for(server, port, log)
                 address = f"sc://localhost:{port}"
                 patch.setenv("SPARK_REMOTE", address)
                 yield address, token
@@ -45,16 +45,22 @@ def connect_server(settings, log):
                 server.terminate()
 
 
-def _free_port():
+def free_port():
+    """Return a port where nothing listens."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return found.getsockname()[1]
 
 
-def _wait_for(server, port, log):
+def wait_for(server, port, log):
+    """Wait until a server's process takes connections.
+
+    Raises:
+        RuntimeError: it does not start; the message has the end of its log.
+    """
     end = time.monotonic() + _SECONDS
     while time.monotonic() < end and server.poll() is None:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
             return
         time.sleep(0.2)
-    raise RuntimeError(f"Spark's server did not start: {log.read_text()[-2000:]}")
+    raise RuntimeError(f"the server did not start: {log.read_text()[-2000:]}")
