@@ -8,6 +8,7 @@ another.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -56,7 +57,7 @@ def choose(connection: duckdb.DuckDBPyConnection, delta: Delta[Path]) -> dict[st
     """
     before = None if delta.before is None else f"read_parquet({one_file(delta.before)})"
     _make(connection, "back", text.back(DUCKDB))
-    with loading(*([delta.before] if delta.before is not None else [])):
+    with nullcontext() if delta.before is None else loading(delta.before):
         _make(connection, "trained", text.trained(before))
     if delta.rule.touching is not None:
         _make(connection, "changed", text.changed(delta.rule.touching))

@@ -13,6 +13,7 @@ from pbg_tasks.formats.edges import edge_file_name, read_edges
 from pbg_tasks.formats.entities import read_entity_names, read_relation_names
 from pbg_tasks.tasks.nightly.chain import run_chain, run_task
 from pbg_tasks.tasks.nightly.plan import plan
+from pbg_tasks.tasks.release.adopt import adopt
 from tests.tasks.conftest import ring
 
 OLD = ring(60)
@@ -99,6 +100,21 @@ def test_delta_night_is_published(place):
 def test_first_night_has_no_delta_folder(place):
     first, _, _ = bucketed(place)
     assert not (Path(first) / RunLayout.edges / DELTA).exists()
+
+
+def test_night_after_adoption_trains_all_edges(place):
+    """The adopted release has no hashes of edges."""
+    day = place.snapshot("d1", OLD)
+    first = run_chain(place.spec, "d1")["run"]
+    place.write_spec(store=str(place.root / "nights"), train={"delta": {"sample": 0}})
+    adopt(f"{first}/checkpoint", f"{first}/entities", place.spec)
+    day.unlink()
+    place.snapshot("d2", OLD + NEW)
+    run = plan(place.spec, "d2")["run"]
+    for task in ("validate", "partition", "bucket"):
+        found = run_task(task, run)
+    assert edges(run, DELTA) == edges(run, "train")
+    assert found["delta"] == {"new": found["edges"]["train"], "touching": 0, "sampled": 0}
 
 
 @pytest.mark.parametrize(
