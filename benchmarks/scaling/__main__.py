@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "scaling.json"
 DOCUMENT = ROOT / "docs" / "distributed-scaling.md"
-_REAL = ((1, 0), (2, 0), (2, -1))
+_REAL = ((1, 0, False), (2, 0, False), (2, 0, True), (2, -1, False), (2, -1, True))
 
 
 def main(
@@ -67,17 +67,18 @@ def real_rows() -> Iterator[Row]:
         return
     with tempfile.TemporaryDirectory(prefix="pbg-scaling-") as name:
         graph, idle = (each.write(MODEL, Path(name) / kind) for kind, each in (("graph", GRAPH), ("idle", IDLE_GRAPH)))
-        for ranks, servers in _REAL:
-            say(f"training with {ranks} ranks, num_partition_servers {servers}")
-            found = real_run(graph, Path(name) / "graph", ranks, servers=servers)
+        for ranks, servers, ahead in _REAL:
+            say(f"training with {ranks} ranks, num_partition_servers {servers}, partitions_ahead {ahead}")
+            found = real_run(graph, Path(name) / "graph", ranks, servers=servers, ahead=ahead)
             row = {
                 "ranks": ranks,
                 "servers": servers,
+                "ahead": ahead,
                 "load": round(os.getloadavg()[0], 1),
                 "seconds": round(found.seconds, 1),
                 "busy": round(found.busy, 3),
             }
-            if ranks > 1:
+            if ranks > 1:  # what partitions take on their way, whether behind the training or not
                 overhead = real_run(idle, Path(name) / "idle", ranks, servers=servers).overhead
                 row |= {"overhead": round(overhead, 3), "simulated_busy": round(found.simulated(overhead).busy, 3)}
             yield row

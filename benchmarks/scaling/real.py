@@ -37,6 +37,7 @@ class RealRun:
     Attributes:
         ranks: processes that trained, one thread each.
         servers: ``num_partition_servers``.
+        ahead: ``partitions_ahead``.
         seconds: it took, up to its commit.
         trained: rank-seconds of training.
         edges: of each bucket.
@@ -44,6 +45,7 @@ class RealRun:
 
     ranks: int
     servers: int
+    ahead: bool
     seconds: float
     trained: float
     edges: Mapping[Bucket, int]
@@ -77,7 +79,7 @@ class RealRun:
         )
         # moving takes the overhead, nothing more
         network = Network(link=math.inf, store=math.inf, store_total=math.inf, latency=overhead / 2, record=0.0)
-        return simulate(work, self.ranks, network, servers=0)
+        return simulate(work, self.ranks, network, servers=0, ahead=self.ahead)
 
 
 def has_ranks() -> bool:
@@ -85,7 +87,7 @@ def has_ranks() -> bool:
     return "ranks" in inspect.signature(train).parameters
 
 
-def real_run(config: Mapping[str, Any], directory: Path, ranks: int, *, servers: int) -> RealRun:
+def real_run(config: Mapping[str, Any], directory: Path, ranks: int, *, servers: int, ahead: bool = False) -> RealRun:
     """Train with ``pbg train --ranks``, a thread each.
 
     Args:
@@ -93,24 +95,26 @@ def real_run(config: Mapping[str, Any], directory: Path, ranks: int, *, servers:
         directory: for the checkpoint.
         ranks: processes; one of them trains alone, without a gang.
         servers: ``num_partition_servers``, 0 or -1.
+        ahead: ``partitions_ahead``.
 
     Raises:
         PbgError: the command failed.
     """
-    name = f"{ranks}-ranks-{servers}"
+    name = f"{ranks}-ranks-{servers}{'-ahead' * ahead}"
     document = dict(config) | {
         "checkpoint_path": str(directory / name),
         "num_epochs": _EPOCHS,
         "num_partition_servers": servers,
+        "partitions_ahead": ahead,
     }
     path = directory / f"{name}.json"
     path.write_text(json.dumps(document), encoding="utf-8")
     gang = ("--ranks", str(ranks)) if ranks > 1 else ()
     Pbg(directory, Clock())(name, "train", str(path), *gang)
-    return parsed(Path(document["checkpoint_path"]), ranks, servers)
+    return parsed(Path(document["checkpoint_path"]), ranks, servers, ahead=ahead)
 
 
-def parsed(checkpoint: Path, ranks: int, servers: int) -> RealRun:
+def parsed(checkpoint: Path, ranks: int, servers: int, *, ahead: bool = False) -> RealRun:
     """Read the last iteration out of a checkpoint's statistics."""
     texts = [(checkpoint / name).read_text(encoding="utf-8") for name in (FILE_NAME, IO_FILE_NAME)]
     entries = [json.loads(line) for text in texts for line in text.splitlines()]
@@ -120,4 +124,4 @@ def parsed(checkpoint: Path, ranks: int, servers: int) -> RealRun:
         if entry["epoch_idx"] == last and "lhs_partition" in entry:
             edges[Bucket(entry["lhs_partition"], entry["rhs_partition"])] += entry["stats"]["count"]
     # "waited" is the time in which the mean rank did not train
-    return RealRun(ranks, servers, io["seconds"], (io["seconds"] - io["waited"]) * ranks, edges)
+    return RealRun(ranks, servers, ahead, io["seconds"], (io["seconds"] - io["waited"]) * ranks, edges)

@@ -179,7 +179,7 @@ simulation of the same buckets and I/O. Where the machine's load is above the ra
         [
             (
                 row["ranks"],
-                _EXCHANGES[row["servers"]] if row["ranks"] > 1 else "alone",
+                _EXCHANGES[row["servers"]] + ", `partitions_ahead`" * row["ahead"] if row["ranks"] > 1 else "alone",
                 row["load"],
                 row["seconds"],
                 f"{row['busy']:.0%}",
@@ -204,19 +204,19 @@ trained {" or ".join(f"{edge:,}" for edge in sorted(edges))} edges,
 {sum(row["retrained"] for row in rows)} of them twice.
 """
     seeds = sorted({row["seed"] for row in rows})
-    found = {(row["ranks"], row["seed"]): row["mrr"] for row in rows}
+    found = {(row["ranks"], row["ahead"], row["seed"]): row["mrr"] for row in rows}
     yield from _table(
         ("ranks", "mean", "against one rank"),
         [
             (
-                ranks,
-                f"{statistics.mean(found[ranks, seed] for seed in seeds):.4f}",
-                f"{statistics.mean(found[ranks, seed] - found[1, seed] for seed in seeds):+.4f}",
+                f"{ranks}, `partitions_ahead`" if ahead else ranks,
+                f"{statistics.mean(found[ranks, ahead, seed] for seed in seeds):.4f}",
+                f"{statistics.mean(found[ranks, ahead, seed] - found[1, False, seed] for seed in seeds):+.4f}",
             )
-            for ranks in sorted({row["ranks"] for row in rows})
+            for ranks, ahead in sorted({(row["ranks"], row["ahead"]) for row in rows})
         ],
     )
-    noise = statistics.stdev(found[1, seed] for seed in seeds)
+    noise = statistics.stdev(found[1, False, seed] for seed in seeds)
     yield f"\nSeeds of one rank deviate by {noise:.4f}."
 
 

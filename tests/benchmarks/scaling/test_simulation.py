@@ -125,19 +125,24 @@ def test_graph_takes_its_published_time():
 
 
 def test_document_is_made_of_the_results(tmp_path):
-    real = {"ranks": 2, "servers": -1, "load": 0.4, "seconds": 3.0, "busy": 0.9, "simulated_busy": 0.95}
+    real = {"ranks": 2, "servers": -1, "ahead": False, "load": 0.4, "seconds": 3.0, "busy": 0.9, "simulated_busy": 0.95}
+    learned = {"order": "affinity", "edges": [9, 9], "retrained": 0, "mrr": 0.25}
+    gangs = [(1, False, 0), (1, False, 1), (2, True, 0), (2, True, 1)]
     results = {
         "scaling": list(scaling(quick=True)),
         "ahead": list(ahead(quick=True)),
         "ties": list(ties(quick=True)),
         "published": list(published()),
-        "real": [real],
+        "real": [real, real | {"ahead": True}],
+        "equality": [learned | {"ranks": ranks, "ahead": ahead, "seed": seed} for ranks, ahead, seed in gangs],
     }
     assert all(row["busy"] <= 1 and row["speed_up"] <= row["ranks"] for row in (*results["scaling"], *results["ties"]))
     write(json.loads(json.dumps(results)), tmp_path / "d.md", tmp_path / "d.svg")
     text = (tmp_path / "d.md").read_text()
     assert "| Freebase | 8 | 16 | 3.9 |" in text
     assert "| 2 | partition servers | 0.4 | 3.0 | 90% | 95% |" in text
+    assert "| 2 | partition servers, `partitions_ahead` | 0.4 | 3.0 | 90% | 95% |" in text
+    assert "| 2, `partitions_ahead` | 0.2500 | +0.0000 |" in text
     assert (tmp_path / "d.svg").read_text().count("<polyline") == 12
 
 
@@ -157,4 +162,6 @@ def test_real_runs_are_read_from_their_lines(tmp_path):
     assert run.simulated(0.0).busy == pytest.approx(1.0)
     # four buckets are stored, and each of the two partitions is fetched once
     assert run.simulated(0.1).seconds == pytest.approx(run.trained + 6 * 0.05)
+    ahead = parsed(tmp_path / "model", 1, 0, ahead=True)
+    assert ahead.simulated(run.trained / 8).seconds < run.simulated(run.trained / 8).seconds
     assert run.edges[Bucket(0, 0)] > 0
