@@ -1,13 +1,13 @@
 """Compare preparation on DuckDB with that on another engine, file by file.
 
     python -m tests.two_engines --edges N --seed N [--seeds N] [--nights N] [--engine spark|connect|sail]
-        [--cluster]
+        [--cluster] [--rows N]
 
 Random graphs go through both, first cold, then warm from what the same engine made before. All files are compared by
 their bytes. The exit status is 1 when any differs. It takes Java, and an environment with pyspark, as `make test-spark`
 makes one. With `--cluster`, two executors, processes of their own, write to a real S3 server. `connect` is Spark behind
 a server of Spark Connect; `sail` is Sail behind one, without Java, in an environment of its own, as `make test-sail`
-makes one: it leaves out delta epochs.
+makes one: it leaves out delta epochs. With `--rows`, tables are several files.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import numpy as np
 import typer
 
 from pbg_tasks.errors import ConfigError
+from pbg_tasks.formats import tables
 from pbg_tasks.formats.entities import read_relation_names
 from pbg_tasks.prepare import spark
 from pbg_tasks.prepare.buckets import write_buckets
@@ -111,16 +112,16 @@ def by_spark(graph, key, store, before):
     spec = graph.spec()
     places = {part: spark.Destination(store, f"{key}/{part}") for part in PARTS}
     was = before or dict.fromkeys(PARTS)
-    with spark.open_tables("two engines") as tables:
-        counts = spark.count_snapshot(tables, spec, graph.files(key))
+    with spark.open_tables("two engines") as opened:
+        counts = spark.count_snapshot(opened, spec, graph.files(key))
         checked, stored = spark.validate_snapshot(
-            tables, spec, graph.files(key), before=was["snapshot"], destination=places["snapshot"]
+            opened, spec, graph.files(key), before=was["snapshot"], destination=places["snapshot"]
         )
         staged = places["snapshot"].files(stored)
-    with spark.open_tables("two engines") as tables:
+    with spark.open_tables("two engines") as opened:
         known = before["relations"] if before else []
         ids, relations, stored = spark.assign_ids(
-            tables,
+            opened,
             spec,
             staged,
             snapshot=key,
@@ -129,9 +130,9 @@ def by_spark(graph, key, store, before):
             destination=places["entities"],
         )
         entities = places["entities"].files(stored)
-    with spark.open_tables("two engines") as tables:
+    with spark.open_tables("two engines") as opened:
         buckets, stored = spark.write_buckets(
-            tables,
+            opened,
             spec,
             staged,
             entities=entities,
@@ -194,9 +195,10 @@ def main(
     engine: Annotated[Literal["spark", "connect", "sail"], typer.Option(help="The other engine.")] = "spark",
     *,
     cluster: Annotated[bool, typer.Option(help="Two executors with spark.authenticate, and an S3 server.")] = False,
+    rows: Annotated[int, typer.Option(help="Most rows of a file of a table.")] = tables.ROWS_OF_A_FILE,
 ) -> None:
     """Print files compared, identical and different."""
-    failed = False
+    failed, tables.ROWS_OF_A_FILE = False, rows
     if cluster and engine == "sail":
         raise ConfigError("--cluster is of Spark: leave it out with --engine sail")
     with contextlib.ExitStack() as stack:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from pbg_tasks.checkpoint.manifest import Head, Manifest, ObjectRecord, decode, sha256
 from pbg_tasks.errors import FormatError, NotFoundError
 from pbg_tasks.formats.directory import read_checkpoint_version
+from pbg_tasks.formats.tables import present_files
 from pbg_tasks.storage.names import join
 from pbg_tasks.storage.staging import fetch_many, fetch_verified
 
@@ -114,6 +115,25 @@ class VerifiedFiles:
         chosen = {name: self._record(name) for name in names}
         items = [(join(self.prefix, name), directory / name, r.sha256, r.size) for name, r in chosen.items()]
         return fetch_many(self.store, items, threads=threads)
+
+    def of_tables(self, *tables: str) -> list[str]:
+        """Return the names of all files of some tables.
+
+        A table that the manifest lacks is named as one file.
+        """
+        return [name for table in tables for name in present_files(table, self.names) or [table]]
+
+    def fetch_table(self, table: str, directory: Path) -> Path:
+        """Download a table into ``directory`` and verify it.
+
+        Returns:
+            The path by which ``prepare.sql.table`` reads it; where it is several files, there is none of that name.
+
+        Raises:
+            FormatError: as ``fetch_all`` does.
+        """
+        self.fetch_all(self.of_tables(table), directory)
+        return directory / table
 
     def _record(self, name: str) -> ObjectRecord:
         record = self.records.get(name)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 EDGE_HASHES = "edge_hashes.parquet"
-"""File with the columns ``relation`` (its label) and ``hash``, sorted by both; one row for each distinct edge."""
+"""File with the columns ``relation`` (its label) and ``hash``, sorted by both; one row for each distinct edge; see
+``formats.tables``."""
 RETURNED = "returned.parquet"
 """Pairs of entities that were drawn to be held out, and train."""
 INDEXED_FROM = 1 << 17

@@ -22,7 +22,7 @@ from pbg_tasks.prepare.ids import entity_ids_file_name
 from pbg_tasks.prepare.relations import make_relations
 from pbg_tasks.prepare.snapshot import open_snapshot, reading
 from pbg_tasks.prepare.split import NAMES, TRAIN, settle
-from pbg_tasks.prepare.sql import DUCKDB, one_file
+from pbg_tasks.prepare.sql import DUCKDB, table
 from pbg_tasks.prepare.sql import edges as text
 from pbg_tasks.progress import Progress
 
@@ -133,8 +133,7 @@ def _make_ends(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, entities:
     def ends_of(index: int, entity: str) -> str:
         if spec.model.entities[entity].featurized:
             return text.bag_ends(DUCKDB, index, entity)
-        file = one_file(entities / entity_ids_file_name(entity))
-        return text.entity_ends(DUCKDB, index, entity, f"read_parquet({file})")
+        return text.entity_ends(DUCKDB, index, entity, table(entities / entity_ids_file_name(entity)))
 
     types = [ends_of(index, entity) for index, entity in enumerate(spec.model.entities)]
     with loading(entities):

@@ -15,7 +15,7 @@ import duckdb
 
 from pbg_tasks.errors import FormatError, ResourceError
 from pbg_tasks.memory.address_space import database_memory, limit_hint
-from pbg_tasks.prepare.sql import one_file
+from pbg_tasks.prepare.sql import table as table_text
 from pbg_tasks.progress import human_seconds, say
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def load_table(
     *,
     younger: Mapping[str, str] | None = None,
 ) -> None:
-    """Make a table from a Parquet file of this package.
+    """Make a table from one of this package in Parquet.
 
     It is empty where ``path`` is None.
 
@@ -155,7 +155,7 @@ def load_table(
         connection: in which the table is made.
         table: its name.
         columns: name and SQL type of each.
-        path: of the file.
+        path: of the file, or as in ``sql.table``.
         younger: columns that older files lack, with the SQL value that stands for them there.
 
     Raises:
@@ -166,7 +166,7 @@ def load_table(
     if path is None:
         return
     with loading(path):
-        source = f"read_parquet({one_file(path)})"
+        source = table_text(path)
         there = {name for name, *_ in connection.execute(f"DESCRIBE FROM {source}").fetchall()}
         lacking = {name: value for name, value in (younger or {}).items() if name not in there}
         values = ", ".join(lacking.get(name, f'"{name}"') for name in columns)

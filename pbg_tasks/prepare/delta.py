@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from pbg_tasks.prepare.connection import loading
-from pbg_tasks.prepare.sql import DUCKDB, one_file
+from pbg_tasks.prepare.sql import DUCKDB, table
 from pbg_tasks.prepare.sql import delta as text
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def choose(connection: duckdb.DuckDBPyConnection, delta: Delta[Path]) -> dict[st
     Raises:
         FormatError: ``delta.before`` is damaged.
     """
-    before = None if delta.before is None else f"read_parquet({one_file(delta.before)})"
+    before = None if delta.before is None else table(delta.before)
     _make(connection, "back", text.back(DUCKDB))
     with nullcontext() if delta.before is None else loading(delta.before):
         _make(connection, "trained", text.trained(before))

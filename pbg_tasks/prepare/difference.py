@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pbg_tasks.formats.names import EDGE_HASHES as EDGE_HASHES  # noqa: PLC0414 - for users of this module
+from pbg_tasks.formats.tables import bits_of_files, file_names
 from pbg_tasks.prepare.connection import loading
-from pbg_tasks.prepare.sql import DUCKDB, one_file, quoted
+from pbg_tasks.prepare.sql import DUCKDB, quoted, table
 from pbg_tasks.prepare.sql import difference as text
 
 if TYPE_CHECKING:
@@ -104,8 +105,9 @@ def _open_before(connection: duckdb.DuckDBPyConnection, before: Path | None) -> 
         connection.execute(f"CREATE OR REPLACE TEMP VIEW marks_before AS {text.no_marks(DUCKDB)}")
         return
     with loading(before):
-        source = f"read_parquet({one_file(before)})"
-        connection.execute(f"CREATE OR REPLACE TEMP VIEW marks_before AS SELECT relation, hash FROM {source}")
+        rows = f"SELECT relation, hash FROM {table(before)}"
+        connection.execute(f"CREATE OR REPLACE TEMP VIEW marks_before AS {rows}")
+        connection.execute("SELECT count(*) FROM marks_before")  # opens all files, the view only the first
 
 
 def write_edge_hashes(connection: duckdb.DuckDBPyConnection, out: Path) -> None:
@@ -113,7 +115,11 @@ def write_edge_hashes(connection: duckdb.DuckDBPyConnection, out: Path) -> None:
 
     The same edges give the same bytes.
     """
-    connection.execute(
-        f"COPY ({text.HASHES} ORDER BY id, {DUCKDB.ordered('hash')}) "
-        f"TO {quoted(str(out / EDGE_HASHES))} (FORMAT parquet, PARQUET_VERSION V2, COMPRESSION zstd)"
-    )
+    ((edges,),) = connection.execute(text.DISTINCT).fetchall()
+    bits = bits_of_files(edges)
+    for number, name in enumerate(file_names(EDGE_HASHES, 1 << bits)):
+        own = f"AND {text.file(DUCKDB, bits)} = {number}" if bits else ""
+        connection.execute(
+            f"COPY ({text.HASHES} {own} ORDER BY id, {DUCKDB.ordered('hash')}) "
+            f"TO {quoted(str(out / name))} (FORMAT parquet, PARQUET_VERSION V2, COMPRESSION zstd)"
+        )

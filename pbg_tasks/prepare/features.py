@@ -13,7 +13,7 @@ import numpy as np
 from pbg_tasks.formats.edges import EdgeList, Features, joined_columns, write_edges
 from pbg_tasks.prepare.connection import batches, loading, phase
 from pbg_tasks.prepare.ids import entity_ids_file_name
-from pbg_tasks.prepare.sql import features_sql, one_file, quoted
+from pbg_tasks.prepare.sql import features_sql, quoted, table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -85,9 +85,9 @@ def make_bags(
         f"WHERE relations.{side}_type IN ({', '.join(map(quoted, types))})"
         for side in ("lhs", "rhs")
     )
-    files = {name: one_file(ids / entity_ids_file_name(name)) for name in types}
     known = " UNION ALL ".join(
-        f'SELECT {quoted(name)} AS type, name, "offset" FROM read_parquet({file})' for name, file in files.items()
+        f'SELECT {quoted(name)} AS type, name, "offset" FROM {table(ids / entity_ids_file_name(name))}'
+        for name in types
     )
     with loading(ids):
         connection.execute(f"CREATE OR REPLACE TEMP TABLE features AS {known}")

@@ -20,10 +20,11 @@ from pbg_tasks.formats.entities import (
     write_relation_names,
 )
 from pbg_tasks.formats.entity_sets import EXPIRED, EntitySet
+from pbg_tasks.formats.tables import file_names, files_in_order
 from pbg_tasks.prepare.connection import batches, load_table, phase
 from pbg_tasks.prepare.relations import make_relations
 from pbg_tasks.prepare.snapshot import open_snapshot, reading
-from pbg_tasks.prepare.sql import DUCKDB, ids, one_file, quoted
+from pbg_tasks.prepare.sql import DUCKDB, ids, quoted, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -88,7 +89,7 @@ class Minimum:
 
 
 def entity_ids_file_name(entity: str) -> str:
-    """Return the Parquet file of a type's ids.
+    """Return the Parquet file of a type's ids; see ``formats.tables``.
 
     Its columns are name, partition, offset, first_seen, last_seen, unseen. The last is the number of nights since
     ``last_seen`` whose snapshots had no edge of the entity.
@@ -256,20 +257,21 @@ def write_ids(connection: duckdb.DuckDBPyConnection, entity: str, partitions: in
     Returns:
         Number of entities of each partition.
     """
-    target = quoted(str(out / entity_ids_file_name(entity)))
-    connection.execute(f'COPY (FROM ids ORDER BY partition, "offset") TO {target} (FORMAT parquet, COMPRESSION zstd)')
-    return [_write_partition(connection, entity, partition, out) for partition in range(partitions)]
-
-
-def _write_partition(connection: duckdb.DuckDBPyConnection, entity: str, partition: int, out: Path) -> int:
-    # Queries read the file, which is sorted by partition: unlike the table, it is not read as a whole for each
+    found = dict(connection.execute("SELECT partition, count(*) FROM ids GROUP BY partition").fetchall())
+    counts = [found.get(partition, 0) for partition in range(partitions)]
+    names = file_names(entity_ids_file_name(entity), files_in_order(sum(counts)))
+    for number, name in enumerate(names):
+        own = f"WHERE {ids.file(DUCKDB, counts)} = {number}" if len(names) > 1 else ""
+        sorted_rows, target = f'FROM ids {own} ORDER BY partition, "offset"', quoted(str(out / name))
+        connection.execute(f"COPY ({sorted_rows}) TO {target} (FORMAT parquet, COMPRESSION zstd)")
+    # Queries read the files, which are sorted by partition: unlike the table, they are not read as a whole for each
     # partition.
-    file = one_file(out / entity_ids_file_name(entity))
-    found = connection.sql(f'SELECT name FROM read_parquet({file}) WHERE partition = {partition} ORDER BY "offset"')
-    names = chain.from_iterable(batch.column("name").to_pylist() for batch in batches(found, FETCH_ROWS))
-    count = write_entity_names(out, entity, partition, names)
-    write_entity_count(out, entity, partition, count)
-    return count
+    files = table(out / entity_ids_file_name(entity))
+    for partition in range(partitions):
+        rows = connection.sql(f'SELECT name FROM {files} WHERE partition = {partition} ORDER BY "offset"')
+        texts = chain.from_iterable(batch.column("name").to_pylist() for batch in batches(rows, FETCH_ROWS))
+        write_entity_count(out, entity, partition, write_entity_names(out, entity, partition, texts))
+    return counts
 
 
 def _relation_names(

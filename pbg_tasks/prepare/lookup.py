@@ -13,7 +13,7 @@ import numpy as np
 from pbg_tasks.prepare.connection import loading
 from pbg_tasks.prepare.difference import EDGE_HASHES
 from pbg_tasks.prepare.ids import entity_ids_file_name
-from pbg_tasks.prepare.sql import one_file
+from pbg_tasks.prepare.sql import one_file, table
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -45,7 +45,7 @@ def names_at(
     with loading(path):
         found = connection.execute(
             f"""
-            SELECT partition, "offset", name FROM read_parquet({one_file(path)})
+            SELECT partition, "offset", name FROM {table(path)}
             JOIN (SELECT unnest($partition) AS partition, unnest($offset) AS "offset") USING (partition, "offset")
             """,
             {"partition": [place[0] for place in places], "offset": [place[1] for place in places]},
@@ -67,7 +67,7 @@ def places_of(
     with loading(path):
         found = connection.execute(
             f"""
-            SELECT name, partition, "offset" FROM read_parquet({one_file(path)})
+            SELECT name, partition, "offset" FROM {table(path)}
             JOIN (SELECT unnest($names) AS name) USING (name)
             """,
             {"names": list(names)},
@@ -100,7 +100,7 @@ def hashes_among(connection: duckdb.DuckDBPyConnection, directory: Path, hashes:
     with loading(path):
         found = connection.execute(
             f"""
-            SELECT hash FROM read_parquet({one_file(path)})
+            SELECT hash FROM {table(path)}
             SEMI JOIN (SELECT unnest(?::UBIGINT[]) AS hash) USING (hash)
             """,
             [list(hashes)],
@@ -145,8 +145,8 @@ def returned_pairs(
             rows = connection.execute(
                 f"""
                 SELECT a.partition::BIGINT AS p, a."offset" AS i, b.partition::BIGINT AS q, b."offset" AS j
-                FROM returned JOIN read_parquet({one_file(ids / entity_ids_file_name(one))}) a ON a.name = one
-                    JOIN read_parquet({one_file(ids / entity_ids_file_name(other))}) b ON b.name = other
+                FROM returned JOIN {table(ids / entity_ids_file_name(one))} a ON a.name = one
+                    JOIN {table(ids / entity_ids_file_name(other))} b ON b.name = other
                 WHERE one_type = ? AND other_type = ? ORDER BY ALL
                 """,
                 [one, other],

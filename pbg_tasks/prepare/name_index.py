@@ -15,7 +15,8 @@ from pbg_tasks.errors import FormatError
 from pbg_tasks.formats.arrow_numbers import numbers
 from pbg_tasks.formats.name_index import digests_file_name, index_file_name, write_index
 from pbg_tasks.prepare.connection import batches, loading, phase, scratch_of
-from pbg_tasks.prepare.sql import DUCKDB, one_file
+from pbg_tasks.prepare.sql import DUCKDB, table
+from pbg_tasks.prepare.sql.ids import number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -36,7 +37,7 @@ def index_ids(
 
     Args:
         connection: for the work.
-        ids: Parquet file of the type's ids.
+        ids: path of the type's ids, as in ``sql.table``.
         entity: type.
         counts: entities of each partition.
         out: directory for the index.
@@ -47,11 +48,10 @@ def index_ids(
     Raises:
         FormatError: the ids are missing or damaged.
     """
-    bases = ", ".join(map(str, np.cumsum([0, *counts])[:-1].tolist()))
     with loading(ids):
         return _write(
             connection,
-            f'SELECT name, [{bases}][partition + 1] + "offset" AS number FROM read_parquet({one_file(ids)})',
+            f"SELECT name, {number(DUCKDB, counts)} AS number FROM {table(ids)}",
             entity,
             counts,
             out,

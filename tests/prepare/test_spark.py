@@ -105,9 +105,9 @@ def test_text_of_spark_escapes_what_ends_it():
 
 
 def test_written_table_ignores_how_rows_came(tmp_path):
-    kinds = pa.schema({"name": pa.string(), "hash": pa.int64(), "kept": pa.bool_()})
-    rows = pa.record_batch({"name": ["b", "a"], "hash": [-1, 7], "kept": [True, True]}, kinds)
-    none = pa.record_batch({"name": [None], "hash": [None], "kept": [False]}, kinds)
+    kinds = pa.schema({"name": pa.string(), "hash": pa.int64(), "file": pa.int32(), "kept": pa.bool_()})
+    rows = pa.record_batch({"name": ["b", "a"], "hash": [-1, 7], "file": [0, 0], "kept": [True, True]}, kinds)
+    none = pa.record_batch({"name": [None], "hash": [None], "file": [0], "kept": [False]}, kinds)
     together = pa.Table.from_batches([rows, none]).combine_chunks().to_batches()
     hashes = {_written(tmp_path / str(len(came)), came) for came in (together, [rows, none], [none, rows, none])}
     assert len(hashes) == 1
@@ -121,7 +121,9 @@ def test_written_table_ignores_how_rows_came(tmp_path):
 def _written(root, batches):
     spec = parse(GraphSpec, DOCUMENT, source="graph.yaml")
     columns = {"name": "string", "hash": "uint64"}
-    write = WriteTable(spec, "t", columns, "FROM listed ORDER BY ALL", "COMPRESSION zstd", Destination(str(root), "p"))
+    write = WriteTable(
+        spec, ["t"], columns, "FROM listed ORDER BY ALL", "COMPRESSION zstd", Destination(str(root), "p")
+    )
     ((outcome,),) = [report.to_pylist() for report in write(iter(batches))]
     assert not outcome["kind"]
     return outcome["sha256"]

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from pbg_tasks.errors import ConflictError, InputError
+from pbg_tasks.formats import tables as table_files
 from pbg_tasks.formats.entities import read_relation_names
 from pbg_tasks.prepare.spark import buckets, open_tables, session
 from pbg_tasks.storage import open_store
@@ -17,12 +18,14 @@ from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.files import open_directory
 from pbg_tasks.tasks.nightly import on_spark
 from pbg_tasks.tasks.nightly.bucket import bucket
+from pbg_tasks.tasks.nightly.chain import run_chain
 from pbg_tasks.tasks.nightly.partition import partition
 from pbg_tasks.tasks.nightly.plan import plan
 from pbg_tasks.tasks.nightly.validate import validate
 from tests.prepare.random_graphs import RandomGraph
 from tests.rotation import of_today
 from tests.spark import tables
+from tests.tasks.conftest import Workplace, ring
 from tests.two_engines import PARTS, by_duckdb, by_spark, compared
 
 pytestmark = pytest.mark.timeout(1800)
@@ -31,6 +34,7 @@ PARQUET, CSV = 22, 11
 
 
 def test_nights_on_cluster_have_bytes_of_duckdb(cluster, s3_bucket, tmp_path, monkeypatch):
+    monkeypatch.setattr(table_files, "ROWS_OF_A_FILE", 50)
     graph = RandomGraph(tmp_path / "graph", 600, PARQUET, plain=True)
     graph.document["split"] = {"valid": 0.1, "test": 0.1, "salt": "sé'\\${env:HOME}"}  # Spark knows such variables
     keys = [graph.write(day) for day in range(2)]
@@ -46,6 +50,7 @@ def test_nights_on_cluster_have_bytes_of_duckdb(cluster, s3_bucket, tmp_path, mo
     there, found = by_spark(graph, keys[1], s3_bucket, before | {"relations": relations})
     results = dict(compared(here, expected, there, found))
     assert len(results) > 20
+    assert {"snapshot/16-of-16.edge_hashes.parquet", "entities/4-of-4.entity_ids_t0.parquet"} <= results.keys()
     assert [name for name, equal in results.items() if not equal] == []
     assert rows_noted(noted) == graph.edges, "edges were read more than once"
 
@@ -118,6 +123,28 @@ def test_tables_on_cluster_have_bytes_of_duckdb(cluster, s3_bucket, tmp_path, fo
     assert len(staged) == files > 0
 
 
+@pytest.mark.rotated(2)
+@pytest.mark.parametrize("partitions", [2, 3])
+def test_release_of_several_files_is_continued(cluster, tmp_path, monkeypatch, partitions):
+    """With other partitions, ids begin anew, and entities are matched by name."""
+    monkeypatch.setattr(table_files, "ROWS_OF_A_FILE", 25)
+    place, runs = Workplace(tmp_path), {}
+    place.write_spec({"num_epochs": 1}, train={"delta": {"sample": 0.3}})
+    place.snapshot("d1", ring(60))
+    run_chain(place.spec, "d1")
+    place.snapshot("d2", ring(65, first=5))
+    for engine in ("duckdb", "spark"):
+        resources = {"memory_gb": 1, "threads": 1, "engine": engine}
+        entities = {"n": {"num_partitions": partitions}}
+        place.write_spec({"num_epochs": 1, "entities": entities}, train={"delta": {"sample": 0.3}}, resources=resources)
+        runs[engine] = RunContext.open(plan(place.spec, "d2")["run"])
+        for task in (validate, partition, bucket):
+            task(runs[engine].url)
+    assert contents(runs["spark"]) == contents(runs["duckdb"])
+    assert runs["spark"].require("validate")["difference"]["edges"]["exact"]
+    assert runs["spark"].require("partition")["data_gate"]["checks"][0]["value"] == round(5 / 60, 6)
+
+
 def test_tasks_leave_session_of_application_as_it_was(cluster):
     log4j, logger = cluster._jvm.org.apache.logging.log4j, session._PLAN_LOGGER
     log4j.core.config.Configurator.setLevel(logger, log4j.Level.INFO)
@@ -184,7 +211,7 @@ def contents(run, *tasks):
     results = [run.require(task) for task in tasks or ("validate", "partition", "bucket")]
     return (
         [dict(open_directory(run, name).records) for name in ("entities", "edges") if not tasks],
-        open_directory(run, "snapshot").records["edge_hashes.parquet"],
+        {name: each for name, each in open_directory(run, "snapshot").records.items() if "edges" not in name},
         [{key: value for key, value in each.items() if key not in {"run", "seconds", "usage"}} for each in results],
     )
 

@@ -37,6 +37,21 @@ def test_each_row_of_driver_has_task(cluster):
             assert [row[0] for row in spread.collect()] == shares
 
 
+def test_each_file_of_table_has_task(cluster):
+    """There are more files than executors, and one without a row."""
+
+    def counted(batches):  # here, because executors cannot import this module
+        rows = pa.Table.from_batches(list(batches)).to_pydict()
+        (file,) = set(rows["file"])
+        outcome = {"name": str(file), "sha256": "", "size": sum(rows["kept"]), "figures": "", "kind": "", "message": ""}
+        yield pa.RecordBatch.from_pylist([outcome])
+
+    counted.schema, counted.names = {"number": "int64"}, range(8)
+    with open_tables("files") as opened:
+        found = opened.write("SELECT id AS number FROM range(63)", counted, "CAST(floor(number / 9) AS INTEGER)")
+    assert {name: file.size for name, file in found.items()} == {str(file): 9 * (file < 7) for file in range(8)}
+
+
 def test_plan_grows_by_one_with_each_kept_table(cluster):
     """A plan's text has those of all kept tables below."""
     with open_tables("levels") as opened:

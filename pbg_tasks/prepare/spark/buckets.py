@@ -99,8 +99,8 @@ def write_buckets(
         None if chosen is None else chosen[0].tolist(),
     )
     check(report)
-    returned = WriteTable(spec, RETURNED, _PAIRS, "FROM listed ORDER BY ALL", "COMPRESSION zstd", destination)
-    stored = tables.one_file(split_text.RETURNED, returned)
+    returned = WriteTable(spec, [RETURNED], _PAIRS, "FROM listed ORDER BY ALL", "COMPRESSION zstd", destination)
+    stored = tables.write(split_text.RETURNED, returned)
     stored |= _write(tables, spec, "placed", counts, NAMES, destination)
     if chosen is not None:
         stored |= _write(tables, spec, "chosen", chosen, (DELTA,), destination)

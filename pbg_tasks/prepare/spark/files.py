@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
-from pbg_tasks.errors import PbgError
+from pbg_tasks.errors import FormatError, PbgError
+from pbg_tasks.formats.tables import present_files
 from pbg_tasks.storage import FinalFile, open_store
 from pbg_tasks.storage.names import join
 from pbg_tasks.storage.staging import put_all_new
@@ -44,18 +45,29 @@ class StoredFiles:
     prefix: str
     files: Mapping[str, StoredFile]
 
-    def __contains__(self, name: object) -> bool:
-        return name in self.files
-
     @property
     def size(self) -> int:
         """Bytes of all files."""
         return sum(file.size for file in self.files.values())
 
     def row(self, name: str) -> tuple[str, str, int]:
-        """Return key, hash and size of a file."""
-        file = self.files[name]
+        """Return key, hash and size of a file.
+
+        Raises:
+            FormatError: it is not there.
+        """
+        file = self.files.get(name)
+        if file is None:
+            raise FormatError(f"{self.store}/{self.prefix}: no file {name!r} in its manifest")
         return join(self.prefix, name), file.sha256, file.size
+
+    def table(self, name: str) -> list[tuple[str, str, int]]:
+        """Return key, hash and size of each file of a table.
+
+        Raises:
+            FormatError: the table, or one of its files, is not there.
+        """
+        return [self.row(each) for each in present_files(name, self.files) or [name]]
 
 
 class Outcome(NamedTuple):

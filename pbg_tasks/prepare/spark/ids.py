@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pbg_tasks.errors import ConfigError
+from pbg_tasks.formats.tables import file_names, files_in_order, present_files
 from pbg_tasks.prepare.ids import EntityReport, entity_ids_file_name, fates, total_fates
 from pbg_tasks.prepare.relations import matching, relation_rows
 from pbg_tasks.prepare.spark.files import OUTCOME
@@ -103,7 +104,7 @@ def count_kept(tables: Tables, spec: GraphSpec, before: StoredFiles) -> dict[str
     """
     found: dict[str, dict[str, int]] = {}
     for number, entity in enumerate(spec.model.entities):
-        if entity_ids_file_name(entity) not in before:
+        if not present_files(entity_ids_file_name(entity), before.files):
             continue
         read_ids(tables, "known", entity, before)
         tables.view("ids", tables.session.table(f"ids_{number}"))
@@ -118,7 +119,7 @@ def read_ids(tables: Tables, view: str, entity: str, files: StoredFiles | None) 
         tables.made(view, [], _COLUMNS)
         return
     read = ReadTable(files.store, _ARROW, {"unseen": 0})
-    tables.table(view, tables.spread([files.row(entity_ids_file_name(entity))], STORED, read, _COLUMNS))
+    tables.table(view, tables.spread(files.table(entity_ids_file_name(entity)), STORED, read, _COLUMNS))
 
 
 _RANKED = """(
@@ -185,10 +186,10 @@ def _write(
         stored |= tables.written(tables.spread(empty, "partition int, name string", write, OUTCOME))
     table = WriteTable(
         spec,
-        entity_ids_file_name(entity),
+        file_names(entity_ids_file_name(entity), files_in_order(sum(counts))),
         _ARROW,
         'FROM listed ORDER BY partition, "offset"',
         "COMPRESSION zstd",
         destination,
     )
-    return stored | tables.one_file("SELECT * FROM ids", table)
+    return stored | tables.write("SELECT * FROM ids", table, text.file(SPARK, counts))

@@ -154,15 +154,24 @@ class Tables:
         """Return the files of reports, by name."""
         return {each.name: StoredFile(each.name, each.sha256, each.size) for each in outcomes}
 
-    def one_file(self, query: str, write: WriteTable) -> dict[str, StoredFile]:
-        """Write a query's rows in one task, as a stream.
+    def write(self, query: str, table: WriteTable, file: str = "0") -> dict[str, StoredFile]:
+        """Write a query's rows as a table, a file in each task.
+
+        Args:
+            query: of the rows, which come to the tasks as streams.
+            table: to write.
+            file: number of a row's file.
 
         Returns:
-            The file, by its name.
+            The files, by name.
         """
-        nothing = ", ".join(["NULL"] * len(write.schema))
-        rows = self.session.sql(f"SELECT *, true AS kept FROM ({query}) UNION ALL SELECT {nothing}, false")
-        return self.written(rows.repartition(1).mapInArrow(write, OUTCOME))
+        nothing, files = ", ".join(["NULL"] * len(table.schema)), len(table.names)
+        rows = self.session.sql(
+            f"SELECT *, {file} AS file, true AS kept FROM ({query}) "
+            f"UNION ALL SELECT {nothing}, CAST(id AS INTEGER), false FROM range({files})"
+        )
+        divided = rows.repartition(1) if files == 1 else rows.repartitionById(files, "file")
+        return self.written(divided.mapInArrow(table, OUTCOME))
 
     def close(self) -> None:
         """Let the executors forget all tables."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from pbg_tasks.formats.tables import bits_of_files, file_names
 from pbg_tasks.prepare.difference import EDGE_HASHES, EdgeChanges, RelationEdges
 from pbg_tasks.prepare.sources import blamed, snapshot_source
 from pbg_tasks.prepare.spark.files import OUTCOME
@@ -65,8 +66,8 @@ def validate_snapshot(
     staged = destination.files(stored)
     tables.expect(staged.size)
     relations = _compare(tables, spec, staged, before)
-    stored |= _write_hashes(tables, spec, destination)
     changes = EdgeChanges.of_relations(relations)
+    stored |= _write_hashes(tables, spec, changes.now, destination)
     weights = [each["weights"] for each in found if each["weights"]]
     columns: dict[str, set[str]] = {}
     for each in found:
@@ -120,7 +121,7 @@ def read_staged(
 def read_hashes(tables: Tables, files: StoredFiles) -> None:
     """Make the view ``marks_before`` of ``EDGE_HASHES`` of another night."""
     read = ReadTable(files.store, {"relation": "string", "hash": "int64"}, {})
-    tables.view("marks_before", tables.spread([files.row(EDGE_HASHES)], STORED, read, "relation string, hash long"))
+    tables.view("marks_before", tables.spread(files.table(EDGE_HASHES), STORED, read, "relation string, hash long"))
 
 
 def _compare(
@@ -139,13 +140,14 @@ def _compare(
     return {name: RelationEdges(*counts) for name, *counts in tables.rows(text.COUNTS)}
 
 
-def _write_hashes(tables: Tables, spec: GraphSpec, destination: Destination) -> dict[str, StoredFile]:
+def _write_hashes(tables: Tables, spec: GraphSpec, edges: int, destination: Destination) -> dict[str, StoredFile]:
+    bits = bits_of_files(edges)
     write = WriteTable(
         spec,
-        EDGE_HASHES,
+        file_names(EDGE_HASHES, 1 << bits),
         {"relation": "string", "hash": "uint64"},
         "SELECT relation, hash FROM listed ORDER BY relation, hash",
         "PARQUET_VERSION V2, COMPRESSION zstd",
         destination,
     )
-    return tables.one_file(text.HASHES, write)
+    return tables.write(text.HASHES, write, text.file(SPARK, bits))

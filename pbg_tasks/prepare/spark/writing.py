@@ -134,32 +134,33 @@ class WriteBuckets:
 
 @dataclass(frozen=True, slots=True)
 class WriteTable:
-    """Write one Parquet file, as DuckDB writes it.
+    """Write the Parquet files of a table, as DuckDB writes them.
 
-    Input are rows of ``schema`` and ``kept``; a row that is not kept only makes sure that there is one, as Spark starts
-    no task for an empty table.
+    Input are rows of ``schema``, ``file`` and ``kept``, sorted by file; a row that is not kept only makes sure that
+    each file has one. One file at a time is in scratch.
 
     Attributes:
         spec: of the graph.
-        name: of the file.
+        names: of the files, by their numbers.
         schema: name and Arrow's type of each column of the input.
-        query: what is written of the table ``listed``.
-        options: of the file.
-        destination: of the file.
+        query: what is written of the table ``listed``, whose rows are those of a file.
+        options: of a file.
+        destination: of the files.
     """
 
     spec: GraphSpec
-    name: str
+    names: list[str]
     schema: dict[str, str]
     query: str
     options: str
     destination: Destination
 
     def __call__(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield a report on the file."""
-        return reported(watched(self.name, self._write(rows)))
+        """Yield a report on each file."""
+        files = (self._write(self.names[number], pieces) for number, pieces in _runs(rows, "file"))
+        return reported(watched(self.names[0], files))
 
-    def _write(self, rows: Iterator[pa.RecordBatch]) -> Iterator[Outcome]:
+    def _write(self, name: str, rows: Iterator[pa.RecordBatch]) -> Outcome:
         schema, kind = pa.schema(list(self.schema.items())), "TABLE"
         with Scratch() as scratch:
             # On the disk in between, so that DuckDB may read it more than once while it sorts within its memory.
@@ -175,10 +176,10 @@ class WriteTable:
             with connect(self.spec.resources, scratch.path) as connection:
                 # DuckDB writes that columns have no nulls, which a file or a row group without rows would not show.
                 connection.execute(f"CREATE TEMP {kind} listed AS FROM read_parquet({one_file(unsorted)})")
-                target = quoted(str(scratch.path / self.name))
+                target = quoted(str(scratch.path / name))
                 connection.execute(f"COPY ({self.query}) TO {target} (FORMAT parquet, {self.options})")
             unsorted.unlink()
-            yield self.destination.put(scratch.path, self.name)
+            return self.destination.put(scratch.path, name)
 
 
 def _bits(column: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -11,10 +11,15 @@ The functions below serve queries that only DuckDB runs.
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
+from pbg_tasks.formats.tables import present_files
 from pbg_tasks.prepare.sql.dialect import DUCKDB, Dialect, quoted
 
-__all__ = ["DUCKDB", "Dialect", "features_sql", "md5_head", "md5_tail", "one_file", "quoted"]
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["DUCKDB", "Dialect", "features_sql", "md5_head", "md5_tail", "one_file", "quoted", "table"]
 
 md5_head, md5_tail, features_sql = DUCKDB.md5_head, DUCKDB.md5_tail, DUCKDB.features
 
@@ -25,3 +30,13 @@ def one_file(path: object) -> str:
     Wildcards in its name are escaped.
     """
     return quoted(re.sub(r"([*?\[])", r"[\1]", str(path)))
+
+
+def table(path: Path) -> str:
+    """Return DuckDB's text for a table of this package.
+
+    Args:
+        path: of its file; beside it are those of a table of several files.
+    """
+    names = present_files(path.name, (each.name for each in path.parent.glob("*.parquet"))) or [path.name]
+    return f"read_parquet([{', '.join(one_file(path.with_name(name)) for name in names)}])"

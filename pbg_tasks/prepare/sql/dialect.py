@@ -74,6 +74,10 @@ class Dialect(ABC):
         """Return one number of fields, each moved left by some bits."""
 
     @abstractmethod
+    def item(self, numbers: Sequence[int], index: str) -> str:
+        """Return that of some numbers which has an index, from 0 on."""
+
+    @abstractmethod
     def once(self, value: str, use: Callable[[str], str]) -> str:
         """Return an expression that uses a costly value, computed once."""
 
@@ -132,6 +136,9 @@ class _DuckDb(Dialect):
 
     def packed(self, *fields: tuple[str, int]) -> str:
         return "(" + " | ".join(f"(({field})::UBIGINT << {bits})" for field, bits in fields) + ")"
+
+    def item(self, numbers: Sequence[int], index: str) -> str:
+        return f"[{', '.join(map(str, numbers))}][{index} + 1]"
 
     def once(self, value: str, use: Callable[[str], str]) -> str:
         return use(value)

@@ -20,6 +20,17 @@ COUNTS = """
 """
 HASHES = "SELECT label AS relation, hash FROM marks JOIN labels USING (id) WHERE NOT old AND NOT again"
 
+DISTINCT = "SELECT count(*) FROM marks WHERE NOT old AND NOT again"
+"""Number of the rows of ``HASHES``."""
+
+
+def file(sql: Dialect, bits: int) -> str:
+    """Return the number of the file of a row of ``HASHES``.
+
+    It is the first bits of the hash, whatever the relation.
+    """
+    return f"CAST({sql.shifted('hash', 64 - bits)} AS INTEGER)" if bits else "0"
+
 
 def no_marks(sql: Dialect) -> str:
     """Return ``marks_before`` where there is no snapshot before."""

@@ -5,9 +5,14 @@ New entities are ordered by the binary order of their names, so that the same sn
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from pbg_tasks.formats import tables
+
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pbg_tasks.prepare.sql.dialect import Dialect
 
 FATES = """
@@ -106,6 +111,21 @@ def ids(sql: Dialect, snapshot: str, ranked: str) -> str:
         FROM {ranked} AS ranked LEFT JOIN (SELECT partition, count(*) AS size FROM known GROUP BY partition) AS sizes
             ON sizes.partition = ranked.partition
     """
+
+
+def number(sql: Dialect, counts: Sequence[int]) -> str:
+    """Return the number of a row of ``ids`` in their order.
+
+    Args:
+        sql: dialect.
+        counts: ids of each partition.
+    """
+    return f"({sql.item([0, *accumulate(counts)], 'partition')} + {sql.offset})"
+
+
+def file(sql: Dialect, counts: Sequence[int]) -> str:
+    """Return the number of the file of a row; see ``number``."""
+    return f"CAST(floor({number(sql, counts)} / {tables.ROWS_OF_A_FILE}) AS INTEGER)"
 
 
 RANKED = "(SELECT name, partition, row_number() OVER (PARTITION BY partition ORDER BY name) AS rank FROM fresh)"

@@ -68,6 +68,9 @@ class _Spark(Dialect):
     def packed(self, *fields: tuple[str, int]) -> str:
         return "(" + " | ".join(f"shiftleft(CAST({field} AS BIGINT), {bits})" for field, bits in fields) + ")"
 
+    def item(self, numbers: Sequence[int], index: str) -> str:
+        return f"array({', '.join(f'{number}L' for number in numbers)})[{index}]"
+
     def once(self, value: str, use: Callable[[str], str]) -> str:
         return f"element_at(transform(array({value}), once -> {use('once')}), 1)"
 

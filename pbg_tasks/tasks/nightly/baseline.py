@@ -188,7 +188,7 @@ def _move_rows(
     for path in (before, after):
         path.mkdir()
     every = {entity: np.concatenate(([0], np.cumsum(listed))) for entity, listed in counts.items()}
-    ours.fetch_all([entity_ids_file_name(entity) for entity in counts], after)
+    ours.fetch_all(ours.of_tables(*map(entity_ids_file_name, counts)), after)
     with connect(run.spec.graph.resources, directory) as connection:
         if RETURNED in baseline.files.names:
             baseline.trained.update(returned_pairs(connection, after, baseline.files.fetch(RETURNED, directory), every))
@@ -198,7 +198,7 @@ def _move_rows(
             baseline.rows[entity], baseline.gone[entity] = list(listed), 0
             if entity not in baseline.config.entities:
                 continue
-            baseline.files.fetch(entity_ids_file_name(entity), before)
+            baseline.files.fetch_table(entity_ids_file_name(entity), before)
             matching = Matching(connection, entity, before, after)
             dimension, moved = baseline.config.entity_dimension(entity), f"moved-{entity}"
             rows = MovedRows(listed, dimension, directory, moved) if reads_vectors else None

@@ -8,6 +8,7 @@ from pbg_tasks.checkpoint import open_preserved
 from pbg_tasks.config import RunLayout
 from pbg_tasks.config.results import BucketFindings, BucketResult, PartitionResult, Result
 from pbg_tasks.errors import QualityGateError
+from pbg_tasks.formats.tables import present_files
 from pbg_tasks.prepare.buckets import write_buckets
 from pbg_tasks.prepare.connection import connect
 from pbg_tasks.prepare.delta import Delta
@@ -82,9 +83,9 @@ def _delta(run: RunContext, directory: Path) -> Delta[Path] | None:
         return None
     files = open_preserved(run.store, previous.directory, expected_sha256=previous.manifest_sha256)
     before = None
-    if EDGE_HASHES in files.names:
+    if present_files(EDGE_HASHES, files.names):
         directory.mkdir()
-        before = files.fetch(EDGE_HASHES, directory)
+        before = files.fetch_table(EDGE_HASHES, directory)
     return Delta(rule, before, run.spec.snapshot)
 
 

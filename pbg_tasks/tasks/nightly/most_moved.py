@@ -13,6 +13,7 @@ from pbg_tasks.config import RunLayout
 from pbg_tasks.config.results import PartitionResult, PreserveResult
 from pbg_tasks.evaluate.ids import Numbering
 from pbg_tasks.evaluate.relation_drift import End, Surroundings
+from pbg_tasks.formats.tables import present_files
 from pbg_tasks.model.families import Families
 from pbg_tasks.prepare.connection import connect
 from pbg_tasks.prepare.difference import EDGE_HASHES
@@ -152,7 +153,7 @@ def explain(
         ours = open_preserved(run.store, run.need(PreserveResult).directory)
         tonight = _open(connection, run, ours, relations, scratch.path / "now")
         names = tonight.names(moved)
-        if EDGE_HASHES in baseline.files.names:
+        if present_files(EDGE_HASHES, baseline.files.names):
             around_now = tonight.named(around.edges)
             before = _hashes(connection, baseline.files, scratch.path / "before", around_now)
             _explain(edges, around_now, before, "kept", "added")
@@ -175,7 +176,7 @@ def _open(
 ) -> _Night:
     """Download the ids of a run's entities, which have their names."""
     directory.mkdir()
-    files.fetch_all([entity_ids_file_name(entity) for entity in run.config.entities], directory)
+    files.fetch_all(files.of_tables(*map(entity_ids_file_name, run.config.entities)), directory)
     numbering = Numbering(run.config, run.need(PartitionResult).counts, Families(run.config, len(relations)))
     return _Night(connection, directory, run.spec.graph.columns, relations, numbering)
 
@@ -207,7 +208,7 @@ def _hashes(
 ) -> set[int]:
     """Return the hashes of those edges that a release's snapshot had."""
     directory.mkdir()
-    files.fetch(EDGE_HASHES, directory)
+    files.fetch_table(EDGE_HASHES, directory)
     return hashes_among(connection, directory, {edge.hash for listed in edges.values() for edge in listed})
 
 

@@ -11,6 +11,7 @@ from pbg_tasks.checkpoint import ObjectRecord, open_preserved
 from pbg_tasks.config import RunLayout
 from pbg_tasks.formats.entities import read_relation_names, write_relation_names
 from pbg_tasks.formats.names import EDGE_HASHES
+from pbg_tasks.formats.tables import present_files
 from pbg_tasks.prepare import spark
 from pbg_tasks.prepare.delta import Delta
 from pbg_tasks.progress import say
@@ -48,7 +49,7 @@ def validate(run: RunContext, release: Release | None) -> SnapshotReport:
     before = None
     if release is not None:
         kept = open_preserved(run.store, release.directory, expected_sha256=release.manifest_sha256)
-        before = stored_files(run, kept) if EDGE_HASHES in kept.names else None
+        before = stored_files(run, kept) if present_files(EDGE_HASHES, kept.names) else None
     with left_before(run, RunLayout.snapshot):
         with spark.open_tables(f"pbg validate {run.run_id}") as tables:
             report, stored = spark.validate_snapshot(
@@ -131,7 +132,7 @@ def _delta(run: RunContext) -> Delta[spark.StoredFiles] | None:
     if rule is None or previous is None:
         return None
     files = open_preserved(run.store, previous.directory, expected_sha256=previous.manifest_sha256)
-    return Delta(rule, stored_files(run, files) if EDGE_HASHES in files.names else None, run.spec.snapshot)
+    return Delta(rule, stored_files(run, files) if present_files(EDGE_HASHES, files.names) else None, run.spec.snapshot)
 
 
 def _previous(run: RunContext) -> VerifiedFiles | None:

@@ -8,6 +8,7 @@ from pbg_tasks.checkpoint import open_preserved
 from pbg_tasks.config import RunLayout
 from pbg_tasks.config.limits import Verdict
 from pbg_tasks.config.results import Entities, PartitionFindings, PartitionResult, Result, ValidateResult
+from pbg_tasks.formats.tables import present_files
 from pbg_tasks.prepare.connection import connect
 from pbg_tasks.prepare.data_gate import judge_entities
 from pbg_tasks.prepare.difference import EDGE_HASHES
@@ -138,8 +139,8 @@ def _by_name(
     directory.mkdir()
     for entity in types:
         name = entity_ids_file_name(entity)
-        if name in files.names:
-            counts[entity] = kept_and_gone(connection, files.fetch(name, directory), out / name)
+        if present_files(name, files.names):
+            counts[entity] = kept_and_gone(connection, files.fetch_table(name, directory), out / name)
     return release.snapshot, counts
 
 
@@ -152,7 +153,8 @@ def previous_ids(run: RunContext, directory: Path) -> Path | None:
     if previous is None or not previous.keep_ids:
         return None
     files = open_preserved(run.store, previous.directory, expected_sha256=previous.manifest_sha256)
-    tables = [name for name in files.records if name.endswith(".parquet") and name != EDGE_HASHES]
+    hashes = files.of_tables(EDGE_HASHES)
+    tables = [name for name in files.records if name.endswith(".parquet") and name not in hashes]
     wanted = [*tables, *(name for name in files.records if name.startswith("dynamic_rel"))]
     directory.mkdir()
     files.fetch_all(wanted, directory)

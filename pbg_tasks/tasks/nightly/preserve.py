@@ -44,7 +44,8 @@ def _preserve(run: RunContext) -> PreserveFindings:
     snapshot = open_directory(run, RunLayout.snapshot)
     copies |= {
         name: (f"{files.prefix}/{name}", files.records[name])
-        for name, files in ((RETURNED, edges), (EDGE_HASHES, snapshot))
+        for table, files in ((RETURNED, edges), (EDGE_HASHES, snapshot))
+        for name in files.of_tables(table)
     }
     # The directory names itself, so that it stays whole wherever it is copied to.
     here = run.config.model_copy(update={"entity_path": ".", "checkpoint_path": ".", "edge_paths": ()})
@@ -89,7 +90,7 @@ def _store_indexes(run: RunContext, entities: VerifiedFiles) -> dict[str, Object
     budget = BUDGET.model_copy(update={"memory_gb": memory})
     with Scratch() as scratch, connect(budget, scratch.path) as connection:
         for entity, counts in large.items():
-            ids = entities.fetch(entity_ids_file_name(entity), scratch.path)
+            ids = entities.fetch_table(entity_ids_file_name(entity), scratch.path)
             for path in index_ids(connection, ids, entity, counts, scratch.path):
                 key = run.key(f"{RunLayout.release}/{path.name}")
                 with left_before(run, RunLayout.release):

@@ -23,6 +23,7 @@ from pbg_tasks.config.results import (
     ValidateResult,
 )
 from pbg_tasks.errors import EvictedError, PbgError
+from pbg_tasks.formats.tables import present_files
 from pbg_tasks.prepare.comparison import WINDOWS, changed_columns, degree_distance, volumes
 from pbg_tasks.prepare.connection import connect
 from pbg_tasks.prepare.data_gate import Difference, judge_snapshot
@@ -145,10 +146,10 @@ def _edges_before(run: RunContext, release: Release | None, directory: Path) -> 
     if release is None:
         return None
     files = open_preserved(run.store, release.directory, expected_sha256=release.manifest_sha256)
-    if EDGE_HASHES not in files.names:
+    if not present_files(EDGE_HASHES, files.names):
         say(f"validate: release {release.seq} does not hold the edges of its snapshot; only numbers of rows compare")
         return None
-    return files.fetch(EDGE_HASHES, directory)
+    return files.fetch_table(EDGE_HASHES, directory)
 
 
 def earlier_edges(channel: Channel, snapshot: str) -> dict[str, int]:

@@ -21,6 +21,7 @@ from pbg_tasks.errors import ConflictError, InputError, NotFoundError
 from pbg_tasks.evaluate.candidates import Candidates
 from pbg_tasks.formats.directory import read_config
 from pbg_tasks.formats.entity_sets import EXPIRED, EntitySet
+from pbg_tasks.formats.tables import present_files
 from pbg_tasks.prepare.connection import connect
 from pbg_tasks.prepare.difference import EDGE_HASHES
 from pbg_tasks.prepare.ids import entity_ids_file_name
@@ -122,7 +123,7 @@ def repartition(spec: Path, *, partitions: int | None = None, compact: bool = Fa
         ids, out = scratch.path / "ids", scratch.path / "release"
         for path in (ids, out):
             path.mkdir()
-        files.fetch_all([entity_ids_file_name(entity) for entity in config.entities], ids)
+        files.fetch_all(files.of_tables(*map(entity_ids_file_name, config.entities)), ids)
         moved = move_model(
             connection,
             Source(files.version, present, directory, directory),
@@ -135,7 +136,8 @@ def repartition(spec: Path, *, partitions: int | None = None, compact: bool = Fa
         if was == now and not any(moved.dropped.values()):
             say(f"repartition: no entity has vanished for {graph.vanished.nights} nights, so nothing is to be dropped")
             return {**nothing, "moved": False}
-        files.fetch_all([name for name in (RETURNED, EDGE_HASHES) if name in files.names], out)
+        kept = [name for table in (RETURNED, EDGE_HASHES) for name in present_files(table, files.names)]
+        files.fetch_all(kept, out)
         if EXPIRED in files.names:
             hidden = EntitySet.from_bytes(directory.read(EXPIRED) or b"", source=f"{directory.url}/{EXPIRED}")
             if (left := follow(connection, hidden, ids, out)).partition:
