@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pbg_tasks.errors import ConfigError, StorageError, one_line
 from pbg_tasks.prepare.spark.files import OUTCOME, Outcome, StoredFile, arrow_schema, raise_first
-from pbg_tasks.prepare.sql.spark import SETTINGS
+from pbg_tasks.prepare.sql.spark import SETTINGS, SPARK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -170,8 +170,22 @@ class Tables:
             f"SELECT *, {file} AS file, true AS kept FROM ({query}) "
             f"UNION ALL SELECT {nothing}, CAST(id AS INTEGER), false FROM range({files})"
         )
-        divided = rows.repartition(1) if files == 1 else rows.repartitionById(files, "file")
-        return self.written(divided.mapInArrow(table, OUTCOME))
+        return self.written(self._divided(rows, files).mapInArrow(table, OUTCOME))
+
+    def _divided(self, rows: DataFrame, files: int) -> DataFrame:
+        """Give the rows of each file to a task of its own.
+
+        ``repartition`` divides rows by a hash, so it would give two files to some tasks, and none to others. Here it is
+        given numbers whose hashes lead to one task each. (``repartitionById`` is of Spark 4.1.)
+        """
+        from pyspark.sql import functions
+
+        if files == 1:
+            return rows.repartition(1)
+        # Of 32 numbers a task, one task in e^32 has none.
+        tasks = f"SELECT pmod(hash(id), {files}) AS task, min(id) FROM range({32 * files}) GROUP BY task"
+        numbers = [number for _, number in sorted(self.rows(tasks))]
+        return rows.repartition(files, functions.expr(SPARK.item(numbers, "file")))
 
     def close(self) -> None:
         """Let the executors forget all tables."""
