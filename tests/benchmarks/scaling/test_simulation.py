@@ -1,15 +1,17 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
 
+from benchmarks.scaling.__main__ import DOCUMENT, RESULTS
 from benchmarks.scaling.graphs import FREEBASE, one_type, work_of
 from benchmarks.scaling.links import Link, MemoryExchange, Network, Recorder, StoreExchange
 from benchmarks.scaling.real import parsed
 from benchmarks.scaling.report import write
-from benchmarks.scaling.scenarios import ahead, published, scaling, ties
+from benchmarks.scaling.scenarios import FASTER, ahead, published, scaling, ties
 from benchmarks.scaling.simulate import Work, simulate
 from benchmarks.speed.epochs import Ours
 from benchmarks.speed.workloads import LIVEJOURNAL, RandomGraph
@@ -165,3 +167,14 @@ def test_real_runs_are_read_from_their_lines(tmp_path):
     ahead = parsed(tmp_path / "model", 1, 0, ahead=True)
     assert ahead.simulated(run.trained / 8).seconds < run.simulated(run.trained / 8).seconds
     assert run.edges[Bucket(0, 0)] > 0
+
+
+@pytest.mark.parametrize(("step", "name"), [("[ranks]", "scaling"), ("[`partitions_ahead`]", "ahead")])
+def test_table_of_steps_has_the_results(step, name):
+    """It is written by hand in distributed.md, for partition servers."""
+    (row,) = [line for line in (DOCUMENT.parent / "distributed.md").read_text().splitlines() if f"| {step}" in line]
+    rows = [found for found in json.loads(RESULTS.read_text())[name] if found["faster"] == FASTER]
+    speed_ups = {found["ranks"]: f"{found['speed_up']:.1f}" for found in rows if found["servers"] == -1}
+    written = re.findall(r"(\d+)(?: ranks)? ([\d.]+)(?=,| times one)", row)
+    assert len(written) > 1
+    assert written == [(ranks, speed_ups[int(ranks)]) for ranks, _ in written]
