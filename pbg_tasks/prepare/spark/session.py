@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import shutil
+import sys
 import threading
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pbg_tasks.errors import ConfigError, StorageError, one_line
 from pbg_tasks.prepare.spark.files import OUTCOME, Outcome, StoredFile, arrow_schema, raise_first
-from pbg_tasks.prepare.sql.spark import SETTINGS, SPARK
+from pbg_tasks.prepare.sql.spark import PARSER, SETTINGS, SPARK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -218,6 +219,8 @@ class _Application:
             if SparkContext._active_spark_context is None:  # noqa: SLF001 - the active session is one of a thread only
                 self._own = True
                 builder = builder.appName(name)  # in one that is open, it would change the name
+                if not sys.stderr.isatty():
+                    builder = builder.config("spark.ui.showConsoleProgress", "false")  # a log has no line to draw on
             elif not self._tasks:
                 self._own = False
             session = builder.getOrCreate().newSession()
@@ -272,6 +275,9 @@ def open_tables(application: str) -> Iterator[Tables]:
         with _connected() if _remote() else _of_application(application) as session:
             for key, value in SETTINGS.items():
                 session.conf.set(key, value)
+            for key, value in PARSER.items():
+                if session.conf.get(key, value) != value:
+                    session.conf.set(key, value)
             tables = Tables(session)
             try:
                 yield tables

@@ -22,10 +22,11 @@ SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.ansi.enabled": "true",
     "spark.sql.maxPlanStringLength": "10000",
-    "spark.sql.parser.escapedStringLiterals": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.variable.substitute": "false",
 }
+PARSER = {"spark.sql.parser.escapedStringLiterals": "false"}
+"""Given to a session only where it has another value: Spark 4 warns of this setting at each query where it is set."""
 _SIGN = "(-9223372036854775807L - 1L)"
 
 
