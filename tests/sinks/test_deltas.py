@@ -134,7 +134,7 @@ def test_bases_stay_until_nothing_needs_them(tmp_path, first):
 
 
 @pytest.mark.parametrize("why", ["space", "moved", "option"])
-def test_table_is_written_whole(tmp_path, first, monkeypatch, why):
+def test_table_is_written_whole(tmp_path, first, monkeypatch, capsys, why):
     fill(night(tmp_path / "a", first), tmp_path / "lance", **DELTA)
     options = DELTA | ({"index_from": 5000} if why == "option" else {})
     if why == "space":
@@ -142,6 +142,8 @@ def test_table_is_written_whole(tmp_path, first, monkeypatch, why):
     second = later(first, moved=list(first)[:101] if why == "moved" else ["e1"])
     measured = fill(night(tmp_path / "b", second), tmp_path / "lance", **options)
     assert (measured["written_rows"], measured["kept_rows"]) == (ROWS, 0)
+    differ = f"101 of {ROWS} rows differ from those served, more than half: all are written"
+    assert (differ in capsys.readouterr().err) is (why == "moved")
     assert_near(read(tmp_path / "lance"), second, exact=second)
 
 

@@ -199,7 +199,8 @@ class Filling:
         above, skipped = own.moved_above, self.form.skipped
         delta = compare(parts, before, rows, skipped=skipped, above=above, scratch=self.scratch)
         if not delta.is_small:
-            say(f"export {self.sink}: {rows.entity}: {delta.written} of {len(rows)} rows are others; all are written")
+            differ = f"{delta.written} of {len(rows)} rows differ from those served, more than half"
+            say(f"export {self.sink}: {rows.entity}: {differ}: all are written")
             return None
         if begun is None:
             begun = wanted.model_copy(update={"bases": (name, *record.bases)})

@@ -87,7 +87,7 @@ def launch(arguments: Sequence[str], *, ranks: int, servers: int, max_restarts: 
             if ending.is_set():
                 raise EvictedError("told to end (SIGTERM); what was trained is stored, and the next start goes on")
             if not error.retryable or attempt == max_restarts:
-                raise error
+                raise RankLostError(f"{error}; run it again, it goes on") if isinstance(error, RankLostError) else error
             say(f"gang {attempt + 1} ended: {error}; starting another, {max_restarts - attempt} left")
     raise RuntimeError("no gang was started: a bug")
 
