@@ -122,6 +122,13 @@ def test_draft_for_store_of_no_scheme_is_refused(tmp_path):
         draft_spec(str(tmp_path), "gs://bucket/graph")
 
 
+def test_draft_for_table_names_the_way(tmp_path):
+    with pytest.raises(
+        ConfigError, match=r"^iceberg://lake/shop.edges: `pbg init` reads files, .* \(docs/sources.md\)$"
+    ):
+        draft_spec("iceberg://lake/shop.edges", str(tmp_path))
+
+
 def test_draft_names_limits_for_days_of_new_events(tmp_path):
     (tmp_path / "edges" / "d1").mkdir(parents=True)
     (tmp_path / "edges" / "d1" / "edges.csv").write_text("lhs,rel,rhs\n" + "".join(f"a{n},r,b{n}\n" for n in range(9)))

@@ -98,8 +98,14 @@ def find_snapshots(location: str) -> DraftSource:
 
     Raises:
         InputError: there are no files.
-        ConfigError: it is unclear where the key of a snapshot stands, or how the files are written.
+        ConfigError: it is unclear where the key of a snapshot stands, or how the files are written; or it is no place
+            of files.
     """
+    if "://" in location and not location.startswith(("s3://", "file://")):
+        raise ConfigError(
+            f"{location}: `pbg init` reads files, in s3:// or a local path: give it a day as Parquet, then name the "
+            "table in `snapshots` of the spec (docs/sources.md)"
+        )
     place = location if is_remote(location) else str(Path(location.removeprefix("file://")).expanduser().absolute())
     template = place if "{snapshot}" in place else _template(place.rstrip("/"))
     keys = tuple(sorted(list_keys(template), key=snapshot_order))
