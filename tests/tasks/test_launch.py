@@ -93,7 +93,7 @@ def test_gang_has_certificates_of_its_own_if_encrypted(ranks):
 def test_killed_gang_restarts_until_all_edges_trained(tmp_path):
     """This is the short form of ``python -m tests.kill_ranks``."""
     graph = Graph.random(tmp_path / "graph", epochs=2, edges=30_000)
-    findings = kill_often(graph, ranks=2, times=2, seed=1)
+    findings = kill_often(graph, ranks=2, times=2, seed=1, longest=0.5)
     assert not findings.problems
     assert sum(findings.kills.values()) >= 1
 
