@@ -137,6 +137,17 @@ def test_alias_of_another_collection_stays(opened, collection):
         assert tables.served(collection) == {first.alias: one}
 
 
+@pytest.mark.parametrize("sink", ["pgvector", "qdrant"])
+def test_taken_alias_ends_export_before_filling(opened, collection):
+    alias = f"{collection}_b_n"
+    with opened() as tables:
+        tables.switch(collection, {alias: (f"{collection}_a", filled(tables, f"{collection}_a", record(collection)))})
+        for taken in ({"alias": alias}, {"together": (f"{collection}_b_m", alias)}):
+            with pytest.raises(ConflictError, match=f"{alias} .*collection {collection}.* another option collection"):
+                tables.create(f"{collection}_b_c", record(f"{collection}_b", **{"alias": f"{collection}_b_m"} | taken))
+            assert tables.count(f"{collection}_b_c", record(f"{collection}_b")) == 0
+
+
 def test_view_that_no_export_made_stays(destinations):
     import psycopg2
 

@@ -132,9 +132,15 @@ class PostgresTables:
             }
 
     def create(self, table: str, record: TableRecord) -> None:
-        """Make a table of the columns ``row``, ``id`` and ``embedding``."""
+        """Make a table of the columns ``row``, ``id`` and ``embedding``.
+
+        Raises:
+            ConflictError: its view, or one that moves with it, could not be made in the end.
+        """
         columns = f"row bigint PRIMARY KEY, id text NOT NULL, embedding vector({record.dimension}) NOT NULL"
         with self._transaction() as cursor:
+            for alias in (record.alias, *record.together):
+                self._refuse_taken(cursor, record.collection, alias)
             self._execute(cursor, "DROP TABLE IF EXISTS {}", table)
             self._execute(cursor, f"CREATE TABLE {{}} ({columns})", table)
             self._save(cursor, table, record)
@@ -223,6 +229,24 @@ class PostgresTables:
             cursor.execute("SELECT alias, name FROM pbg_served WHERE collection = %s", (collection,))
             return dict(cursor.fetchall())
 
+    def _refuse_taken(self, cursor: Any, collection: str, alias: str) -> None:  # noqa: ANN401 - untyped
+        """Refuse to make or replace a view that is not the collection's.
+
+        Raises:
+            ConflictError: something else of that name is there.
+        """
+        cursor.execute(
+            "SELECT to_regclass(quote_ident(%s)), (SELECT collection FROM pbg_served WHERE alias = %s)",
+            (alias, alias),
+        )
+        other, owner = cursor.fetchone()
+        if owner != collection and (other is not None or owner is not None):
+            whose = f"of collection {owner}" if owner is not None else "that no export made"
+            raise ConflictError(
+                f"{self._destination}: there is a relation {alias} {whose}; give the export another option "
+                "collection, or rename that relation"
+            )
+
     def switch(self, collection: str, tables: Mapping[str, tuple[str, TableRecord]]) -> None:
         """Replace the views of a collection in one transaction.
 
@@ -234,17 +258,7 @@ class PostgresTables:
         with self._transaction() as cursor:
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
             for alias, (table, record) in tables.items():
-                cursor.execute(
-                    "SELECT to_regclass(quote_ident(%s)), (SELECT collection FROM pbg_served WHERE alias = %s)",
-                    (alias, alias),
-                )
-                other, owner = cursor.fetchone()
-                if owner != collection and (other is not None or owner is not None):
-                    whose = f"of collection {owner}" if owner is not None else "that no export made"
-                    raise ConflictError(
-                        f"{self._destination}: there is a relation {alias} {whose}; give the export another option "
-                        "collection, or rename that relation"
-                    )
+                self._refuse_taken(cursor, collection, alias)
                 cursor.execute(
                     "SELECT record->>'dimension' FROM pbg_served JOIN pbg_tables USING (name) WHERE alias = %s",
                     (alias,),

@@ -22,7 +22,7 @@ from pbg_tasks.redaction import credentials_in, shown
 from pbg_tasks.storage.endpoint import Endpoints
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from types import ModuleType
 
 _RECORD = "pbg"
@@ -107,8 +107,13 @@ class QdrantTables:
         return found
 
     def create(self, table: str, record: TableRecord) -> None:
-        """Make a collection, whose points are indexed when all are there."""
+        """Make a collection, whose points are indexed when all are there.
+
+        Raises:
+            ConflictError: its alias, or one that moves with it, is another collection's.
+        """
         models = self._models
+        self._refuse_taken(record.collection, (record.alias, *record.together))
         distance = {"l2": models.Distance.EUCLID, "cosine": models.Distance.COSINE, "dot": models.Distance.DOT}
         self._client.delete_collection(table)
         self._client.create_collection(
@@ -191,6 +196,20 @@ class QdrantTables:
         records = self.records(collection)
         return {each.alias_name: each.collection_name for each in found if each.collection_name in records}
 
+    def _refuse_taken(self, collection: str, aliases: Iterable[str]) -> None:
+        """Refuse aliases that are not the collection's.
+
+        Raises:
+            ConflictError: one is not.
+        """
+        taken = {each.alias_name for each in self._client.get_aliases().aliases} - self.served(collection).keys()
+        for alias in aliases:
+            if alias in taken:
+                raise ConflictError(
+                    f"{self._destination}: the alias {alias} is not of collection {collection}; give the export "
+                    "another option collection, or remove that alias"
+                )
+
     def switch(self, collection: str, tables: Mapping[str, tuple[str, TableRecord]]) -> None:
         """Move all aliases by one request.
 
@@ -198,14 +217,9 @@ class QdrantTables:
             ConflictError: an alias of that name is another collection's.
         """
         models, there = self._models, self.served(collection)
-        taken = {each.alias_name for each in self._client.get_aliases().aliases} - there.keys()
+        self._refuse_taken(collection, tables)
         operations: list[Any] = []
         for alias, (table, _) in tables.items():
-            if alias in taken:
-                raise ConflictError(
-                    f"{self._destination}: the alias {alias} is not of collection {collection}; give the export "
-                    "another option collection, or remove that alias"
-                )
             if alias in there:
                 operations.append(models.DeleteAliasOperation(delete_alias=models.DeleteAlias(alias_name=alias)))
             made = models.CreateAlias(collection_name=table, alias_name=alias)
