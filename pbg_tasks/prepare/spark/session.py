@@ -194,6 +194,8 @@ class Tables:
             frame.unpersist()
 
 
+_PATIENCE = 60
+"""Seconds in which a server of Spark Connect has to answer."""
 _PLAN_LOGGER = "org.apache.spark.sql.catalyst.util.StringUtils"
 """Logger that warns of each plan which ``SETTINGS`` cut, and of nothing else."""
 
@@ -289,9 +291,23 @@ def open_tables(application: str) -> Iterator[Tables]:
 
 @contextmanager
 def _connected() -> Iterator[SparkSession]:
-    """Open a session of Spark Connect, and release it."""
-    from pyspark.sql import SparkSession
+    """Open a session of Spark Connect, and release it.
 
+    Its client would try to reach a server for ten minutes, in silence.
+    """
+    from grpc import FutureTimeoutError, channel_ready_future
+    from pyspark.sql import SparkSession
+    from pyspark.sql.connect.client import DefaultChannelBuilder
+
+    server = DefaultChannelBuilder(_remote())
+    with server.toChannel() as channel:
+        try:
+            channel_ready_future(channel).result(timeout=_PATIENCE)
+        except FutureTimeoutError:
+            raise StorageError(
+                f"Spark: no server answers at {server.endpoint} within {_PATIENCE} s; check SPARK_REMOTE, and that the "
+                "server of Spark Connect runs"
+            ) from None
     session = SparkSession.builder.remote(_remote()).create()
     try:
         yield session
