@@ -17,10 +17,14 @@ import pytest
 from pbg_tasks.checkpoint import open_committed
 from pbg_tasks.errors import ConfigError, RankLostError, TrainingDivergedError
 from pbg_tasks.storage import open_store
+from pbg_tasks.tasks.context import RunContext
+from pbg_tasks.tasks.nightly.chain import run_chain
 from pbg_tasks.tasks.training import launch as module
 from pbg_tasks.tasks.training.launch import launch
+from pbg_tasks.tasks.training.train import train
 from tests.fence_ranks import start_rank, wait_for_end
 from tests.kill_ranks import Graph, kill_often
+from tests.tasks.conftest import ring
 
 
 @pytest.fixture
@@ -117,6 +121,16 @@ def test_stopped_gang_is_continued_by_another_size(tmp_path):
     assert json.loads(second.stdout)["edges_retrained"] == 0
     manifest, _ = open_committed(open_store(str(tmp_path / "graph/model")), "")
     assert (manifest.edges, manifest.retrained) == ((graph.total,), ())
+
+
+@pytest.mark.timeout(60)
+def test_rank_of_trained_run_awaits_no_other(place, monkeypatch):
+    place.snapshot("d1", ring(60))
+    run = run_chain(place.spec, "d1", publish=False)["run"]
+    environment = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert train(run) == RunContext.open(run).require("train")
 
 
 def test_full_disk_of_one_rank_ends_all(tmp_path, small_disk):

@@ -53,7 +53,8 @@ def train(url: str, *, rank: int | None = None, ignore_memory: bool = False) -> 
         ignore_memory: train even if the forecast exceeds the memory.
 
     Returns:
-        The figures; of another rank than 0 only its own, which are not stored.
+        The figures, stored ones where the run is trained already; of another rank than 0 only its own, which are not
+        stored.
 
     Raises:
         ResourceError: memory would run out.
@@ -62,6 +63,8 @@ def train(url: str, *, rank: int | None = None, ignore_memory: bool = False) -> 
     run = RunContext.open(url)
     env = RankEnv.from_environment(run.config, rank=rank)
     if env is not None and env.rank:
+        if (done := run.find(TrainResult)) is not None:
+            return done.document()  # rank 0 does not come to a meeting, either
         return _train_run(run, env, ignore_memory=ignore_memory).document()
     return perform(TrainResult, url, partial(_train_run, env=env, ignore_memory=ignore_memory)).document()
 
