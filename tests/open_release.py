@@ -20,11 +20,10 @@ from typing import Annotated
 
 import numpy as np
 import typer
-import yaml
 
 from pbg_tasks.errors import PbgError
 from pbg_tasks.tasks.context import CHAIN
-from tests.part_memory import night, write_ring
+from tests.part_memory import night, write_ring, write_ring_spec
 
 _LOOKED_UP = 100_000
 
@@ -43,24 +42,16 @@ def main(
     with tempfile.TemporaryDirectory(prefix="pbg-open-", dir=scratch) as folder:
         root = Path(folder)
         write_ring(root / "d1.parquet", names)
-        document = {
-            "graph": "open",
-            "store": str(root / "store"),
-            "snapshots": {"location": f"{root}/{{snapshot}}.parquet", "format": "parquet"},
-            "model": {
-                "entities": {"node": {"num_partitions": partitions}},
-                "relations": [{"name": "edge", "lhs": "node", "rhs": "node", "operator": "translation"}],
-                "dynamic_relations": True,
-                "dimension": dimension,
-                "comparator": "dot",
-            },
-            "split": {"valid": 0.000004, "test": 0.000004} if names > 1_000_000 else {"valid": 0.01, "test": 0.01},
-            "eval": {"max_edges": 50},
-            "gates": {"max_mrr_drop": 1.0, "min_over_popularity": {}, "min_over_start": {}},
-            "resources": {"memory_gb": 2, "threads": 1},
-        }
-        (root / "graph.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
-        night(root / "graph.yaml", "d1", CHAIN[-1])
+        spec = write_ring_spec(
+            root,
+            partitions=partitions,
+            dimension=dimension,
+            split={"valid": 0.000004, "test": 0.000004} if names > 1_000_000 else {"valid": 0.01, "test": 0.01},
+            eval={"max_edges": 50},
+            gates={"max_mrr_drop": 1.0, "min_over_popularity": {}, "min_over_start": {}},
+            resources={"memory_gb": 2, "threads": 1},
+        )
+        night(spec, "d1", CHAIN[-1])
         words = [sys.executable, "-m", "tests.open_release", "--opened", str(root / "store"), "--names", str(names)]
         subprocess.run(words, check=True)
 

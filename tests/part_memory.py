@@ -48,25 +48,15 @@ def main(
     """Measure a part and compare it with its forecast."""
     with tempfile.TemporaryDirectory(prefix="pbg-part-", dir=scratch) as name:
         root = Path(name)
-        document = {
-            "graph": "part",
-            "store": str(root / "store"),
-            "snapshots": {"location": f"{root}/{{snapshot}}.parquet", "format": "parquet"},
-            "model": {
-                "entities": {"node": {"num_partitions": partitions}},
-                "relations": [{"name": "edge", "lhs": "node", "rhs": "node", "operator": "translation"}],
-                "dynamic_relations": True,
-                "dimension": dimension,
-                "comparator": "dot",
-                "loss_fn": "softmax",
-            },
-            "split": _SPLIT if entities > 1_000_000 else {"valid": 0.01, "test": 0.01},
-            "eval": {"max_edges": edges, "max_candidates": 2 * entities, "parts": parts},
-            "gates": _GATES,
-            "resources": {"memory_gb": 1, "threads": 1},
-        }
-        spec = root / "graph.yaml"
-        spec.write_text(yaml.safe_dump(document), encoding="utf-8")
+        spec = write_ring_spec(
+            root,
+            partitions=partitions,
+            dimension=dimension,
+            split=_SPLIT if entities > 1_000_000 else {"valid": 0.01, "test": 0.01},
+            eval={"max_edges": edges, "max_candidates": 2 * entities, "parts": parts},
+            gates=_GATES,
+            resources={"memory_gb": 1, "threads": 1},
+        )
         for day, count in (("d1", entities - entities // 100), ("d2", entities)):
             write_ring(root / f"{day}.parquet", count)
         night(spec, "d1", CHAIN[-1])
@@ -79,6 +69,23 @@ def main(
     print(f"held {held / 1e6:,.0f} MB, forecast {forecast / 1e6:,.0f} MB")
     print(f"took {part['usage']['cpu_seconds']:.0f} CPU s, read {part['usage']['store_bytes_read'] / 1e6:,.0f} MB")
     sys.exit(held > forecast)
+
+
+def write_ring_spec(root: Path, *, partitions: int, dimension: int, **sections: object) -> Path:
+    """Write the spec of a graph of rings; return its path."""
+    model = {
+        "entities": {"node": {"num_partitions": partitions}},
+        "relations": [{"name": "edge", "lhs": "node", "rhs": "node", "operator": "translation"}],
+        "dynamic_relations": True,
+        "dimension": dimension,
+        "comparator": "dot",
+        "loss_fn": "softmax",
+    }
+    snapshots = {"location": f"{root}/{{snapshot}}.parquet", "format": "parquet"}
+    document = {"graph": "ring", "store": str(root / "store"), "snapshots": snapshots, "model": model, **sections}
+    spec = root / "graph.yaml"
+    spec.write_text(yaml.safe_dump(document), encoding="utf-8")
+    return spec
 
 
 def write_ring(path: Path, entities: int) -> None:
