@@ -27,7 +27,7 @@ class ObjectInfo:
             share it.
         metadata: small string pairs written with the object.
         modified: time of the write, in seconds since 1970 by the store's clock, from ``head``, ``get`` and ``list``
-            (in S3 to the second); None in the answer to a write.
+            (in S3 to the second); None in the answer to a write. A copy in a directory has that of the original.
     """
 
     key: str

@@ -51,8 +51,9 @@ class LocalStore:
     """Store of files below a directory, safe among threads and processes.
 
     All processes must be of one machine, or share a file system with locks, and open a directory at the same root:
-    locks and metadata belong to the root. The file system must have hard links and ``flock``. A ``FinalFile`` of the
-    same file system is not copied: it gets a second name.
+    locks and metadata belong to the root. The file system must have hard links and ``flock``. The bytes of a
+    ``FinalFile`` of the same file system, and of an object that is copied, are not written again: the file gets a
+    second name.
 
     Args:
         root: the directory; made at the first write.
@@ -137,12 +138,12 @@ class LocalStore:
     def copy(self, source: str, target: str) -> ObjectInfo:
         """Copy an object and its metadata.
 
-        It raises ``ConflictError`` when ``target`` exists with other bytes.
+        Both keys have the same tag then. It raises ``ConflictError`` when ``target`` exists with other bytes.
         """
         check_key(target)
         with self._reading(source) as (descriptor, info):
             try:
-                return self.put_new(target, Path(f"/proc/self/fd/{descriptor}"), metadata=info.metadata)
+                return self._name_again(descriptor, info, target)
             except ConflictError:
                 with self._reading(target) as (other, existing), disk_errors(self._path(target)):
                     if not filecmp.cmp(f"/proc/self/fd/{descriptor}", f"/proc/self/fd/{other}", shallow=False):
@@ -307,11 +308,7 @@ class LocalStore:
             moment = max(time.time_ns(), before.st_mtime_ns + 1 if before else 0)
             set_time(draft, moment)
             status = draft.stat()
-            record = self._metadata_path(key, _tag(status))
-            if metadata:
-                make_directory(record.parent)
-                with landing(record) as sink:
-                    write_all(sink, json.dumps({"key": key, "metadata": metadata}).encode(), 0)
+            self._write_metadata(key, _tag(status), metadata)
             make_directory(path.parent)
             if before is None:
                 _link(draft, path)
@@ -321,6 +318,32 @@ class LocalStore:
             if before is not None:
                 self._metadata_path(key, _tag(before)).unlink(missing_ok=True)
         return ObjectInfo(key, status.st_size, _tag(status), metadata)
+
+    def _write_metadata(self, key: str, tag: str, metadata: Mapping[str, str]) -> None:
+        if metadata:
+            record = self._metadata_path(key, tag)
+            make_directory(record.parent)
+            with landing(record) as sink:
+                write_all(sink, json.dumps({"key": key, "metadata": metadata}).encode(), 0)
+
+    def _name_again(self, descriptor: int, info: ObjectInfo, key: str) -> ObjectInfo:
+        """Give an open object a second key.
+
+        An object is replaced, never changed, so both keys may share a file. Where the file system or its rules refuse a
+        further name, the bytes are copied.
+
+        Raises:
+            ConflictError: the key has an object.
+        """
+        path = self._path(key)
+        with self._locked(key), disk_errors(path):
+            if _tag_at(path) is None:
+                self._write_metadata(key, info.tag, info.metadata)
+                make_directory(path.parent)
+                if _linked(descriptor, path):
+                    sync_directory(path.parent)
+                    return ObjectInfo(key, info.size, info.tag, info.metadata)
+        return self.put_new(key, Path(f"/proc/self/fd/{descriptor}"), metadata=info.metadata)
 
     @contextmanager
     def _locked(self, key: str) -> Iterator[None]:
@@ -448,6 +471,16 @@ def _link(draft: Path, path: Path) -> None:
         if path.is_dir():
             raise
         raise ConflictError(f"{path} exists already: another writer was first, nothing was overwritten") from error
+
+
+def _linked(descriptor: int, path: Path) -> bool:
+    """Give an open file a further name; return whether that was possible."""
+    try:
+        # A directory makes Python follow the link to the file; an absolute path does not need one.
+        os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=descriptor)
+    except OSError:
+        return False
+    return True
 
 
 def _keep(source: Path, draft: Path) -> bool:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import resource
@@ -246,6 +247,52 @@ def test_kill_at_every_step_shows_whole_versions(tmp_path, operation):
         pytest.fail("the operation never got through")
     assert len(states) == 2
     assert step >= 5
+
+
+def test_kill_at_every_step_of_copy(tmp_path):
+    for step in range(100):
+        store = LocalStore(tmp_path / str(step))
+        source = store.put_new("a", b"1" * 1000, metadata={"v": "1"})
+        status = exit_status(lambda store=store: store.copy("a", "d/k"), step)
+        assert store.head("a") == source
+        there = store.head("d/k")
+        assert there is None or (store.get("d/k").data, dict(there.metadata)) == (b"1" * 1000, {"v": "1"})
+        if status == 0:
+            assert there is not None
+            break
+        assert status == -signal.SIGKILL
+        assert store.copy("a", "d/k").metadata == {"v": "1"}  # and no lock is left behind
+    else:
+        pytest.fail("the operation never got through")
+    assert step >= 5
+
+
+def test_copy_shares_bytes_until_one_is_replaced(store):
+    source = store.put_new("a", b"bytes", metadata={"v": "1"})
+    copied = store.copy("a", "b")
+    first, second = (Path(store.url) / key for key in ("a", "b"))
+    assert first.samefile(second)
+    assert (store.head("a"), store.head("b")) == (source, copied)
+    store.swap("a", b"more", expected=source)
+    assert (store.get("a").data, store.get("b").data) == (b"more", b"bytes")
+    store.delete("a")
+    assert store.get("b").info == copied
+
+
+def test_copy_where_links_are_refused(store, monkeypatch):
+    link = os.link
+
+    def refuse(*args, src_dir_fd=None, **further):
+        if src_dir_fd is not None:
+            raise PermissionError(errno.EPERM, "Operation not permitted")
+        link(*args, **further)
+
+    store.put_new("a", b"bytes", metadata={"v": "1"})
+    monkeypatch.setattr(os, "link", refuse)
+    copied = store.copy("a", "b")
+    assert not (Path(store.url) / "a").samefile(Path(store.url) / "b")
+    assert (store.get("b").data, store.head("b")) == (b"bytes", copied)
+    assert copied.metadata == {"v": "1"}
 
 
 def test_a_killed_write_is_swept_away_later(store):
