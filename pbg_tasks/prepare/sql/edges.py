@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pbg_tasks.prepare.sql.split import TRAIN, candidate
+from pbg_tasks.prepare.sql.split import TRAIN, candidate, key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -73,22 +73,20 @@ def drawn(sql: Dialect, spec: GraphSpec, matches: str, *, marked: bool) -> str:
     """Return ``drawn``: edges by name, with relation, weight, drawn split.
 
     Each row of it follows from one of ``raw``. With ``marked``, they also have the column ``mark``. Only candidates
-    keep their keys and their relation's name, because text would be most of the table.
+    have keys and their relation's name, because text would be most of the table.
     """
-    keyed = f"""
+    typed = f"""
         SELECT relations.id AS rel, relations.word, relations.lhs_type, relations.rhs_type, raw.lhs, raw.rhs,
-            coalesce(raw.rel, '') AS rel_name, CAST(raw.weight AS FLOAT) AS weight,
-            concat(relations.lhs_type, chr(30), raw.lhs) AS lhs_key,
-            concat(relations.rhs_type, chr(30), raw.rhs) AS rhs_key
+            coalesce(raw.rel, '') AS rel_name, CAST(raw.weight AS FLOAT) AS weight
             {f", {mark(sql, 'raw.')} AS mark" if marked else ""}
         FROM raw JOIN relations ON {matches}
     """
     return f"""
         SELECT rel, word, lhs_type, rhs_type, lhs, rhs, weight, candidate,
             if(candidate <> {TRAIN}, rel_name, NULL) AS rel_name,
-            if(candidate <> {TRAIN}, lhs_key, NULL) AS lhs_key,
-            if(candidate <> {TRAIN}, rhs_key, NULL) AS rhs_key{", mark" if marked else ""}
-        FROM (SELECT *, {candidate(sql, spec.split)} AS candidate FROM ({keyed}) AS keyed) AS named
+            if(candidate <> {TRAIN}, {key("lhs")}, NULL) AS lhs_key,
+            if(candidate <> {TRAIN}, {key("rhs")}, NULL) AS rhs_key{", mark" if marked else ""}
+        FROM (SELECT *, {candidate(sql, spec)} AS candidate FROM ({typed}) AS typed) AS drawn
     """
 
 

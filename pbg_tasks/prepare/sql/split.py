@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pbg_tasks.config import Split
+    from pbg_tasks.config import GraphSpec
     from pbg_tasks.prepare.sql.dialect import Dialect
 
 TRAIN, VALID, TEST = 0, 1, 2
@@ -49,15 +49,24 @@ RETURNED = (
 SETTLED = "SELECT count(*) FILTER (WHERE NOT returned), count(*) FILTER (WHERE returned) FROM candidates"
 
 
-def candidate(sql: Dialect, split: Split) -> str:
+def key(side: str) -> str:
+    """Return the expression of an end's key: its type and its name."""
+    return f"concat({side}_type, chr(30), {side})"
+
+
+def candidate(sql: Dialect, spec: GraphSpec) -> str:
     """Return the expression that draws an edge's split from its ends' keys.
 
-    The keys are ``lhs_key`` and ``rhs_key``. The last 8 bytes of the MD5 of ``salt US least US greatest`` (US is the
-    byte 31), little-endian, are taken as a fraction of 2**64: below ``test`` the pair is a test candidate, below ``test
-    + valid`` a valid one.
+    The last 8 bytes of the MD5 of ``salt US least US greatest`` (US is the byte 31), little-endian, are taken as a
+    fraction of 2**64: below ``test`` the pair is a test candidate, below ``test + valid`` a valid one.
     """
-    # One call: each `||` would make a text of its own.
-    text = f"concat({sql.text(split.salt)}, chr(31), least(lhs_key, rhs_key), chr(31), greatest(lhs_key, rhs_key))"
+    split, (entity, *others) = spec.split, spec.model.entities
+    # Keys of one type begin alike, so their names are in the same order; to make the keys takes a fifth of all.
+    lead = "" if others else f", {sql.text(entity)}, chr(30)"
+    lhs, rhs = (key("lhs"), key("rhs")) if others else ("lhs", "rhs")
+    before, between = f"concat({sql.text(split.salt)}, chr(31){lead})", f"concat(chr(31){lead})"
+    # One call: each `||` would make a text of its own. Constants are joined once.
+    text = f"concat({before}, least({lhs}, {rhs}), {between}, greatest({lhs}, {rhs}))"
     test, valid = (int(share * 2**64) for share in (split.test, split.test + split.valid))
 
     # TEST is below both limits, VALID below one. Written as a sum, unlike a CASE, DuckDB computes the hash only once an
