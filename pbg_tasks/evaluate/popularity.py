@@ -35,10 +35,12 @@ class Counted(NamedTuple):
 
     @classmethod
     def of(cls, keys: np.ndarray) -> Counted:
-        """Count keys that are not negative, in any order."""
-        ordered = np.sort(keys)
-        starts = np.flatnonzero(np.diff(ordered, prepend=-1))
-        return cls(ordered[starts], np.diff(starts, append=len(ordered)))
+        """Count keys, in any order; they are sorted."""
+        keys.sort()
+        first = np.ones(len(keys), bool)
+        np.not_equal(keys[1:], keys[:-1], out=first[1:])
+        starts = np.flatnonzero(first)
+        return cls(keys[starts], np.diff(starts, append=len(keys)))
 
     def joined(self, other: Counted) -> Counted:
         """Return the sum of both, in memory that may be theirs.
