@@ -320,8 +320,7 @@ class Spread:
         values = values[~np.isnan(values)]
         if not len(values):
             return cls(None, None, None, None)
-        low, lower, middle = np.quantile(values, (0.01, 0.05, 0.5)).tolist()
-        return cls(*(round(float(value), 6) for value in (values.mean(dtype=np.float64), low, lower, middle)))
+        return cls(mean(values), *(round(value, 6) for value in np.quantile(values, (0.01, 0.05, 0.5)).tolist()))
 
 
 def mean(values: np.ndarray) -> float | None:
@@ -329,7 +328,8 @@ def mean(values: np.ndarray) -> float | None:
 
     None is returned where there is none.
     """
-    return Spread.of(values).mean
+    values = values[~np.isnan(values)]
+    return round(float(values.mean(dtype=np.float64)), 6) if len(values) else None
 
 
 class DegreeDecile(TypedDict):
@@ -354,7 +354,10 @@ def by_degree(degree: np.ndarray, cosine: np.ndarray, overlap: np.ndarray) -> li
         cosine: float32 (C,), NaN where there is none.
         overlap: same.
     """
-    decile = np.searchsorted(np.sort(degree), degree) * _DECILES // max(len(degree), 1)
+    values, counts = np.unique(degree, return_counts=True)
+    # Ranks are looked up among the degrees, of which there are few, and not among those of all entities.
+    lowest = np.cumsum(counts) - counts
+    decile = (lowest * _DECILES // max(len(degree), 1))[np.searchsorted(values, degree)]
     rows: list[DegreeDecile] = []
     for number in np.unique(decile).tolist():
         own = decile == number

@@ -84,7 +84,11 @@ class NightEdges:
         self._grid, self._keep = grid(len(matrix), len(matrix[0])), keep
         reserve = 2 * sum(record.size for record in stored.records.values()) if keep else sys.maxsize
         self._files = {split: RunBuckets(stored, directory, split, reserve=reserve) for split in SPLITS}
-        self._edges = {split: FiledEdges(files, where=files.where) for split, files in self._files.items()}
+        trained = {(0, bucket): matrix[bucket[0]][bucket[1]] for bucket in self._grid}
+        self._edges = {
+            split: FiledEdges(files, trained if split == "train" else None, files.where)
+            for split, files in self._files.items()
+        }
 
     def of(self, *splits: str, size: int | None = None) -> Iterator[BucketEdges]:
         """Yield buckets of some splits, ``size`` edges at a time.
