@@ -209,8 +209,11 @@ def test_expired_snapshot_is_refused_by_name(lake):
     lake.write(("b", "r", "c"))
     lake.table.maintenance.expire_snapshots().by_id(first).commit()
     for name in (first, key):
-        with pytest.raises(InputError, match=f"no snapshot or tag '{name}', or it has expired"):
+        with pytest.raises(InputError, match=f"no snapshot or tag '{name}', or it has expired.* it has none"):
             lake.read(name)
+    lake.table.manage_snapshots().create_tag(lake.id, "kept").commit()
+    with pytest.raises(InputError, match="its last tags are kept"):
+        lake.read(first)
     assert len(snapshot_keys(lake.snapshots)) == 1
 
 

@@ -125,7 +125,7 @@ def test_aliases_move_together_and_back(opened, collection):
         assert tables.served(collection) == dict.fromkeys(aliases, one)
 
 
-@pytest.mark.parametrize("sink", ["pgvector", "qdrant"])
+@pytest.mark.parametrize("sink", ["milvus", "pgvector", "qdrant"])
 def test_alias_of_another_collection_stays(opened, collection):
     one, other = f"{collection}_a", f"{collection}_b_c"
     with opened() as tables:
@@ -137,7 +137,7 @@ def test_alias_of_another_collection_stays(opened, collection):
         assert tables.served(collection) == {first.alias: one}
 
 
-@pytest.mark.parametrize("sink", ["pgvector", "qdrant"])
+@pytest.mark.parametrize("sink", ["milvus", "pgvector", "qdrant"])
 def test_taken_alias_ends_export_before_filling(opened, collection):
     alias = f"{collection}_b_n"
     with opened() as tables:
@@ -321,6 +321,7 @@ def test_name_that_store_cannot_hold_is_refused(destinations):
         ("qdrant", "http://169.254.169.254/", ConfigError, "metadata service"),
         ("qdrant", "http://127.0.0.1:9", StorageError, "Qdrant failed"),
         ("lancedb", "gs://bucket/a", ConfigError, "lancedb takes a directory or s3://bucket/prefix"),
+        ("lancedb", __file__, ConfigError, "is a file; lancedb takes a directory"),
     ],
 )
 def test_place_that_sink_cannot_open_is_refused(sink, destination, error, message):

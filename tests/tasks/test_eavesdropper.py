@@ -47,6 +47,7 @@ def test_recorded_gang_shows_vectors_only_unencrypted(tmp_path, encrypted):
     logs = [graph.directory / f"log-{rank}" for rank in range(2)]
     assert wait_for_end(gang, 120) == [0, 0], [log.read_text() for log in logs]
     tap.close()
+    assert ("what they send is encrypted" in logs[0].read_text()) == encrypted
     assert b"rounds/0/1" in tap.heard, "where they meet was not recorded"
     heard = record.read_bytes() + bytes(tap.heard)
     rows = np.concatenate([stored_rows(graph, partition) for partition in range(4)])

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _LOCATION = re.compile(r"iceberg://([^/]+)/([^/]+)/([^/]+)")
 _KEY = re.compile(r"\d{8}T\d{9}-(\d+)")
 _UNCHANGED = "replace"
+_SHOWN_TAGS = 10
 """Operation of a snapshot that has the rows of the one before, as after a compaction."""
 
 
@@ -106,8 +107,10 @@ class IcebergSource(ArrowSource):
         number = ref.snapshot_id if ref else int(listed[1]) if listed else int(name) if name.isdecimal() else None
         snapshot = None if number is None else table.metadata.snapshot_by_id(number)
         if snapshot is None or (listed is not None and ref is None and _key(snapshot) != name):
+            tags = sorted(name for name, ref in table.metadata.refs.items() if ref.snapshot_ref_type == "tag")
+            has = f"its last tags are {', '.join(tags[-_SHOWN_TAGS:])}" if tags else "it has none"
             raise InputError(
-                f"{location}: the table has no snapshot or tag {name!r}, or it has expired; a tag keeps one"
+                f"{location}: the table has no snapshot or tag {name!r}, or it has expired; a tag keeps one, and {has}"
             )
         return table, snapshot
 

@@ -14,12 +14,33 @@ from pydantic import Field
 from pbg_tasks.config.base import Frozen
 from pbg_tasks.config.contract import Contract
 from pbg_tasks.config.sinks import SinkOptions
+from pbg_tasks.errors import ConflictError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     import numpy as np
+
+
+def refuse_taken(destination: str, collection: str, aliases: Iterable[str], others: Collection[str]) -> None:
+    """Refuse aliases that are not a collection's.
+
+    Args:
+        destination: URL of the store, for messages.
+        collection: that wants them.
+        aliases: that it wants.
+        others: aliases of the store that are not its own.
+
+    Raises:
+        ConflictError: one is among ``others``.
+    """
+    for alias in aliases:
+        if alias in others:
+            raise ConflictError(
+                f"{destination}: the alias {alias} is not of collection {collection}; give the export another option "
+                "collection, or remove that alias"
+            )
 
 
 class TableRecord(Frozen):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import warnings
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -53,6 +54,8 @@ class LanceSink(Sink):
             raise ConfigError(f"{destination}: lancedb takes a directory or s3://bucket/prefix")
         os.environ.setdefault("LANCEDB_LOG", "error")  # each new table is a warning otherwise
         lancedb, store = library("lancedb", sink="sink lancedb", extra="lancedb"), open_store(destination)
+        if not is_remote(destination) and Path(store.url).is_file():
+            raise ConfigError(f"{destination}: is a file; lancedb takes a directory, and makes one")
         with _errors(store.url), warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of LanceDB's own calls
             caches = lancedb.Session(index_cache_size_bytes=_CACHE_BYTES, metadata_cache_size_bytes=_CACHE_BYTES)

@@ -17,14 +17,14 @@ import numpy as np
 from pbg_tasks.checkpoint.manifest import decode, encode
 from pbg_tasks.config.sinks import MilvusOptions
 from pbg_tasks.errors import AccessError, ConfigError, ConflictError, FormatError, PbgError, StorageError
-from pbg_tasks.publish.sinks.base import Rows, Sink, TableRecord
+from pbg_tasks.publish.sinks.base import Rows, Sink, TableRecord, refuse_taken
 from pbg_tasks.publish.sinks.registry import library
 from pbg_tasks.redaction import credentials_in, shown
 from pbg_tasks.storage.endpoint import Endpoints
 from pbg_tasks.storage.files import make_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from types import ModuleType
 
 _RECORD = "pbg.record"
@@ -115,7 +115,12 @@ class MilvusTables:
         return found
 
     def create(self, table: str, record: TableRecord) -> None:
-        """Make a collection with its index, which grows with the rows."""
+        """Make a collection with its index, which grows with the rows.
+
+        Raises:
+            ConflictError: its alias, or one that moves with it, is another collection's.
+        """
+        self._refuse_taken(record.collection, (record.alias, *record.together))
         kinds = self._pymilvus.DataType
         self._client.drop_collection(table)
         schema = self._pymilvus.MilvusClient.create_schema(auto_id=False, enable_dynamic_field=False)
@@ -196,8 +201,17 @@ class MilvusTables:
             alias: name for name in self.records(collection) for alias in self._client.list_aliases(name)["aliases"]
         }
 
+    def _refuse_taken(self, collection: str, aliases: Iterable[str]) -> None:
+        taken = {*self._client.list_aliases()["aliases"]} - self.served(collection).keys()
+        refuse_taken(self._destination, collection, aliases, taken)
+
     def switch(self, collection: str, tables: Mapping[str, tuple[str, TableRecord]]) -> None:
-        """Move aliases, one after the other."""
+        """Move aliases, one after the other.
+
+        Raises:
+            ConflictError: an alias of that name is another collection's.
+        """
+        self._refuse_taken(collection, tables)
         there = self.served(collection)
         for alias, (table, _) in tables.items():
             if alias in there:

@@ -16,7 +16,7 @@ from pbg_tasks.checkpoint.manifest import decode, encode
 from pbg_tasks.config.base import canonical_json
 from pbg_tasks.config.sinks import QdrantOptions
 from pbg_tasks.errors import AccessError, ConfigError, ConflictError, PbgError, StorageError
-from pbg_tasks.publish.sinks.base import Rows, Sink, TableRecord
+from pbg_tasks.publish.sinks.base import Rows, Sink, TableRecord, refuse_taken
 from pbg_tasks.publish.sinks.registry import library
 from pbg_tasks.redaction import credentials_in, shown
 from pbg_tasks.storage.endpoint import Endpoints
@@ -203,12 +203,7 @@ class QdrantTables:
             ConflictError: one is not.
         """
         taken = {each.alias_name for each in self._client.get_aliases().aliases} - self.served(collection).keys()
-        for alias in aliases:
-            if alias in taken:
-                raise ConflictError(
-                    f"{self._destination}: the alias {alias} is not of collection {collection}; give the export "
-                    "another option collection, or remove that alias"
-                )
+        refuse_taken(self._destination, collection, aliases, taken)
 
     def switch(self, collection: str, tables: Mapping[str, tuple[str, TableRecord]]) -> None:
         """Move all aliases by one request.

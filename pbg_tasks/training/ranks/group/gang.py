@@ -123,7 +123,9 @@ class Gang:
             token = gang._round({"token": secrets.token_hex(32)}, _SILENCE)[0]["token"]
             if env.rank == 0:
                 say("PBG_RUN_TOKEN is not set: the ranks trust every process that reaches the place where they meet")
-        if env.rank == 0 and not encrypted and not is_loopback(gang.host):
+        if env.rank == 0 and encrypted:
+            say("rank_tls: the ranks show each other certificates, and what they send is encrypted")
+        elif env.rank == 0 and not is_loopback(gang.host):
             say("rank_tls is off: what the ranks send each other can be read on their network")
         gang.credentials = Credentials(str(token).encode(), spec, env.rank, env.role, certificates)
         return gang
