@@ -109,6 +109,8 @@ class VerifiedFiles:
     def fetch_all(self, names: Iterable[str], directory: Path, *, threads: int = 4) -> list[Path]:
         """Download several files in parallel and verify each.
 
+        With a ``FinalFile`` as the directory, so are the files: a reader changes none.
+
         Raises:
             FormatError: as ``fetch`` does; where the manifest lacks a file, nothing is downloaded.
         """

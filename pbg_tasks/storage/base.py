@@ -38,7 +38,10 @@ class ObjectInfo:
 
 
 class FinalFile(PosixPath):
-    """Complete file: a store may keep the file itself, not a copy."""
+    """Complete file, which is not changed any more.
+
+    A store may keep the file itself, not a copy of it; and where it is the target of a fetch, may give its own.
+    """
 
 
 @dataclass(frozen=True, slots=True)

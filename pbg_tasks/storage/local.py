@@ -53,7 +53,7 @@ class LocalStore:
     All processes must be of one machine, or share a file system with locks, and open a directory at the same root:
     locks and metadata belong to the root. The file system must have hard links and ``flock``. The bytes of a
     ``FinalFile`` of the same file system, and of an object that is copied, are not written again: the file gets a
-    second name.
+    further name.
 
     Args:
         root: the directory; made at the first write.
@@ -95,8 +95,10 @@ class LocalStore:
 
         It raises ``NotFoundError`` and ``ResourceError``.
         """
-        with self._reading(key) as (source, info), landing(target, durable=False) as sink:
-            _copy_bytes(source, sink)
+        with self._reading(key) as (source, info):
+            if not (isinstance(target, FinalFile) and _linked(source, target)):
+                with landing(target, durable=False) as sink:
+                    _copy_bytes(source, sink)
         return info
 
     def get_range(self, info: ObjectInfo, start: int, stop: int) -> bytes:

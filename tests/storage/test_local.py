@@ -369,6 +369,19 @@ def test_a_final_file_is_kept_and_not_copied(store, tmp_path):
     assert [name for name in tree(Path(store.url)) if "locks" not in name] == ["k"]
 
 
+def test_final_file_is_fetched_without_copying(store, tmp_path):
+    stored = store.put_new("k", b"bytes", metadata={"v": "1"})
+    place = FinalFile(tmp_path) / "k"
+    assert store.fetch("k", place) == store.head("k") == stored
+    assert place.samefile(Path(store.url) / "k")
+    store.swap("k", b"more", expected=stored)
+    assert place.read_bytes() == b"bytes"
+    store.fetch("k", place)  # there is a file already, which is replaced
+    assert place.read_bytes() == b"more"
+    place.write_bytes(b"mine")
+    assert store.get("k").data == b"more"
+
+
 def test_final_file_stored_twice_is_copied(store, tmp_path):
     source = tmp_path / "scratch"
     source.write_bytes(b"bytes")

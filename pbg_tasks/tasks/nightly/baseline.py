@@ -22,6 +22,7 @@ from pbg_tasks.prepare.lookup import returned_pairs
 from pbg_tasks.prepare.moved_rows import MovedRows
 from pbg_tasks.prepare.reassignment import Matching
 from pbg_tasks.prepare.split import RETURNED
+from pbg_tasks.storage import FinalFile
 from pbg_tasks.tasks.model_source import CONFIG
 from pbg_tasks.tasks.nightly.moved_vectors import with_compared_rows
 from pbg_tasks.tasks.runs.part_files import NOTHING, row_counts
@@ -165,7 +166,7 @@ def _take_files(
     }
     rows = None if part is None else row_counts(baseline.files, names)
     if part is None or rows is None:
-        baseline.files.fetch_all(names.values(), directory)
+        baseline.files.fetch_all(names.values(), FinalFile(directory))
         baseline.paths.update({key: directory / name for key, name in names.items()})
         rows = {key: embeddings_shape(path)[0] for key, path in baseline.paths.items()}
     for entity, listed in counts.items():

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from pbg_tasks.evaluate.local_model import LocalModel
 from pbg_tasks.formats.embeddings import embeddings_file_name
 from pbg_tasks.formats.model import model_file_name
+from pbg_tasks.storage import FinalFile
 from pbg_tasks.storage.staging import named
 from pbg_tasks.tasks.model_source import read_shared
 from pbg_tasks.training.data.partitions import partition_keys
@@ -87,7 +88,7 @@ def bring_model(run: Run, scratch: Path, part: PartFiles | None = None) -> Local
     names = {(*key,): embeddings_file_name(*key, files.version) for key in partition_keys(run.config)}
     name = model_file_name(files.version)
     if part is None:
-        *paths, path = files.fetch_all([*names.values(), name], scratch)
+        *paths, path = files.fetch_all([*names.values(), name], FinalFile(scratch))
     else:
         paths, path = list(part.bring(files, names, scratch).values()), files.fetch(name, scratch)
     with named(path, f"{files.url}/{name}"):
