@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pbg_tasks.config import GraphSpec, ModelConfig, SnapshotFile
 
-SAMPLE = 1_000_000
+SAMPLE = 500_000
 """Approximate number of sampled edges. A snapshot with fewer edges is taken as a whole."""
 _SPREAD = 3  # standard deviations by which the largest of equally likely parts may exceed the mean
 _UNLIKELY = 6  # standard deviations that chance does not reach in as many buckets as there can be
@@ -48,7 +48,7 @@ class BucketSample:
     Attributes:
         edges: number of edges of the snapshot.
         names: entity types.
-        types: of both ends, as positions in ``names``: int64 (sampled edges, 2).
+        types: of both ends, as positions in ``names``: integers (sampled edges, 2).
         hashes: of both ends' names, as in ``partition_of``: uint64 (sampled edges, 2).
         spread: hash that spreads edges over a side whose type is not partitioned: uint64 (sampled edges,).
     """
@@ -109,8 +109,8 @@ def sample_buckets(
     with phase(connection, "sample edges"), reading(files):
         found = connection.execute(
             f"""
-            SELECT list_position([{listed}], relations.lhs_type) - 1 AS lhs_type,
-                list_position([{listed}], relations.rhs_type) - 1 AS rhs_type,
+            SELECT (list_position([{listed}], relations.lhs_type) - 1)::USMALLINT AS lhs_type,
+                (list_position([{listed}], relations.rhs_type) - 1)::USMALLINT AS rhs_type,
                 {md5_tail("raw.lhs")} AS lhs, {md5_tail("raw.rhs")} AS rhs, hash(raw.rhs, raw.rel, raw.lhs) AS spread
             FROM raw JOIN relations ON {matches}
             WHERE raw.lhs IS NOT NULL AND raw.rhs IS NOT NULL
@@ -120,7 +120,7 @@ def sample_buckets(
     return BucketSample(
         edges,
         names,
-        np.stack([found["lhs_type"], found["rhs_type"]], axis=1).astype(np.int64),
-        np.stack([found["lhs"], found["rhs"]], axis=1).astype(np.uint64),
+        np.stack([found["lhs_type"], found["rhs_type"]], axis=1),
+        np.stack([found["lhs"], found["rhs"]], axis=1),
         np.asarray(found["spread"], np.uint64),
     )
