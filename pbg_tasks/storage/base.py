@@ -58,9 +58,9 @@ class Store(Protocol):
 
     Keys are relative to the root and never contain ``..``, a leading ``/`` or an empty segment.
 
-    A swap expects a tag. In a local store every write has a tag of its own. In S3 a tag stands for bytes, not for a
-    write: an object that was replaced and then got its earlier bytes back passes for one that never changed. So a
-    document that is swapped contains a random number that no other write of it has
+    A swap expects a tag. In a local store every write but a copy has a tag of its own. In S3 a tag stands for bytes,
+    not for a write: an object that was replaced and then got its earlier bytes back passes for one that never changed.
+    So a document that is swapped contains a random number that no other write of it has
     (``checkpoint.manifest.encode_unique``).
 
     Every method raises ``StorageError`` (or its ``AccessError``) when the store fails or refuses, within a bounded

@@ -2,8 +2,9 @@
 
 An object is a plain file below the root, so a PBG reader opens the directory as it is. The store's own records are in
 ``<root>/.pbg``: unfinished writes, locks and metadata. An object's tag is its modification time (made unique by the
-store) and size. Its metadata is in a file named by key and tag and is written first, so that the one rename which makes
-the object visible makes its metadata visible too. Files that a crash leaves behind are never read.
+store) and size; a copy shares file and tag. Its metadata is in a file named by key and tag and is written first, so
+that the one rename which makes the object visible makes its metadata visible too. Files that a crash leaves behind are
+never read.
 
 The file is longer than others so that the order of locks and writes, which keeps writers apart, is in one place.
 """
@@ -148,7 +149,9 @@ class LocalStore:
                 return self._name_again(descriptor, info, target)
             except ConflictError:
                 with self._reading(target) as (other, existing), disk_errors(self._path(target)):
-                    if not filecmp.cmp(f"/proc/self/fd/{descriptor}", f"/proc/self/fd/{other}", shallow=False):
+                    if not os.path.sameopenfile(descriptor, other) and not filecmp.cmp(
+                        f"/proc/self/fd/{descriptor}", f"/proc/self/fd/{other}", shallow=False
+                    ):
                         raise
                     return existing
 
@@ -335,16 +338,18 @@ class LocalStore:
         further name, the bytes are copied.
 
         Raises:
-            ConflictError: the key has an object.
+            ConflictError: the key has an object. Nothing was written, since a repetition may find the disk full.
         """
         path = self._path(key)
         with self._locked(key), disk_errors(path):
-            if _tag_at(path) is None:
-                self._write_metadata(key, info.tag, info.metadata)
-                make_directory(path.parent)
-                if _linked(descriptor, path):
-                    sync_directory(path.parent)
-                    return ObjectInfo(key, info.size, info.tag, info.metadata)
+            if _tag_at(path) is not None:
+                raise _taken(path)
+            self._write_metadata(key, info.tag, info.metadata)
+            make_directory(path.parent)
+            if _linked(descriptor, path):
+                sync_directory(path.parent)
+                return ObjectInfo(key, info.size, info.tag, info.metadata)
+            self._metadata_path(key, info.tag).unlink(missing_ok=True)  # the copy has a tag of its own
         return self.put_new(key, Path(f"/proc/self/fd/{descriptor}"), metadata=info.metadata)
 
     @contextmanager
@@ -472,7 +477,11 @@ def _link(draft: Path, path: Path) -> None:
     except FileExistsError as error:
         if path.is_dir():
             raise
-        raise ConflictError(f"{path} exists already: another writer was first, nothing was overwritten") from error
+        raise _taken(path) from error
+
+
+def _taken(path: Path) -> ConflictError:
+    return ConflictError(f"{path} exists already: another writer was first, nothing was overwritten")
 
 
 def _linked(descriptor: int, path: Path) -> bool:

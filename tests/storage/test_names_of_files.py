@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import filecmp
 import os
 import tempfile
 from pathlib import Path
@@ -49,6 +50,19 @@ def test_copy_where_links_are_refused(store, monkeypatch):
     assert not (Path(store.url) / "a").samefile(Path(store.url) / "b")
     assert (store.get("b").data, store.head("b")) == (b"bytes", copied)
     assert copied.metadata == {"v": "1"}
+    assert store.remove_orphans(old=lambda _: True) == 0
+
+
+def test_repeated_copy_writes_and_reads_nothing(store, monkeypatch):
+    store.put_new("a", b"bytes", metadata={"v": "1"})
+    copied = store.copy("a", "b")
+
+    def refuse(*_args, **_options):
+        raise AssertionError("the bytes of a file that has both names are needed for nothing")
+
+    monkeypatch.setattr(LocalStore, "_draft", refuse)
+    monkeypatch.setattr(filecmp, "cmp", refuse)
+    assert store.copy("a", "b") == copied
 
 
 def test_a_final_file_is_kept_and_not_copied(store, tmp_path):
