@@ -13,8 +13,10 @@ from pbg_tasks.errors import ConfigError, FormatError, NotFoundError, TrainingDi
 from pbg_tasks.formats.edges import EdgeList, Features, edge_file_name, write_edges
 from pbg_tasks.formats.entities import write_entity_count
 from pbg_tasks.storage import open_store
+from pbg_tasks.tasks.directory import evaluate
 from pbg_tasks.tasks.directory.evaluate import evaluate_directory
 from pbg_tasks.tasks.exchange.export_tsv import export_directory
+from pbg_tasks.tasks.runs.base import bring_model
 from pbg_tasks.tasks.training.train import train_directory
 from tests.directories import PER_PARTITION, DataSet
 
@@ -42,6 +44,22 @@ def test_missing_known_edges_give_no_filtered_figures(data):
     figures = evaluate_directory(data.config())
     assert figures["raw"]["count"] == 240
     assert "filtered" not in json.dumps(figures)
+
+
+def test_evaluation_outlasts_pbg_beginning_anew(data, monkeypatch):
+    train_directory(data.config())
+    before = evaluate_directory(data.config())
+
+    def overtaken(*given, **options):
+        model = bring_model(*given, **options)
+        for path in (data.root / "model").glob("*.h5"):
+            with h5py.File(path, "w"):  # as PBG does, in the file that is there
+                pass
+        return model
+
+    monkeypatch.setenv("PBG_SCRATCH", str(data.root / "scratch"))  # where a second name is possible
+    monkeypatch.setattr(evaluate, "bring_model", overtaken)
+    assert evaluate_directory(data.config())["raw"] == before["raw"]
 
 
 def test_more_epochs_continue_the_last_training(data):

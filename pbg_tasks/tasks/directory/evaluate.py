@@ -134,7 +134,7 @@ def _against_all(
         held_out[bucket] = _joined(held_out[bucket], edges) if bucket in held_out else edges
     if not any(map(len, held_out.values())):
         raise InputError(f"{', '.join(config.edge_paths)}: hold no edges, so there is nothing to evaluate")
-    model = bring_model(run, scratch)
+    model = bring_model(run, scratch, apart=True)
     with named(scratch, run.files.url):
         report, _ = evaluate_edges(
             model,

@@ -73,13 +73,14 @@ class Run(Protocol):
         ...
 
 
-def bring_model(run: Run, scratch: Path, part: PartFiles | None = None) -> LocalModel:
+def bring_model(run: Run, scratch: Path, part: PartFiles | None = None, *, apart: bool = False) -> LocalModel:
     """Download the model of a run.
 
     Args:
         run: the model and its graph.
         scratch: local directory.
         part: of an evaluation, which reads rows of most files alone; None: all files are brought whole.
+        apart: whether all are copied, also from a directory on the same disk, since PBG may write there in place.
 
     Raises:
         FormatError: a file is damaged, or the parameters are of another config.
@@ -88,7 +89,7 @@ def bring_model(run: Run, scratch: Path, part: PartFiles | None = None) -> Local
     names = {(*key,): embeddings_file_name(*key, files.version) for key in partition_keys(run.config)}
     name = model_file_name(files.version)
     if part is None:
-        *paths, path = files.fetch_all([*names.values(), name], FinalFile(scratch))
+        *paths, path = files.fetch_all([*names.values(), name], scratch if apart else FinalFile(scratch))
     else:
         paths, path = list(part.bring(files, names, scratch).values()), files.fetch(name, scratch)
     with named(path, f"{files.url}/{name}"):
