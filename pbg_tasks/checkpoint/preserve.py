@@ -7,20 +7,22 @@ written last.
 
 from __future__ import annotations
 
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pbg_tasks.checkpoint.manifest import Manifest, ObjectRecord, decode, encode, sha256
 from pbg_tasks.checkpoint.reader import VERSION_MIRROR, VerifiedFiles, location
 from pbg_tasks.config.base import Growing
 from pbg_tasks.config.contract import Contract
-from pbg_tasks.errors import FormatError
+from pbg_tasks.errors import ConflictError, FormatError
 from pbg_tasks.formats.directory import checkpoint_version_bytes
+from pbg_tasks.storage import LocalStore
 from pbg_tasks.storage.names import join
 from pbg_tasks.storage.staging import put_all_new, put_equal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from pbg_tasks.storage import Store
 
@@ -69,6 +71,7 @@ def preserve(
     documents: Mapping[str, bytes] | None = None,
     stored: Mapping[str, ObjectRecord] | None = None,
     contract: Contract | None = None,
+    apart: bool = False,
 ) -> PreservedManifest:
     """Preserve a committed version; a repetition changes nothing.
 
@@ -82,13 +85,14 @@ def preserve(
         documents: more small files, by name.
         stored: more files that are in the directory already, by name.
         contract: of the model, for its readers.
+        apart: whether the directory may share no file with the checkpoint, since PBG writes there in place.
 
     Raises:
         ConflictError: the directory holds other bytes.
     """
     sources = {name: (join(prefix, name), record) for name, record in manifest.objects.items()} | dict(copies or {})
     for name, (source, _) in sources.items():
-        store.copy(source, join(target, name))
+        (_copy_apart if apart else _copy)(store, source, join(target, name))
     small = _put_documents(store, target, manifest.version, documents or {})
     document = PreservedManifest(
         spec=manifest.spec,
@@ -164,6 +168,20 @@ def preserve_files(
     document = PreservedManifest(spec=spec, version=version, epochs=epochs, objects=objects, contract=contract)
     put_equal(store, join(target, MANIFEST), encode(document))
     return document
+
+
+def _copy(store: Store, source: str, target: str) -> None:
+    store.copy(source, target)
+
+
+def _copy_apart(store: Store, source: str, target: str) -> None:
+    """Copy an object's bytes, where ``copy`` would share its file."""
+    info = store.head(source) if isinstance(store, LocalStore) else None
+    if info is not None:
+        with suppress(ConflictError):  # `copy` raises it where the bytes differ
+            store.put_new(target, Path(store.url) / source, metadata=info.metadata)
+            return
+    store.copy(source, target)
 
 
 def _put_documents(store: Store, target: str, version: int, documents: Mapping[str, bytes]) -> dict[str, ObjectRecord]:

@@ -68,9 +68,11 @@ class CheckpointWriter:
         progress: record of the stored part of the iteration after it; None when no gang has begun one.
         resumed_from: number of iterations that earlier writers had committed when this writer began, 0 within the first
             one; None when it began without any.
+        alternates: whether PBG may write to the directory, too.
     """
 
     files: CheckpointFiles
+    alternates = False
 
     def __init__(
         self, store: Store, prefix: str, spec: str, head: Head, info: ObjectInfo, found: Newest, outdated: list[str]
@@ -367,6 +369,7 @@ def claim(
     writer = CheckpointWriter(store, prefix, spec, claimed, info, found, outdated)
     with WriterHeartbeat(store, lease):
         if adopt is not None:
+            writer.alternates = True
             writer.write_mirror()
             end_old_uploads(store, prefix, written=lease)
         if found.manifest is not None:

@@ -168,7 +168,8 @@ class IterationPlan:
         """
         epoch = self._preserved_epoch(iteration)
         if epoch is not None:
-            preserve(writer.store, writer.prefix, manifest, preserved_prefix(writer.prefix, epoch), epochs=epoch)
+            target, apart = preserved_prefix(writer.prefix, epoch), writer.alternates
+            preserve(writer.store, writer.prefix, manifest, target, epochs=epoch, apart=apart)
 
     def catch_up(self, writer: CheckpointWriter) -> None:
         """Keep the newest version's copy, where its writer ended too early.

@@ -6,11 +6,19 @@ import pytest
 
 from pbg_tasks.checkpoint import PlainFiles, VerifiedFiles, claim, open_directory, preserve, preserved_prefix
 from pbg_tasks.checkpoint.reader import HEAD, VERSION_MIRROR
+from pbg_tasks.config import ConfigSchema
 from pbg_tasks.errors import ConfigError, FormatError, NotFoundError
 from pbg_tasks.storage import open_store
+from pbg_tasks.training.data.edge_files import FiledEdges
+from pbg_tasks.training.iteration_plan import IterationPlan
 from tests.checkpoint import pbg
 from tests.checkpoint.plain import commit
-from tests.checkpoint.samples import SPEC
+from tests.checkpoint.samples import SPEC, iteration
+
+
+class Nothing:
+    def local(self, *_):
+        return None
 
 
 def ours(store, content=b"ours", prefix=""):
@@ -280,3 +288,21 @@ def test_pbg_directory_in_s3_is_continued(s3_bucket, tmp_path):
     assert read(store, tmp_path) == (3, "pbg")
     assert ours(store).version == 4
     assert {info.key for info in store.list() if info.key.endswith(".h5")} == set(pbg.names(4))
+
+
+def test_preserved_epoch_outlasts_pbg_beginning_anew(store, directory, tmp_path):
+    keys = {"entity_path": "e", "edge_paths": ["edges"], "checkpoint_path": "c", "checkpoint_preservation_interval": 1}
+    parts = {
+        "entities": {"all": {"num_partitions": 2}},
+        "relations": [{"name": "r", "lhs": "all", "rhs": "all"}],
+        "dimension": 4,
+    }
+    plan = IterationPlan(ConfigSchema.model_validate(keys | parts), FiledEdges(Nothing()), seed=0)
+    with claim(store, "", SPEC, adopt=pbg.names) as writer:
+        for _ in range(2):  # the second repeats the first
+            plan.preserve(writer, iteration(1), writer.manifest or commit(writer))
+    assert read(store, tmp_path, "epoch_1") == (1, "ours")
+    (directory / "checkpoint_version.txt").unlink()
+    assert pbg.train(directory, "anew") == 1
+    assert read(store, tmp_path) == (1, "anew")
+    assert read(store, tmp_path, "epoch_1") == (1, "ours")
