@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 _LOCATION = re.compile(r"iceberg://([^/]+)/([^/]+)/([^/]+)")
 _KEY = re.compile(r"\d{8}T\d{9}-(\d+)")
 _UNCHANGED = "replace"
-_SHOWN_TAGS = 10
 """Operation of a snapshot that has the rows of the one before, as after a compaction."""
+_SHOWN_TAGS = 10
 
 
 class IcebergSource(ArrowSource):
