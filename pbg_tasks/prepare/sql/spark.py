@@ -70,7 +70,8 @@ class _Spark(Dialect):
         return "(" + " | ".join(f"shiftleft(CAST({field} AS BIGINT), {bits})" for field, bits in fields) + ")"
 
     def item(self, numbers: Sequence[int], index: str) -> str:
-        return f"array({', '.join(f'{number}L' for number in numbers)})[{index}]"
+        # Sail takes a column's name in brackets for that of a field.
+        return f"element_at(array({', '.join(f'{number}L' for number in numbers)}), {index} + 1)"
 
     def once(self, value: str, use: Callable[[str], str]) -> str:
         return f"element_at(transform(array({value}), once -> {use('once')}), 1)"
