@@ -52,7 +52,7 @@ class Collected:
         releases: that go, as ``channel/number``.
         runs: that go.
         objects: number of objects deleted.
-        size: of them, in bytes.
+        size: of them, in bytes; in a directory, where copies share a file, that counts once.
         uploads: number of uploads that never ended and are aborted; stores do not report their bytes.
         orphans: number of files of a local store's own whose objects are gone.
         unwatched: runs in a directory that are old by their dates but stay, because no collection on this machine saw
@@ -156,6 +156,7 @@ class _Sweep:
     ages: Ages
     collected: Collected
     dry_run: bool
+    _files: set[tuple[str, str]] = field(default_factory=set)
 
     def run(self, run: StoredRun) -> None:
         """Remove a run, unless it is held or another process decides."""
@@ -212,7 +213,11 @@ class _Sweep:
         if not self.dry_run:
             in_parallel(lambda info: self.store.delete(info.key), listed, _THREADS)
         self.collected.objects += len(listed)
-        self.collected.size += sum(info.size for info in listed)
+        for info in listed:
+            file = info.tag, info.key.rpartition("/")[2]  # of copies both are equal
+            if file not in self._files or not isinstance(self.store, DirectoryStore):
+                self.collected.size += info.size
+            self._files.add(file)
 
     def uploads(self, since: float) -> None:
         """Abort the unfinished uploads of killed writers.

@@ -21,6 +21,7 @@ from pbg_tasks.publish.channel import all_channel_names
 from pbg_tasks.publish.gc_holds import condemn, hold
 from pbg_tasks.publish.looks import Dates
 from pbg_tasks.publish.retention import pin, unpin
+from pbg_tasks.storage import LocalStore
 from tests.publish.nights import DAY, GRACE, gc, night
 from tests.publish.runs import candidate, whole, write_run
 from tests.publish.turned_store import TurnedStore
@@ -278,3 +279,13 @@ def test_tombstones_go_after_the_grace(store):
     gc(store)
     assert list(store.list()) == []
     hold(store, "tried")
+
+
+def test_file_with_two_keys_is_counted_once(tmp_path):
+    store, unaged = LocalStore(tmp_path), {"dry_run": True, "trust_clock": True, "grace": -GRACE}
+    write_run(store, "d1")
+    before = gc(store, **unaged).size
+    store.put_new("runs/d1/checkpoint/large.h5", bytes(1000))
+    store.copy("runs/d1/checkpoint/large.h5", "runs/d1/release/large.h5")
+    store.put_new("runs/d1/release/other.h5", bytes(1000))
+    assert gc(store, **unaged).size == before + 2000
