@@ -174,7 +174,7 @@ def _real(rows: Sequence[Row]) -> Iterator[str]:
     yield """*Measured* on one machine: an epoch of a random graph in 8 partitions, one thread a rank; beside it the
 simulation of the same buckets and I/O. Where the machine's load is above the ranks, the two do not compare well. What
 moves behind the training takes CPU time, which the simulation takes to be free: on a machine with a CPU for each rank
-it is not.
+it is not, so there ranks train a larger share of the time, and epochs need not be shorter.
 """
     yield from _table(
         ("ranks", "exchange", "load", "seconds", "training, measured", "training, simulated"),
