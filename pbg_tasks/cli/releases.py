@@ -8,6 +8,7 @@ from __future__ import annotations
 import getpass
 import json
 import os
+import shlex
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -15,6 +16,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from pbg_tasks.cli.common import Json, Override, Spec, is_config, named_spec, show_result
+from pbg_tasks.errors import ConfigError, QualityGateError
 
 app = typer.Typer()
 T = TypeVar("T")
@@ -48,6 +50,20 @@ Place = Annotated[
 def _place(given: str) -> Path | str:
     """Return a graph spec's path, or a store as given."""
     return named_spec(Path(given)) if is_config(given) else given
+
+
+def _no_spec(given: str) -> str:
+    """Return a store as given.
+
+    Raises:
+        ConfigError: it is a graph spec; the message has the store that it names.
+    """
+    if given and is_config(given) and Path(given).is_file():
+        from pbg_tasks.config import load_graph_spec
+
+        store = shlex.quote(load_graph_spec(Path(given)).store)
+        raise ConfigError(f"{given}: a graph spec; gc takes the graph's store: `pbg gc {store}`")
+    return given
 
 
 @app.command()
@@ -267,7 +283,7 @@ def drill(
 
 @app.command()
 def gc(
-    store: Annotated[str, typer.Argument(help="Root of the graph's store.", show_default=False)],
+    store: Annotated[str, typer.Argument(help="Root of the graph's store.", show_default=False, callback=_no_spec)],
     channel: Annotated[
         list[str] | None,
         typer.Option(help="Only releases and runs of this channel go; may be repeated.", show_default=False),
@@ -329,7 +345,6 @@ def replay(
 
     Every file is compared with the published one.
     """
-    from pbg_tasks.errors import QualityGateError
     from pbg_tasks.tasks.release.replay import replay as task
     from pbg_tasks.tasks.release.replay import replay_release
 

@@ -282,7 +282,7 @@ class LocalStore:
         path = self._path(key)
         folder = self._own / "unfinished"
         with disk_errors(path):
-            make_directory(folder)
+            _make_for_writing(folder)
             if not self._swept:
                 self._swept = True
                 for leftover in abandoned(folder, "*"):
@@ -395,6 +395,22 @@ class LocalStore:
                 yield from self._walk(key, prefix)
             elif (status := _status(self._root / key)) is not None:
                 yield ObjectInfo(key, status.st_size, _tag(status), modified=status.st_mtime)
+
+
+def _make_for_writing(folder: Path) -> None:
+    """Make the folder in which each write begins.
+
+    Raises:
+        ConfigError: the store's root, or what is above it, is a file.
+    """
+    try:
+        make_directory(folder)
+    except FileExistsError as error:
+        if Path(error.filename).is_file():
+            raise ConfigError(
+                f"{error.filename}: is a file, not a directory; name a directory or s3://bucket/prefix"
+            ) from None
+        raise
 
 
 def _locked_file(path: Path) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pbg_tasks.errors import AccessError, ConflictError, FormatError, ResourceError, StorageError
+from pbg_tasks.errors import AccessError, ConfigError, ConflictError, FormatError, ResourceError, StorageError
 from pbg_tasks.storage import LocalStore, local
 from tests.contract.store import StoreContract, large_file
 
@@ -154,6 +154,15 @@ def test_a_file_in_the_way_of_a_folder(store):
     with pytest.raises(StorageError, match="c"):
         store.put_new("c", b"4")
     assert [info.key for info in store.list()] == ["a", "c/d"]
+
+
+@pytest.mark.parametrize("below", ["", "runs"])
+def test_write_to_file_as_root_is_refused(tmp_path, below):
+    file = tmp_path / "graph.yaml"
+    file.write_text("graph: g")
+    with pytest.raises(ConfigError) as refused:
+        LocalStore(file / below).put_new("k", b"1")
+    assert str(refused.value) == f"{file}: is a file, not a directory; name a directory or s3://bucket/prefix"
 
 
 def test_a_forbidden_directory(store, monkeypatch):

@@ -18,6 +18,7 @@ from pbg_tasks.tasks.nightly.chain import run_task
 from pbg_tasks.tasks.nightly.plan import plan
 from pbg_tasks.tasks.nightly.promote import promote_due
 from pbg_tasks.tasks.release.releases import drill, gc, pin, rollback, skip, unpin
+from tests.commands import pbg
 from tests.publish.runs import candidate, write_run
 from tests.tasks.conftest import ring
 
@@ -130,6 +131,24 @@ def test_collection_without_runs_or_releases_reports_it(tmp_path, place, channel
     assert f"gc: {tmp_path / 'mistyped'} holds no run and no release" in mistyped.stderr
     publish(channel, "d1")
     assert "holds no run" not in CliRunner().invoke(app, ["gc", str(place.store)]).stderr
+
+
+def test_collection_of_spec_names_its_store(place):
+    refused = pbg("gc", place.spec)
+    assert refused.returncode == ConfigError.exit_code
+    assert refused.stderr == (
+        f"error: config: {place.spec}: a graph spec; gc takes the graph's store: `pbg gc {place.store}`\n"
+    )
+
+
+def test_collection_of_file_is_refused(tmp_path):
+    file = tmp_path / "edges.parquet"
+    file.write_bytes(b"PAR1")
+    refused = pbg("gc", file)
+    assert refused.returncode == ConfigError.exit_code
+    assert refused.stderr == (
+        f"error: config: {file}: is a file, not a directory; name a directory or s3://bucket/prefix\n"
+    )
 
 
 def test_unknown_release_is_refused_with_advice(place, channel):
