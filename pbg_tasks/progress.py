@@ -10,13 +10,15 @@ import os
 import sys
 import threading
 import time
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Self
 
 from pbg_tasks.advice import with_spec
 from pbg_tasks.redaction import redacted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
 
     import rich.progress
@@ -60,6 +62,32 @@ def say(text: str) -> None:
     elif not _CELLS.showed(line.rstrip()) and not _BARS.printed(line):
         sys.stderr.write(line)
         sys.stderr.flush()
+
+
+_NOTED: ContextVar[set[str] | None] = ContextVar("noted", default=None)
+"""Notes that this command has printed; None outside of commands."""
+
+
+@contextmanager
+def noting_once() -> Iterator[None]:
+    """Print each note once while a command runs.
+
+    It may read a spec more than once.
+    """
+    token = _NOTED.set(set())
+    try:
+        yield
+    finally:
+        _NOTED.reset(token)
+
+
+def note(text: str) -> None:
+    """Print a line for people, once in a command."""
+    printed = _NOTED.get()
+    if printed is None or text not in printed:
+        say(text)
+    if printed is not None:
+        printed.add(text)
 
 
 class Cells:

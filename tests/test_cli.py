@@ -161,6 +161,16 @@ def test_relative_store_is_reported_with_its_place(place, monkeypatch):
         assert f"store store is relative to the working directory: {place.root / 'store'}\n" in done.stderr
 
 
+def test_notes_of_failed_run_are_printed_once(place, monkeypatch):
+    monkeypatch.chdir(place.root)
+    place.store = "store"
+    place.write_spec(model={"verbose": 3})
+    failed = CliRunner().invoke(app, ["run", str(place.spec), "missing"])
+    assert failed.exception is not None
+    assert failed.stderr.count("store store is relative to the working directory") == 1
+    assert failed.stderr.count("verbose: 3 has no effect") == 1
+
+
 def test_results_for_people_have_no_braces(capsys):
     result = {"task": "t", "entities": {"total": 123456, "by": {"n": 2}}, "ok": True, "files": ["a", "b"], "none": {}}
     check = {"name": "min_edges", "passed": True, "warned": False, "sentence": "3 edges, at least 1 asked", "value": 3}

@@ -26,6 +26,7 @@ from pbg_tasks.cli.guide import GuidedGroup, called, guide
 from pbg_tasks.cli.leaving import leave_after
 from pbg_tasks.errors import ERROR_FILE, ConfigError, EvictedError, PbgError
 from pbg_tasks.memory.address_space import require_addresses
+from pbg_tasks.progress import noting_once
 from pbg_tasks.redaction import credentials_in, redacted
 from pbg_tasks.tasks.foreign_errors import as_pbg_error, foreseen
 
@@ -97,6 +98,7 @@ def _begin(
 
         typer.echo(f"pbg {__version__}")
         raise typer.Exit
+    context.with_resource(noting_once())
     command = context.invoked_subcommand
     if command is not None and command not in _NOTHING_HEAVY:
         size = (_STORE_ONLY | _NO_TORCH).get(command, _EVERYTHING)

@@ -17,7 +17,7 @@ from pbg_tasks.config.names import check_entity_names
 from pbg_tasks.config.overrides import override
 from pbg_tasks.config.schema import ConfigSchema
 from pbg_tasks.errors import ConfigError
-from pbg_tasks.progress import say
+from pbg_tasks.progress import note
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -139,7 +139,7 @@ def _partitioned(document: dict[str, Any], partitions: Mapping[str, int]) -> dic
 
 def _warn(config: ModelConfig, source: str) -> None:
     for warning in _warnings(config):
-        say(f"warning: {source}: {warning}")
+        note(f"warning: {source}: {warning}")
 
 
 def _warnings(config: ModelConfig) -> Iterator[str]:

@@ -15,7 +15,7 @@ from pbg_tasks.config.results import Result, Stored, TaskResult, TrainResult, pa
 from pbg_tasks.config.run import run_id_of
 from pbg_tasks.errors import ConfigError, ConflictError, FormatError, NotFoundError, QualityGateError
 from pbg_tasks.memory.machine import forget_peak, peak_bytes
-from pbg_tasks.progress import human_seconds, say
+from pbg_tasks.progress import human_seconds, note, say
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.gc_holds import hold
 from pbg_tasks.publish.skips import skip
@@ -35,7 +35,7 @@ def graph_store(graph: GraphSpec) -> Store:
     """Open the store of a graph spec; report a relative path."""
     store = open_store(graph.store)
     if "://" not in graph.store and not graph.store.startswith(("/", "~")):
-        say(f"store {graph.store} is relative to the working directory: {store.url}")
+        note(f"store {graph.store} is relative to the working directory: {store.url}")
     return store
 
 
