@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pbg_tasks.advice import name_spec, with_spec
+from pbg_tasks.cli.brief_results import brief, rest_of
 from pbg_tasks.cli.result_lines import result_lines
 
 if TYPE_CHECKING:
@@ -115,8 +116,10 @@ def show_result(result: Mapping[str, object], *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(result))
         return
-    for line in result_lines(result):
+    for line in result_lines(brief(result)):
         typer.echo(with_spec(line))
+    if rest := rest_of(result):
+        typer.echo(rest)
 
 
 def show_value(value: Any, *, as_json: bool) -> None:  # noqa: ANN401 - any JSON value
