@@ -12,6 +12,7 @@ import pytest
 from pbg_tasks.config import load_graph_spec
 from pbg_tasks.config.presets import of_size
 from pbg_tasks.errors import ConfigError, InputError
+from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.directory.configs import load_config_from
 from pbg_tasks.tasks.directory.evaluate import evaluate_directory
 from pbg_tasks.tasks.directory.importing import EdgeLists, import_edges
@@ -127,6 +128,42 @@ def test_draft_for_table_names_the_way(tmp_path):
         ConfigError, match=r"^iceberg://lake/shop.edges: `pbg init` reads files, .* \(docs/sources.md\)$"
     ):
         draft_spec("iceberg://lake/shop.edges", str(tmp_path))
+
+
+@pytest.mark.parametrize("below", ["", "/edges", "/edges/data", "/{snapshot}"])
+def test_init_names_form_of_iceberg_table(tmp_path, below):
+    for name in ("metadata/00000-1f.metadata.json", "data/00000-0-1f.parquet"):
+        (tmp_path / "shop" / "edges" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "shop" / "edges" / name).write_bytes(b"x")
+    with pytest.raises(ConfigError) as refused:
+        draft_spec(f"{tmp_path}/shop{below}", str(tmp_path / "store"))
+    assert str(refused.value) == (
+        f"{tmp_path}/shop/edges: an Iceberg table, not files of a snapshot; give `pbg init` a day of it as Parquet, "
+        "then change the spec: snapshots: {location: 'iceberg://CATALOG/NAMESPACE.TABLE/{snapshot}', format: iceberg} "
+        "(docs/sources.md)"
+    )
+
+
+@pytest.mark.parametrize("below", ["", "/edges", "/edges/day=1"])
+def test_init_names_form_of_delta_table(tmp_path, below):
+    table = tmp_path / "shop" / "edges"
+    (table / "_delta_log").mkdir(parents=True)
+    (table / "_delta_log" / "00000000000000000000.json").write_text("{}")
+    (table / "day=1").mkdir()
+    pq.write_table(pa.table({"lhs": ["a"], "rhs": ["b"]}), table / "day=1" / "part-00000-1f-c000.snappy.parquet")
+    with pytest.raises(ConfigError) as refused:
+        draft_spec(f"{tmp_path}/shop{below}", str(tmp_path / "store"))
+    assert str(refused.value) == (
+        f"{table}: a Delta table, not files of a snapshot; give `pbg init` a day of it as Parquet, then "
+        f"change the spec: snapshots: {{location: '{table}@{{snapshot}}', format: delta}} (docs/sources.md)"
+    )
+
+
+def test_init_names_delta_table_in_s3(s3_bucket, tmp_path):
+    open_store(s3_bucket).put_new("edges/_delta_log/00000000000000000000.json", b"{}")
+    open_store(s3_bucket).put_new("edges/part-00000-1f-c000.snappy.parquet", b"x")
+    with pytest.raises(ConfigError, match=r"^s3://[a-z0-9/-]+/edges: a Delta table"):
+        draft_spec(f"{s3_bucket}/edges", str(tmp_path / "store"))
 
 
 def test_draft_names_limits_for_days_of_new_events(tmp_path):

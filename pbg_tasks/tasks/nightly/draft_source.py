@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 from pbg_tasks.config.graph import Columns, Snapshots
 from pbg_tasks.config.nights import SNAPSHOT_KEY, snapshot_order
 from pbg_tasks.config.run import SnapshotFile
-from pbg_tasks.errors import ConfigError, InputError, printable
+from pbg_tasks.errors import ConfigError, InputError, StorageError, printable
 from pbg_tasks.prepare.delimited import first_record
 from pbg_tasks.prepare.kinds import begins_with_names, different_values
 from pbg_tasks.prepare.sources import snapshot_source
-from pbg_tasks.storage import is_remote
+from pbg_tasks.storage import is_remote, open_store
 from pbg_tasks.storage.columnar import list_files, list_keys
 
 if TYPE_CHECKING:
@@ -32,6 +32,9 @@ _PART = re.compile(
     r"(part|data|chunk|shard)?[-_.]?\d{1,6}([-_]of[-_]\d+|[-_][0-9a-f-]{8,}.*)?|part[-_].*", re.IGNORECASE
 )
 _SHOWN_COLUMNS = 8
+_DELTA_LOG = "_delta_log/"
+_TABLE_DEPTH = 4
+"""Folders above a file, and the file, that may be a table's: a partitioned one has folders of its own."""
 _DELIMITERS = ("\t", ",", ";", "|", " ")
 ROLES: dict[str, tuple[str, ...]] = {
     "lhs": ("lhs", "head", "source", "src", "subject", "from", "from_id", "source_id", "head_id", "h", "s", "user"),
@@ -107,12 +110,14 @@ def find_snapshots(location: str) -> DraftSource:
             "table in `snapshots` of the spec (docs/sources.md)"
         )
     place = location if is_remote(location) else str(Path(location.removeprefix("file://")).expanduser().absolute())
+    _refuse_table(place.partition("{snapshot}")[0].rstrip("/"))
     template = place if "{snapshot}" in place else _template(place.rstrip("/"))
     keys = tuple(sorted(list_keys(template), key=snapshot_order))
     if not keys:
         raise InputError(f"{template}: no snapshot there; a key has letters, digits and . _ : + - only")
     key, listed = _newest_with_files(template, keys)
     files = tuple(SnapshotFile(uri=uri, size=size, version=version) for uri, size, version in listed)
+    _refuse_table(files[0].uri)
     snapshots = Snapshots(location=template, format=_format(files[0].uri))
     return DraftSource(snapshots, key, keys[: keys.index(key) + 1], files)
 
@@ -127,6 +132,37 @@ def _newest_with_files(template: str, keys: Sequence[str]) -> tuple[str, list[tu
         with suppress(InputError):
             return key, list_files(template.replace("{snapshot}", key))
     raise InputError(f"{template}: the folders of {', '.join(keys[-3:])} have no files")
+
+
+def _refuse_table(place: str) -> None:
+    """Refuse the directory of a table, and places in it.
+
+    Raises:
+        ConfigError: the place, or one of the folders that it is in, is a table of Iceberg or Delta.
+    """
+    for _ in range(_TABLE_DEPTH):
+        if place.endswith((":/", "/", ":")) or not place:
+            return
+        form = _table_form(place)
+        if form is not None:
+            named = "iceberg://CATALOG/NAMESPACE.TABLE/{snapshot}" if form == "iceberg" else f"{place}@{{snapshot}}"
+            raise ConfigError(
+                f"{place}: {'an Iceberg' if form == 'iceberg' else 'a Delta'} table, not files of a snapshot; give "
+                f"`pbg init` a day of it as Parquet, then change the spec: snapshots: {{location: {named!r}, format: "
+                f"{form}}} (docs/sources.md)"
+            )
+        place = place.rpartition("/")[0]
+
+
+def _table_form(place: str) -> str | None:
+    """Return the format of a place's table; None without one."""
+    with suppress(StorageError):  # a role may list the snapshots alone, and a file is no folder
+        store = open_store(place)
+        if next(store.list(_DELTA_LOG), None) is not None:
+            return "delta"
+        if any(info.key.endswith(".metadata.json") for info in store.list("metadata/")):
+            return "iceberg"
+    return None
 
 
 def _template(place: str) -> str:
