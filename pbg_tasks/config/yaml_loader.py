@@ -12,6 +12,8 @@ import yaml
 
 _MAX_YAML_VALUES = 250_000
 _MERGE = "tag:yaml.org,2002:merge"
+_TEXT = "tag:yaml.org,2002:str"
+_BOOLEAN = "tag:yaml.org,2002:bool"
 _FLOAT = "tag:yaml.org,2002:float"
 _TIMESTAMP = "tag:yaml.org,2002:timestamp"
 
@@ -49,13 +51,18 @@ class Loader(yaml.SafeLoader):
         return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - PyYAML's signature
-        """Refuse keys that appear twice or are no words."""
+        """Refuse keys that appear twice or are no words.
+
+        A key is a word also where YAML 1.1 has a boolean, as for the ``on`` of a notifier.
+        """
         seen = set()
         for key_node, _ in node.value:
             if not isinstance(key_node, yaml.ScalarNode):
                 raise yaml.constructor.ConstructorError(None, None, "a key must be a word", key_node.start_mark)
             if key_node.tag == _MERGE:
                 continue
+            if key_node.tag == _BOOLEAN:
+                key_node.tag = _TEXT
             key = self.construct_object(key_node)
             if key in seen:
                 raise yaml.constructor.ConstructorError(None, None, f"key {key!r} appears twice", key_node.start_mark)

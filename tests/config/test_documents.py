@@ -51,6 +51,13 @@ def test_all_forms_have_equal_contents(source, text):
     }
 
 
+@pytest.mark.parametrize("key", ["on", "off", "yes", "no", "On", "true"])
+def test_keys_that_yaml_takes_for_booleans_stay_words(key):
+    assert parse_document(f"a: {{{key}: [x]}}\n".encode(), source="a.yaml") == {"a": {key: ["x"]}}
+    with pytest.raises(ConfigError, match=f"key '{key}' appears twice"):
+        parse_document(f"{key}: 1\n'{key}': 2\n".encode(), source="a.yaml")
+
+
 @pytest.mark.parametrize(
     ("text", "value"),
     [

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import random
+import re
+from pathlib import Path
 
 import pytest
 
 from pbg_tasks.config.base import parse
+from pbg_tasks.config.documents import parse_document
 from pbg_tasks.config.nights import Nights, snapshot_folder, snapshot_order
 from pbg_tasks.errors import ConfigError
 
@@ -46,6 +49,13 @@ def test_keys_are_ordered_by_time_and_number(keys):
 def test_contradictions_are_refused(nights, said):
     with pytest.raises(ConfigError, match=said):
         parse(Nights, nights, source="graph.yaml: nights")
+
+
+def test_notifiers_are_read_as_the_page_has_them():
+    page = (Path(__file__).parents[2] / "docs" / "airflow-settings.md").read_text()
+    (block,) = re.findall(r"```yaml\n(nights:\n  deadline.*?)```", page, re.DOTALL)
+    nights = parse(Nights, parse_document(block.encode(), source="graph.yaml")["nights"], source="graph.yaml: nights")
+    assert [notifier.on for notifier in nights.notify] == [("failed", "refused", "warned", "late")]
 
 
 @pytest.mark.parametrize(
