@@ -315,7 +315,8 @@ def test_name_that_store_cannot_hold_is_refused(destinations):
     [
         ("pgvector", "mysql://host/db", ConfigError, "pgvector takes postgresql://host/database"),
         ("pgvector", "postgresql://me:secret@host/db", ConfigError, "write the place alone; the client takes PGUSER"),
-        ("pgvector", "postgresql://127.0.0.1:9/db", StorageError, "PostgreSQL failed"),
+        ("pgvector", "postgresql://127.0.0.1:9/db", StorageError, "no connection to host 127.0.0.1, port 9: "),
+        ("pgvector", "postgresql://host/db?sslmod=on", ConfigError, 'invalid URI query parameter: "sslmod"'),
         ("milvus", "tcp://host", ConfigError, "milvus takes https://host:19530 or a directory"),
         ("qdrant", "grpc://host", ConfigError, "qdrant takes https://host:6333"),
         ("qdrant", "http://169.254.169.254/", ConfigError, "metadata service"),

@@ -7,6 +7,8 @@ two exports that fill one table, the second one fails at the primary key, and al
 from __future__ import annotations
 
 import json
+import os
+import re
 import struct
 from contextlib import contextmanager
 from io import BytesIO
@@ -27,6 +29,10 @@ if TYPE_CHECKING:
 
 _OPERATORS = {"l2": ("<->", "vector_l2_ops"), "cosine": ("<=>", "vector_cosine_ops"), "dot": ("<#>", "vector_ip_ops")}
 _INDEXED_DIMENSIONS = 2000  # most that pgvector's indexes take
+_ATTEMPT = re.compile(
+    r"^connection to server .*? failed: (?!$)"
+)  # before the reason, which is the server's or system's
+_FATAL = re.compile(r"FATAL: +")
 _COPY_HEADER = b"PGCOPY\n\xff\r\n\0" + struct.pack("!ii", 0, 0)
 _COPY_END = struct.pack("!h", -1)
 _MOST_CANDIDATES = 1000  # of a search, for pgvector
@@ -54,13 +60,57 @@ class PostgresSink(Sink):
             )
         psycopg2 = library("psycopg2", sink="sink pgvector", extra="pgvector")
         with _errors(psycopg2, destination):
-            connection = psycopg2.connect(destination, connect_timeout=10, application_name="pbg")
+            connection = _connected(psycopg2, destination)
             try:
                 tables = PostgresTables(psycopg2, connection, destination, options)
                 tables.set_up()
                 yield tables
             finally:
                 connection.close()
+
+
+def _connected(psycopg2: ModuleType, destination: str) -> Any:  # noqa: ANN401 - untyped
+    """Open a connection.
+
+    Raises:
+        ConfigError: the URL has an option that PostgreSQL's clients do not know.
+        StorageError: there is no server, or it refuses the connection.
+    """
+    try:
+        return psycopg2.connect(destination, connect_timeout=10, application_name="pbg")
+    except psycopg2.ProgrammingError as error:
+        raise ConfigError(f"{destination}: {_reason(error)}; write postgresql://host:port/database") from error
+    except psycopg2.OperationalError as error:
+        reason = "; ".join(dict.fromkeys(_ATTEMPT.sub("", line) for line in _lines(error)))
+        place, refused = _server(psycopg2.extensions.parse_dsn(destination)), _FATAL.match(reason)
+        if refused:
+            raise StorageError(
+                f"{destination}: {place} refused the connection: {reason[refused.end() :]}; check the database's name, "
+                "PGUSER and PGPASSWORD, then run the export again"
+            ) from error
+        raise StorageError(
+            f"{destination}: no connection to {place}: {reason}; check them, and that PostgreSQL runs there and takes "
+            "connections from here; then run the export again"
+        ) from error
+
+
+def _server(dsn: Mapping[str, str]) -> str:
+    """Return host and port of a server, or its socket."""
+    host, port = dsn.get("host") or os.environ.get("PGHOST", ""), dsn.get("port") or os.environ.get("PGPORT", "5432")
+    if host and not host.startswith("/"):
+        return f"host {host}, port {port}"
+    return f"the socket in {host}, port {port}" if host else f"this machine's socket, port {port}"
+
+
+def _lines(error: Exception) -> list[str]:
+    """Return the lines of a client's message, without indented questions."""
+    return [" ".join(line.split()) for line in str(error).splitlines() if line.strip() and not line.startswith("\t")]
+
+
+def _reason(error: Any) -> str:  # noqa: ANN401 - untyped
+    """Return the message of an error on one line, without the statement."""
+    found = error.diag.message_primary or next(iter(_lines(error)), type(error).__name__)
+    return f"{found}: {error.diag.message_detail}" if error.diag.message_detail else str(found)
 
 
 @contextmanager
@@ -76,10 +126,10 @@ def _errors(psycopg2: ModuleType, destination: str) -> Iterator[None]:
     except PbgError:
         raise
     except psycopg2.errors.InsufficientPrivilege as error:
-        raise AccessError(f"{destination}: refused ({error}); give the role the right to it") from error
+        raise AccessError(f"{destination}: refused ({_reason(error)}); give the role the right to it") from error
     except psycopg2.Error as error:
         raise StorageError(
-            f"{destination}: PostgreSQL failed ({error}); run the export again, it goes on where it ended"
+            f"{destination}: PostgreSQL failed ({_reason(error)}); run the export again, it goes on where it ended"
         ) from error
 
 

@@ -1,0 +1,60 @@
+"""Errors of PostgreSQL, as a person reads them."""
+
+from __future__ import annotations
+
+import pytest
+
+from pbg_tasks.errors import StorageError
+from pbg_tasks.publish.sinks import open_sink, sink_options
+from tests.sink_story import postgres
+
+
+@pytest.fixture(scope="module")
+def place():
+    with postgres() as url:
+        yield url
+
+
+def refusal(destination):
+    with pytest.raises(StorageError) as refused, open_sink("pgvector", destination, sink_options("pgvector", {})):
+        pass
+    return str(refused.value)
+
+
+def test_postgres_without_server_names_host_and_port(monkeypatch):
+    monkeypatch.setenv("PGPASSWORD", "s3cret")
+    monkeypatch.setenv("PGPORT", "5")
+    check = "check them, and that PostgreSQL runs there and takes connections from here; then run the export again"
+    refused = "no connection to host 127.0.0.1, port 9: Connection refused"
+    assert refusal("postgresql://127.0.0.1:9/db") == f"postgresql://127.0.0.1:9/db: {refused}; {check}"
+    unknown = refusal("postgresql://nowhere.invalid/db")
+    assert unknown.startswith(
+        "postgresql://nowhere.invalid/db: no connection to host nowhere.invalid, port 5: could not"
+    )
+    assert unknown.endswith(f"; {check}")
+    assert refusal("postgresql:///db?host=/nowhere").startswith(
+        "postgresql:///db?host=/nowhere: no connection to the socket in /nowhere, port 5: No such file or directory; "
+    )
+
+
+def test_postgres_refusing_user_names_variables(place, monkeypatch):
+    monkeypatch.setenv("PGUSER", "nobody")
+    monkeypatch.setenv("PGPASSWORD", "s3cret")
+    folder = place.partition("host=")[2]
+    assert refusal(place) == (
+        f'{place}: the socket in {folder}, port 5432 refused the connection: role "nobody" does not exist; check the '
+        "database's name, PGUSER and PGPASSWORD, then run the export again"
+    )
+
+
+def test_postgres_statement_that_fails_takes_one_line(place):
+    with (
+        pytest.raises(StorageError) as refused,
+        open_sink("pgvector", place, sink_options("pgvector", {})) as tables,
+        tables._transaction() as cursor,
+    ):
+        cursor.execute("SELECT\n nothing\n FROM nowhere")
+    assert str(refused.value) == (
+        f'{place}: PostgreSQL failed (relation "nowhere" does not exist); run the export again, it '
+        "goes on where it ended"
+    )
