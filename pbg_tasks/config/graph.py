@@ -403,6 +403,17 @@ class GraphSpec(Frozen):
         return self
 
     @model_validator(mode="after")
+    def _continuing(self) -> Self:
+        if self.nights.walk != "independent":
+            return self
+        for name in ("shrink", "delta"):
+            if getattr(self.train, name) is not None:
+                raise ValueError(
+                    f"train.{name} is of warm starts, which nights.walk: independent rules out; remove one of the two"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _watchable(self) -> Self:
         watch = self.nights.watch
         if watch is not None and watch.complete != "settled" and snapshot_folder(self.snapshots.location) is None:

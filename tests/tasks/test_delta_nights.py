@@ -131,3 +131,10 @@ def test_meaningless_delta_is_refused(place, train, sentence):
     place.snapshot("d1", OLD)
     with pytest.raises(ConfigError, match=sentence):
         plan(place.spec, "d1")
+
+
+def test_delta_between_independent_nights_is_refused(place):
+    place.write_spec(train={"delta": {}}, nights={"walk": "independent"})
+    place.snapshot("d1", OLD)
+    with pytest.raises(ConfigError, match="delta is of warm starts, which nights"):
+        plan(place.spec, "d1")

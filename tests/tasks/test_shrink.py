@@ -132,3 +132,10 @@ def test_meaningless_shrink_is_refused(place, train, sentence):
     place.snapshot("d1", ring(60))
     with pytest.raises(ConfigError, match=sentence):
         plan(place.spec, "d1")
+
+
+def test_shrink_between_independent_nights_is_refused(place):
+    place.write_spec(train=SHRINK, nights={"walk": "independent"})
+    place.snapshot("d1", ring(60))
+    with pytest.raises(ConfigError, match="shrink is of warm starts, which nights"):
+        plan(place.spec, "d1")
