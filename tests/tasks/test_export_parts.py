@@ -164,6 +164,22 @@ def test_parts_of_other_options_are_refused(data, place):
         merge(data, "npy", out, 2)
 
 
+def test_part_beside_one_of_other_format_is_refused(data, place):
+    out = place / "out"
+    part(data, "npy", out, "3/3")
+    before = files(out)
+    with pytest.raises(ConflictError) as refused:
+        part(data, "tsv", out, "1/3")
+    assert str(refused.value).startswith(
+        f"{out}: part 3/3 is an export to npy with options {{}}, and this one is to tsv "
+    )
+    assert str(refused.value).endswith("alike: run `pbg export ... --part 3/3 --overwrite`, or name another place")
+    assert files(out) == before
+    for number in (3, 1, 2):
+        part(data, "tsv", out, f"{number}/3", overwrite=number == 3)
+    merge(data, "tsv", out, 3)
+
+
 def test_parts_of_another_version_are_refused(data, place):
     out = place / "out"
     part(data, "npy", out, "1/2")

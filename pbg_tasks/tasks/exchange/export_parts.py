@@ -75,7 +75,7 @@ def export_part(
 
     Raises:
         ConfigError: there is no such part, or the format has none.
-        ConflictError: something is at the destination, such as this part of another format.
+        ConflictError: something is at the destination, such as this part or another one of another format.
         NotFoundError: there is no checkpoint.
         FormatError: a file is damaged, or a name cannot be written.
     """
@@ -85,7 +85,8 @@ def export_part(
     with Scratch() as scratch:
         find = finder(source, scratch.path, channel, entity_path)
         found = find()
-        before = _Parts(store, found, share.parts).find(share)
+        parts = _Parts(store, found, share.parts)
+        before = parts.find(share)
         if before is not None and _alike(before[0], exchange, options):
             if _has_files(store, before[0]):
                 say(f"export {exchange}: part {share} was stored before, nothing to do")
@@ -93,6 +94,10 @@ def export_part(
             say(f"export {exchange}: part {share} was stored before, but its files are gone; it is written again")
         elif before is not None and not overwrite:
             raise ConflictError(_unlike(store, before[0], exchange, options))
+        elif before is None and not overwrite:
+            beside = parts.another()
+            if beside is not None and not _alike(beside, exchange, options):
+                raise ConflictError(_unlike(store, beside, exchange, options))
         progress = Progress(f"export {exchange}, part {share}", unit="rows")
         load = partial(load_contents, scratch=scratch.path, types=options.types, on_rows=progress.advance, share=share)
         found, contents = load_newest(find, load)
@@ -224,6 +229,18 @@ class _Parts:
         except NotFoundError:
             return None
         return decode(PartRecord, blob.data, source=f"{self._store.url}/{key}"), blob.info
+
+    def another(self) -> PartRecord | None:
+        """Return the record of one stored part, if there is any.
+
+        It refuses a part of another format before the work. Parts that are written at the same time do not find each
+        other: the merge refuses those.
+        """
+        for info in self._store.list(self._prefix):
+            if info.key.endswith(f"of{self._parts}.json") and "/" not in info.key.removeprefix(self._prefix):
+                with suppress(NotFoundError):  # a merge removed it a moment ago
+                    return decode(PartRecord, self._store.get(info.key).data, source=f"{self._store.url}/{info.key}")
+        return None
 
     def store_record(self, share: Share, record: PartRecord, before: ObjectInfo | None) -> PartRecord:
         """Store the record of a part; return the one that is stored.
