@@ -8,8 +8,9 @@ late or corrected has to be published after all. A defect that reaches ``product
 that does not. Prints a table; the last line counts, and the exit status is 1 if there is a problem.
 
 A snapshot that lost edges keeps less than a fifth of them, and a doubled one has every row twice or more: a snapshot
-nearer to a usual day only warns (docs/gates.md). With ``--as-collected`` the days stay as AS-733 itself has them, and
-two of those, 1999-08-29 and 1999-08-31, are bad: the days begin ``FIRST_DAYS`` before them unless the first is given.
+nearer to a usual day only warns (docs/gates.md). With ``--as-collected`` the days stay as AS-733 itself has them, some
+of which are bad (``BAD_AS_COLLECTED``): they begin ``FIRST_DAYS`` before two of those unless the first is given. Other
+campaigns avoid such days.
 """
 
 from __future__ import annotations
@@ -47,7 +48,12 @@ GRAPH = "as733"
 RELATIONS = 4
 FIRST_DAYS = 2
 """Nights that stay good: a defect cannot show with nothing to compare."""
-BAD_AS_COLLECTED = frozenset({"1999-08-29", "1999-08-31"})
+BAD_AS_COLLECTED = frozenset(
+    {"1999-08-29", "1999-08-31", *(str(date(1998, 12, 29) + timedelta(number)) for number in range(14))}
+)
+"""Days of AS-733 that lack four of ten edges or more, of those that a campaign without ``--first`` can have."""
+TWO_BAD_DAYS = "1999-08-29"
+"""First of the two bad days of a campaign as collected."""
 REFUSALS = (QualityGateError, UnusableError)
 MODEL = {
     "entities": {"node": {"num_partitions": 1}},
@@ -237,11 +243,15 @@ def first_day(there: Sequence[str], days: int, seed: int, *, real: bool) -> str:
     Args:
         there: all days of AS-733, in order.
         days: of the campaign.
-        seed: chooses among the days before the bad ones.
-        real: begin shortly before the bad ones, whatever the seed.
+        seed: chooses among the days before the two bad ones, so that the campaign has no bad day.
+        real: begin shortly before the two bad ones, whatever the seed.
     """
-    bad = there.index(min(BAD_AS_COLLECTED))
-    return there[bad - FIRST_DAYS if real else random.Random(seed).randrange(60, bad - days)]
+    bad, rng = there.index(TWO_BAD_DAYS), random.Random(seed)
+    if real:
+        return there[bad - FIRST_DAYS]
+    while BAD_AS_COLLECTED.intersection(there[(start := rng.randrange(60, bad - days)) :][:days]):
+        continue
+    return there[start]
 
 
 def collected(dated: DatedEdges, days: int, start: str) -> Iterator[tuple[str, list[Edge]]]:
