@@ -49,6 +49,7 @@ BENCHMARKS = (
     Benchmark("one_vs_all", "Training steps against all entities"),
     Benchmark("importing", "Import", quick=True),
     Benchmark("evaluating", "Evaluation", quick=True),
+    Benchmark("screening", "Ranking by instruction set", against="torch"),
     Benchmark("exporting", "Export", quick=True),
     Benchmark("libraries", "Import and export by DuckDB and Arrow alone", against="DuckDB and Arrow"),
     Benchmark("epochs", "Partitions and their I/O"),
