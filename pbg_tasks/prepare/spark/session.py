@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 import threading
+import warnings
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -267,6 +268,9 @@ def open_tables(application: str) -> Iterator[Tables]:
     """
     if found := lacking():
         raise ConfigError(f"resources.engine: spark: missing here: {'; '.join(found)}")
+    # PySpark warns at its start, and wherever Python gets rows: here they are of Arrow, and nothing uses pandas.
+    # The filter stays, because filters are the process's, and tasks of two threads end in any order.
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     from pyspark.errors import PySparkException
 
     if _remote():

@@ -50,7 +50,8 @@ LABELS = """
 """
 """``labels(id, label)`` of the relations of both snapshots.
 
-Those of this one are ``present_labels``.
+Those of this one are ``present_labels``. Spark warns that one task orders them (``No Partition Defined``): they are
+names of relations, one row each, which are few beside the edges.
 """
 
 
