@@ -30,7 +30,7 @@ MODEL = {
     "num_epochs": EPOCHS,
     "lr": 0.12,
     "comparator": "dot",
-    "num_uniform_negs": 4000,
+    "num_uniform_negs": 20_000,
     "entities": {"n": {"num_partitions": 1}},
     "checkpoint_preservation_interval": 1,
 }
@@ -209,7 +209,7 @@ def test_gang_in_s3_stops_and_releases_best(graph, s3_bucket):
         model=MODEL
         | {
             "entities": {"n": {"num_partitions": 4}},
-            "num_uniform_negs": 8000,
+            "num_uniform_negs": 50_000,
             "checkpoint_preservation_interval": None,
         },
     )

@@ -30,25 +30,48 @@ BIG, SMALL, NONE = Bucket(0, 0), Bucket(0, 1), Bucket(1, 1)
 TRAINED = {NONE: 30_000, SMALL: 40_000, BIG: 50_000, Bucket(1, 0): 10}
 
 
-def rule(*, trained=TRAINED, seed=0, total=1000, negatives=200):
+def rule(*, trained=TRAINED, seed=0, total=1000, negatives=420):
     edges = Valid({BIG: 900, SMALL: 100, NONE: 0})
-    return EarlyStopping(2, edges, total=total, trained=trained, negatives=negatives, seed=seed)
+    return EarlyStopping(2, edges, total=total, trained=trained, negatives=negatives, dimension=100, seed=seed)
 
 
 @pytest.mark.parametrize(
-    ("trained", "negatives", "edges"),
-    [(200_000, 100, 560), (20_000, 1_000, 416), (100_000, 100, 0), (10**9, 100, MOST), (0, 100, 0)],
+    ("trained", "negatives", "dimension", "edges"),
+    [
+        (400_000, 100, 100, 533),
+        (200_000, 100, 100, 0),
+        (200_000, 100, 400, 609),
+        (400_000, 150, 32, 432),
+        (50_000, 1_000, 100, 557),
+        (10**9, 100, 100, MOST),
+        (0, 100, 100, 0),
+    ],
 )
-def test_affordable_sample_grows_with_training(trained, negatives, edges):
-    assert affordable(trained, negatives) == edges
+def test_affordable_sample_grows_with_training(trained, negatives, dimension, edges):
+    assert affordable(trained, negatives, dimension) == edges
+
+
+@pytest.mark.parametrize(
+    ("negatives", "dimension", "of_edge", "of_ranking"),
+    [
+        (100, 100, 1.12, 31.7),
+        (550, 100, 5.37, 32.8),
+        (550, 200, 8.84, 26.7),
+        (150, 32, 0.89, 32.6),
+        (1050, 400, 27.8, 41.4),
+    ],
+)
+def test_ranking_takes_a_twentieth_at_most(negatives, dimension, of_edge, of_ranking):
+    """Microseconds as measured with the native engine."""
+    assert affordable(10**6, negatives, dimension) * of_ranking <= 0.05 * 10**6 * of_edge
 
 
 def test_sample_is_of_largest_buckets():
-    assert rule()._affordable == 576
+    assert rule()._affordable == 578
     assert rule()._chosen == [BIG, SMALL]
     assert rule(negatives=40)._chosen == []
-    assert rule(trained={BIG: 120_000}, negatives=140)._chosen == [BIG]  # which has more valid edges than are ranked
-    assert rule(trained={BIG: 120_000}, negatives=140).size == 432
+    assert rule(trained={BIG: 120_000}, negatives=320)._chosen == [BIG]  # which has more valid edges than are ranked
+    assert rule(trained={BIG: 120_000}, negatives=320).size == 448
     assert rule(negatives=3000)._chosen == [BIG, SMALL, NONE, Bucket(1, 0)]
 
 
@@ -71,9 +94,9 @@ def test_stop_comes_after_patience(figures, patience, stopped):
 def test_sample_is_drawn_by_bucket_once():
     found = rule()
     big, small = (found.sample(iteration(1), bucket) for bucket in (BIG, SMALL))
-    assert (len(big), len(small)) == (288, 100)
+    assert (len(big), len(small)) == (289, 100)
     assert found.sample(iteration(1), NONE) is None
-    assert len(set(big.lhs.tolist())) == 288
+    assert len(set(big.lhs.tolist())) == 289
     assert big.lhs.max() >= 800  # of the whole bucket, not its beginning
     assert found.sample(iteration(2), BIG) is big
     assert found.edges.reads == [BIG, SMALL]

@@ -163,6 +163,7 @@ def _early_stopping(run: RunContext, buckets: BucketResult, scratch: Path) -> Ea
         total=buckets.edges.valid,
         trained={Bucket(i, j): size for i, row in enumerate(matrix) for j, size in enumerate(row)},
         negatives=model.num_batch_negs + model.num_uniform_negs,
+        dimension=model.dimension,
         seed=run.spec.graph.train.seed,
     )
 
