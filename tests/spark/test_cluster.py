@@ -200,6 +200,51 @@ except StorageError as error:
 """
 
 
+@pytest.mark.usefixtures("spark")
+def test_application_that_does_not_begin_is_named():
+    """Without a master, Spark ends it as here, after a minute."""
+    done = subprocess.run([sys.executable, "-c", ENDED], capture_output=True, text=True, check=False, timeout=300)
+    refused, unreachable, again = done.stdout.splitlines()
+    check = "check spark.master (--master in PYSPARK_SUBMIT_ARGS), and that the master runs"
+    ended = "no master answers there, or it ended the application"
+    assert refused == f"Spark: no application began at local[1]: {ended}; {check}"
+    assert unreachable.startswith("Spark: no application began at local[x]: org.apache.spark.SparkException: ")
+    assert unreachable.endswith(f"; {check}")
+    assert " at org.apache" not in unreachable
+    assert again == "[(1,)]"
+
+
+ENDED = """
+import os
+from pyspark import SparkContext
+from pbg_tasks.errors import StorageError
+from pbg_tasks.prepare.spark import open_tables
+
+os.environ["PYSPARK_SUBMIT_ARGS"] = "--master local[1] --conf spark.ui.enabled=false pyspark-shell"
+begin = SparkContext._do_init
+def ended(context, *arguments):
+    begin(context, *arguments)
+    context._jsc.stop()
+SparkContext._do_init = ended
+try:
+    with open_tables("dead"):
+        pass
+except StorageError as error:
+    print(error)
+SparkContext._do_init = begin
+System = SparkContext._jvm.java.lang.System
+System.setProperty("spark.master", "local[x]")
+try:
+    with open_tables("unreachable"):
+        pass
+except StorageError as error:
+    print(error)
+System.setProperty("spark.master", "local[1]")
+with open_tables("again") as tables:
+    print(tables.rows("SELECT 1"))
+"""
+
+
 def cold_night(graph, key, store, engine, *tasks):
     """Prepare a night by tasks, twice each; return the run."""
     tasks = tasks or (validate, partition, bucket)

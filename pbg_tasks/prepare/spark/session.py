@@ -226,13 +226,34 @@ class _Application:
                     builder = builder.config("spark.ui.showConsoleProgress", "false")  # a log has no line to draw on
             elif not self._tasks:
                 self._own = False
-            session = builder.getOrCreate().newSession()
+            session = self._begun(builder)
             if not self._tasks:
                 log4j = _log4j(session)
                 self._level = log4j.LogManager.getLogger(_PLAN_LOGGER).getLevel()
                 log4j.core.config.Configurator.setLevel(_PLAN_LOGGER, log4j.Level.ERROR)
             self._tasks += 1
         return session
+
+    def _begun(self, builder: SparkSession.Builder) -> SparkSession:
+        """Return a new session.
+
+        Raises:
+            StorageError: no application began, as where no master answers Spark in a minute.
+        """
+        from py4j.protocol import Py4JJavaError
+        from pyspark import SparkConf, SparkContext
+
+        try:
+            return builder.getOrCreate().newSession()
+        except Py4JJavaError as error:
+            context = SparkContext._active_spark_context  # noqa: SLF001 - as above
+            master = SparkConf().get("spark.master") if context is None else context.master
+            if context is not None and self._own:
+                context.stop()  # or a later task of this process would find it
+            raise StorageError(
+                f"Spark: no application began at {master}: {_reason(str(error))}; check spark.master (--master in "
+                "PYSPARK_SUBMIT_ARGS), and that the master runs"
+            ) from error
 
     def close(self, session: SparkSession) -> None:
         """End a task; the last one stops what the first began."""
@@ -244,6 +265,15 @@ class _Application:
                 session.stop()
             else:
                 _log4j(session).core.config.Configurator.setLevel(_PLAN_LOGGER, self._level)
+
+
+def _reason(text: str) -> str:
+    """Return why an application did not begin, without Java's stack."""
+    if "stopped SparkContext" in text:
+        return "no master answers there, or it ended the application"
+    lines = text.splitlines()
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    return (causes or [line.removeprefix(": ") for line in lines if line.startswith(": ")] or lines)[-1]
 
 
 def _log4j(session: SparkSession) -> Any:  # noqa: ANN401 - a package of Java
