@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pbg_tasks.config.limits import Check, Verdict, only_warning
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _SHARE = "{:.1%}"
 _SHOWN_RELATIONS = 3
 _FEWEST_OF_TYPE = 30
-_LOST = ("max_removed_edges", "max_gone_relations", "max_gone_entities")
+LOST = ("max_removed_edges", "max_gone_relations", "max_gone_entities")
 """Checks of a share of what was there before; from the limit of one night follows that of several."""
 
 
@@ -45,7 +45,26 @@ class Difference:
     awaited: str | None = None
 
 
-def judge_snapshot(gates: DataGates, report: SnapshotReport, difference: Difference, *, apart: int = 1) -> Verdict:
+class Measured(NamedTuple):
+    """Last night between two that are compared whose losses are known.
+
+    Attributes:
+        lost: shares that were gone then, by check.
+        after: number of nights since then, the one that is judged among them.
+    """
+
+    lost: Mapping[str, float]
+    after: int
+
+
+def judge_snapshot(
+    gates: DataGates,
+    report: SnapshotReport,
+    difference: Difference,
+    *,
+    apart: int = 1,
+    measured: Measured | None = None,
+) -> Verdict:
     """Judge the edges of a snapshot.
 
     Args:
@@ -53,9 +72,11 @@ def judge_snapshot(gates: DataGates, report: SnapshotReport, difference: Differe
         report: figures of the snapshot.
         difference: from those before.
         apart: number of nights, this one among them, in which what is gone may have gone.
+        measured: one of the others, beyond whose losses each night since may lose its own share; None: there is none.
     """
     there = _lost_of_relations_there(difference.edges)
-    compared = (_over_nights(check, difference.awaited, apart, there) for check in _compared(gates, difference))
+    checks = _compared(gates, difference)
+    compared = (_over_nights(check, difference.awaited, apart, measured, there) for check in checks)
     return Verdict((*_own(gates, report), *_volumes(gates, difference.volumes), *compared))
 
 
@@ -66,6 +87,7 @@ def judge_entities(
     since: str | None,
     awaited: str | None = None,
     apart: int = 1,
+    measured: Measured | None = None,
 ) -> Verdict:
     """Judge the entities of a snapshot, all and by type.
 
@@ -80,6 +102,7 @@ def judge_entities(
         since: key of that snapshot; None for a night that knows no entities.
         awaited: key of a snapshot between the two whose night has not finished; None where there is none.
         apart: number of nights, this one among them, in which what is gone may have gone.
+        measured: as for ``judge_snapshot``.
     """
     name, own = "max_gone_entities", gates.gone_entities
     shared = [counts for entity, counts in types.items() if entity not in own]
@@ -96,12 +119,14 @@ def judge_entities(
         alone = check != name and check.removeprefix(f"{name} of ") not in own
         if limit.asked and before >= (_FEWEST_OF_TYPE if alone else 1):
             share = counts["gone"] / before
-            measured = f"{share:.1%} of the {of_what} of {since!r} are in no edge any more"
-            checks.append(_over_nights(limit.judge(check, share, measured, _SHARE), awaited, apart))
+            found = f"{share:.1%} of the {of_what} of {since!r} are in no edge any more"
+            checks.append(_over_nights(limit.judge(check, share, found, _SHARE), awaited, apart, measured))
     return Verdict(tuple(checks))
 
 
-def _over_nights(check: Check, awaited: str | None, apart: int, there: float | None = None) -> Check:
+def _over_nights(
+    check: Check, awaited: str | None, apart: int, measured: Measured | None, there: float | None = None
+) -> Check:
     """Let a check only warn of what several nights could lose.
 
     Entities and edges go by chance: of what is left after one night, the next loses the same share. Relations may be
@@ -114,17 +139,18 @@ def _over_nights(check: Check, awaited: str | None, apart: int, there: float | N
         check: of one night's limit.
         awaited: the unfinished night; None where there is none.
         apart: number of nights.
+        measured: one of them.
         there: share of removed edges, among those of relations that have edges; None where that is not known.
     """
     name = check.name.split()[0]
     if check.passed or (awaited is None and apart == 1):
         return check
-    if name in _LOST and check.value is not None and check.limit is not None:
-        most = 1 - (1 - check.limit) ** apart
+    if name in LOST and check.value is not None and check.limit is not None:
+        most = _most(check.name, check.limit, apart, 0.0)
+        if measured is not None and check.name in measured.lost:
+            most = min(most, _most(check.name, check.limit, measured.after, measured.lost[check.name]))
         lost = check.value
-        if name == "max_gone_relations":
-            most = min(1.0, check.limit * apart)
-        elif name == "max_removed_edges" and there is not None:
+        if name == "max_removed_edges" and there is not None:
             lost = there
         if lost > most:
             over = f" in one night, {most:.1%} in the {apart} nights since then" if apart > 1 else ""
@@ -136,6 +162,16 @@ def _over_nights(check: Check, awaited: str | None, apart: int, there: float | N
     if awaited is None:
         return check
     return only_warning(check, f"for {awaited!r}, which comes between, has no release yet")
+
+
+def _most(name: str, limit: float, nights: int, before: float) -> float:
+    """Return the largest share that may be gone after some nights.
+
+    ``before`` was gone before them.
+    """
+    if name == "max_gone_relations":
+        return min(1.0, before + limit * nights)
+    return 1 - (1 - before) * (1 - limit) ** nights
 
 
 def _lost_of_relations_there(edges: EdgeChanges | None) -> float | None:

@@ -6,7 +6,7 @@ import pytest
 
 from pbg_tasks.config import DataGates
 from pbg_tasks.prepare.comparison import volumes
-from pbg_tasks.prepare.data_gate import Difference, judge_entities, judge_snapshot
+from pbg_tasks.prepare.data_gate import Difference, Measured, judge_entities, judge_snapshot
 from pbg_tasks.prepare.difference import EdgeChanges, RelationEdges
 from pbg_tasks.prepare.validate import SnapshotReport
 
@@ -131,6 +131,33 @@ def test_entities_gone_over_nights_have_compound_limit(gone, apart, passed):
     counts = {"kept": 100 - gone, "gone": gone}
     (check,) = judge_entities(DataGates(), {"n": counts}, since="d1", awaited="d2", apart=apart).checks
     assert (check.passed, check.warned) == (passed, passed)
+
+
+@pytest.mark.parametrize(
+    ("measured", "passed"),
+    [
+        (None, True),  # 57.7 % in two nights
+        (Measured({"max_gone_entities": 0.0}, 1), False),  # 35 %
+        (Measured({"max_gone_entities": 0.2}, 1), False),  # 48 %
+        (Measured({"max_gone_entities": 0.25}, 1), True),  # 51.25 %
+        (Measured({"max_gone_entities": 0.9}, 1), True),  # still 57.7 %
+        (Measured({"max_removed_edges": 0.0}, 1), True),
+    ],
+)
+def test_measured_night_between_lowers_compound_limit(measured, passed):
+    counts = {"n": {"kept": 50, "gone": 50}}
+    (check,) = judge_entities(DataGates(), counts, since="d1", apart=2, measured=measured).checks
+    assert (check.passed, check.warned) == (passed, passed)
+
+
+@pytest.mark.parametrize(("before", "passed"), [(0.0, False), (0.25, True)])
+def test_measured_relations_add_to_compound_limit(before, passed):
+    gates = DataGates.model_validate(QUIET | {"max_gone_relations": {"block": 0.25}})
+    relations = {"old": RelationEdges(0, 0, 40, 0, 40), "new": RelationEdges(60, 60, 60, 0, 0)}
+    difference = replace(DIFFERENCE, edges=EdgeChanges.of_relations(relations), degrees={}, columns=[])
+    measured = Measured({"max_gone_relations": before}, 1)
+    (check,) = judge_snapshot(gates, REPORT, difference, apart=2, measured=measured).checks
+    assert check.passed is passed
 
 
 def over_nights(limit, relations, apart, awaited):

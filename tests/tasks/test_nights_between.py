@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 
 import pytest
 
@@ -15,7 +15,7 @@ from pbg_tasks.publish.skips import skip, skip_anew
 from pbg_tasks.tasks.context import RunContext, graph_store
 from pbg_tasks.tasks.nightly import partition
 from pbg_tasks.tasks.nightly.chain import run_chain, run_task
-from pbg_tasks.tasks.nightly.comparison_target import nights_apart
+from pbg_tasks.tasks.nightly.comparison_target import measured_between, nights_apart
 from pbg_tasks.tasks.nightly.plan import plan
 from tests.publish.runs import candidate, write_run
 from tests.tasks.conftest import ring
@@ -36,16 +36,32 @@ def test_other_ids_after_broken_night_are_refused(place):
         run_task("partition", run)
 
 
+def test_half_other_ids_after_refused_vectors_are_refused(place):
+    """The night between had lost nothing."""
+    place.write_spec({"num_epochs": 1}, gates={"max_mrr_drop": 1.0})
+    for day in ("d1", "d2"):
+        place.snapshot(day, ring(40))
+    run_chain(place.spec, "d1")
+    with pytest.raises(QualityGateError, match=r"gates\.min_mrr"):
+        run_chain(place.spec, "d2", overrides=["gates.min_mrr=1"])
+    other = {f"e{number}": f"x{number}" for number in range(20)}
+    place.snapshot("d3", [(other.get(lhs, lhs), rel, other.get(rhs, rhs)) for lhs, rel, rhs in ring(40)])
+    with pytest.raises(QualityGateError, match=r"50\.0% of the entities of 'd1' .* 35\.0% in the 2 nights since then"):
+        run_chain(place.spec, "d3")
+
+
 @pytest.mark.parametrize(("nights", "passed"), [(1, False), (2, True)])
 def test_refused_nights_between_raise_the_limit(monkeypatch, nights, passed):
     monkeypatch.setattr(partition, "awaited", lambda _: None)
     monkeypatch.setattr(partition, "nights_apart", lambda _, since: nights if since == "d1" else 0)
+    monkeypatch.setattr(partition, "measured_between", lambda *_: None)
     run = SimpleNamespace(spec=SimpleNamespace(graph=SimpleNamespace(gates=Gates())))
     (check,) = partition._judge(run, {"n": {"kept": 50, "gone": 50}}, "d1").checks
     assert (check.passed, check.warned) == (passed, passed)
 
 
 USAGE = dict.fromkeys(("cpu_seconds", "memory_bytes", "store_bytes_read", "store_bytes_written"), 0)
+NO_DIFFERENCE = {"edges": None, "degrees": {}, "columns": [], "volumes": [], "awaited": None}
 FINDINGS = {
     "validate": {"edges": 24, "columns": {}},
     "partition": {
@@ -57,11 +73,14 @@ FINDINGS = {
 }
 
 
-def finish(run, task, *, passed, accepted=None):
+def finish(run, task, *, passed, accepted=None, since=None, figures=MappingProxyType({})):
     """Store what a task of the data gate found."""
     header = {"task": task, "run": run.url, "seconds": 0, "usage": USAGE}
-    verdict = {"passed": passed, "checks": [], "accepted": accepted, "snapshot": run.spec.snapshot}
-    run.store.put(run.key(f"results/{task}.json"), canonical_json(header | FINDINGS[task] | {"data_gate": verdict}))
+    checks = [{"name": name, "passed": True, "sentence": name, "value": value} for name, value in figures.items()]
+    verdict = {"passed": passed, "checks": checks, "accepted": accepted, "snapshot": run.spec.snapshot}
+    difference = {} if since is None else {"difference": {**NO_DIFFERENCE, "since": since}}
+    found = header | FINDINGS[task] | difference | {"data_gate": verdict}
+    run.store.put(run.key(f"results/{task}.json"), canonical_json(found))
 
 
 def test_refused_data_are_no_night_of_changes(place):
@@ -111,6 +130,36 @@ def test_refused_data_are_no_night_of_changes(place):
     assert nights_apart(last, "d1") == 2
     skip_anew(channel, "d3", "another shop's edges")
     assert nights_apart(last, "d1") == 1
+
+
+def test_last_night_between_with_good_data_is_measured(place):
+    place.write_spec({"num_epochs": 1})
+    for day in range(1, 6):
+        place.snapshot(f"d{day}", ring(8))
+    graph = load_graph_spec(place.spec)
+    store = graph_store(graph)
+    runs = {}
+    for day in range(2, 6):
+        spec = RunSpec(graph=graph, snapshot=f"d{day}", files=())
+        runs[day] = RunContext(store, spec.run_id, spec, spec.to_bytes())
+        runs[day].store_spec()
+        runs[day].begin()
+
+    def found(since):
+        measured = measured_between(runs[5], since)
+        return measured and (dict(measured.lost), measured.after)
+
+    assert found("d1") is None
+    for day, share in ((2, 0.125), (3, 0.25), (4, 0.5)):
+        checks = {"validate": {"max_removed_edges": share, "min_volume of 7": 1}, "partition": {"max_gone_entities": 0}}
+        for task, figures in checks.items():
+            finish(runs[day], task, passed=(day, task) != (4, "partition"), since="d1", figures=figures)
+    assert found("d1") == ({"max_removed_edges": 0.25, "max_gone_entities": 0}, 1)  # d4 does not count
+    assert found("d2") is None  # d3 was compared with d1
+    finish(runs[4], "partition", passed=True, figures={"max_gone_entities": 0.375})
+    assert found("d1") == ({"max_removed_edges": 0.5, "max_gone_entities": 0.375}, 1)
+    finish(runs[4], "validate", passed=True, since="d3")
+    assert found("d1") == ({"max_removed_edges": 0.25, "max_gone_entities": 0}, 2)
 
 
 @pytest.mark.parametrize(("error", "apart"), [(AccessError("no"), 1), (StorageError("later"), None)])

@@ -13,6 +13,7 @@ from pbg_tasks.config.base import digest
 from pbg_tasks.config.nights import snapshot_order
 from pbg_tasks.config.results import EvalResult, PartitionResult, ValidateResult
 from pbg_tasks.errors import AccessError, ConfigError, FormatError, InputError
+from pbg_tasks.prepare.data_gate import LOST, Measured
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.skips import is_skipped_by_user
@@ -95,22 +96,47 @@ def nights_apart(run: RunContext, since: str | None) -> int:
         run: the run.
         since: key of the earlier snapshot; None: there is none, which counts as one night.
     """
+    counted = _nights_between(run, since)
+    return 1 + sum(1 for _ in counted)
+
+
+def measured_between(run: RunContext, since: str | None) -> Measured | None:
+    """Return the losses at the last night between that counts.
+
+    None where none of those that ``nights_apart`` counts was measured against the earlier snapshot.
+    """
+    for after, night in enumerate(reversed(_nights_between(run, since)), 1):
+        found = night.find(ValidateResult) if night is not None else None
+        if night is None or found is None or found.difference is None or found.difference.since != since:
+            continue
+        judged = (found, night.find(PartitionResult))
+        checks = [check for each in judged if each is not None for check in each.data_gate.checks]
+        lost = {check.name: check.value for check in checks if check.value is not None}
+        return Measured({name: share for name, share in lost.items() if name.split()[0] in LOST}, after)
+    return None
+
+
+def _nights_between(run: RunContext, since: str | None) -> list[RunContext | None]:
+    """Return the runs of the nights between that count.
+
+    The oldest comes first; None stands for one that has no good data yet.
+    """
     from pbg_tasks.prepare.sources import lists_keys, snapshot_keys, snapshot_source
 
     snapshots = run.spec.graph.snapshots
     if since is None or not lists_keys(snapshot_source(snapshots)):
-        return 1
+        return []
     first, last = snapshot_order(since), snapshot_order(run.spec.snapshot)
     try:
         keys = snapshot_keys(snapshots)
     except (ConfigError, AccessError) as error:  # a task may read the files of its snapshot alone
         say(f"warning: what is gone is judged as of one night, as the snapshots cannot be listed: {error}")
-        return 1
-    between = [key for key in keys if first < snapshot_order(key) < last]
+        return []
+    between = sorted((key for key in keys if first < snapshot_order(key) < last), key=snapshot_order)
     channel = Channel(run.store, run.spec.graph.channel)
     waits, left = run.spec.walk != "independent", _rolled_back(channel)
-    counted = (key for key in between if key not in left)
-    return 1 + sum(_data_passed(channel, key) or not (waits or has_finished(channel, key)) for key in counted)
+    found = {key: _with_good_data(channel, key) for key in between if key not in left}
+    return [night for key, night in found.items() if night is not None or not (waits or has_finished(channel, key))]
 
 
 def _rolled_back(channel: Channel) -> frozenset[str]:
@@ -122,14 +148,14 @@ def _rolled_back(channel: Channel) -> frozenset[str]:
     return frozenset(release.snapshot for release in later if pointer.may_have_left(release.seq))
 
 
-def _data_passed(channel: Channel, snapshot: str) -> bool:
-    """Whether the data of a snapshot passed the data gate.
+def _with_good_data(channel: Channel, snapshot: str) -> RunContext | None:
+    """Return a snapshot's run if its data passed the gate.
 
     The run that was planned last decides. What was accepted or approved did not pass, nor did what a user skipped.
     """
     if is_skipped_by_user(channel, snapshot):
-        return False
-    verdicts: list[tuple[float, bool]] = []
+        return None
+    verdicts: list[tuple[float, bool, RunContext]] = []
     result = RunLayout.result(ValidateResult.TASK)
     for info in channel.store.list(f"runs/{snapshot}-"):
         name, _, rest = info.key.removeprefix("runs/").partition("/")
@@ -139,8 +165,9 @@ def _data_passed(channel: Channel, snapshot: str) -> bool:
             night = RunContext.within(channel.store, name)
             if night.spec.graph.channel == channel.name:
                 judged = (night.find(ValidateResult), night.find(PartitionResult))
-                verdicts.append((night.planned(), not all(_passed_alone(each) for each in judged)))
-    return not max(verdicts, default=(0.0, True))[1]
+                verdicts.append((night.planned(), not all(_passed_alone(each) for each in judged), night))
+    newest = max(verdicts, key=lambda each: each[:2], default=None)
+    return None if newest is None or newest[1] else newest[2]
 
 
 def _passed_alone(result: ValidateResult | PartitionResult | None) -> bool:

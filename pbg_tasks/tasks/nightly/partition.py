@@ -17,7 +17,7 @@ from pbg_tasks.prepare.reassignment import kept_and_gone
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.context import RunContext, perform
 from pbg_tasks.tasks.files import upload_directory
-from pbg_tasks.tasks.nightly.comparison_target import awaited, nights_apart, release_before
+from pbg_tasks.tasks.nightly.comparison_target import awaited, measured_between, nights_apart, release_before
 from pbg_tasks.tasks.nightly.data_gate import enforce, settle
 from pbg_tasks.tasks.nightly.staged import staged_snapshot
 
@@ -86,7 +86,8 @@ def _judge(run: RunContext, types: Mapping[str, Mapping[str, int]], since: str |
     verdict = judge_entities(gates, types, since=since, awaited=missing)
     if verdict.passed:
         return verdict
-    return judge_entities(gates, types, since=since, awaited=missing, apart=nights_apart(run, since))
+    nights, measured = nights_apart(run, since), measured_between(run, since)
+    return judge_entities(gates, types, since=since, awaited=missing, apart=nights, measured=measured)
 
 
 def _on_duckdb(run: RunContext) -> tuple[EntityReport, tuple[str | None, dict[str, dict[str, int]]]]:

@@ -35,7 +35,7 @@ from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.approval import NO_EDGES
 from pbg_tasks.tasks.context import RunContext, perform
 from pbg_tasks.tasks.files import upload_directory
-from pbg_tasks.tasks.nightly.comparison_target import awaited, nights_apart
+from pbg_tasks.tasks.nightly.comparison_target import awaited, measured_between, nights_apart
 from pbg_tasks.tasks.nightly.data_gate import enforce, settle
 from pbg_tasks.tasks.nightly.staged import count_snapshot_bytes
 
@@ -80,7 +80,8 @@ def _validate(run: RunContext) -> ValidateFindings:
     difference = replace(_difference(run, report, release, list(earlier.values())), awaited=missing)
     verdict = judge_snapshot(graph.gates.data, report, difference)
     if not verdict.passed:
-        verdict = judge_snapshot(graph.gates.data, report, difference, apart=nights_apart(run, difference.since))
+        nights, measured = nights_apart(run, difference.since), measured_between(run, difference.since)
+        verdict = judge_snapshot(graph.gates.data, report, difference, apart=nights, measured=measured)
     return ValidateFindings(
         edges=report.edges,
         self_loops=report.self_loops,
