@@ -82,6 +82,18 @@ def test_trend_beyond_limits_warns_or_blocks(mrr, outcome):
     assert check.value == pytest.approx(1 - mrr / 0.3, abs=1e-6)
 
 
+@pytest.mark.parametrize(("high", "passed"), [(-0.001, False), (0.0, True), (0.02, True)])
+@pytest.mark.parametrize("release", [3, 7])  # an earlier one, and the current one
+def test_fall_from_best_within_chance_only_warns(high, passed, release):
+    found = trend(0.2, 0.3, release=release)
+    for beside in (found["best"], found["against"]):
+        beside["difference"] = {"low": -0.2, "high": high}
+    check = the(judge(Gates(max_mrr_drop=0.9), found), "max_trend_drop")
+    assert (check.passed, check.warned) == (passed, passed)
+    reason = "; this only warns, as it may be chance: the interval has no fall, too"
+    assert check.sentence.endswith("at most a fall of 20.0% allowed" + (reason if passed else ""))
+
+
 def test_trend_sentence_names_release_and_figures():
     check = the(judge(Gates(), trend(0.2, 0.25)), "max_trend_drop")
     assert check.sentence == (
