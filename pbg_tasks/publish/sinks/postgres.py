@@ -29,9 +29,8 @@ if TYPE_CHECKING:
 
 _OPERATORS = {"l2": ("<->", "vector_l2_ops"), "cosine": ("<=>", "vector_cosine_ops"), "dot": ("<#>", "vector_ip_ops")}
 _INDEXED_DIMENSIONS = 2000  # most that pgvector's indexes take
-_ATTEMPT = re.compile(
-    r"^connection to server .*? failed: (?!$)"
-)  # before the reason, which is the server's or system's
+_ATTEMPT = re.compile(r"^connection to server .*? failed: (?!$)")
+"""Words of the client before the reason, which is the server's or the system's."""
 _FATAL = re.compile(r"FATAL: +")
 _COPY_HEADER = b"PGCOPY\n\xff\r\n\0" + struct.pack("!ii", 0, 0)
 _COPY_END = struct.pack("!h", -1)
