@@ -15,9 +15,8 @@ import numpy as np
 import torch
 
 from benchmarks.speed.measurement import Measurement, in_turns, per_cpu_second
-from benchmarks.speed.sets import PLAIN, SETS, use
+from benchmarks.speed.sets import PLAIN, sets_here, use
 from pbg_tasks.evaluate.comparison import Asked, compare_products
-from pbg_tasks.native.library import library
 from pbg_tasks.progress import say
 
 if TYPE_CHECKING:
@@ -72,13 +71,10 @@ class Ours:
 
 def measure(tools: Tools, *, quick: bool) -> list[Measurement]:  # noqa: ARG001 - never quick
     """Compare the sets of this CPU with torch."""
-    best = library()
-    if best is None:
+    here = sets_here()
+    if not here:
         say("screening: skipped, the native library was not built")
         return []
-    chosen = best.pbg_instruction_set().decode("ascii")
-    here = [name for name in SETS if use(name)]
-    use(chosen)
     found = []
     for dimension in _DIMENSIONS:
         with ExitStack() as stack:

@@ -34,6 +34,17 @@ def use(name: str) -> bool:
     return loaded is not None and loaded.pbg_use_instruction_set(name.encode("ascii")) == 0
 
 
+def sets_here() -> list[str]:
+    """Return the sets of this CPU; none without the library."""
+    best = library()
+    if best is None:
+        return []
+    chosen = best.pbg_instruction_set().decode("ascii")
+    found = [name for name in SETS if use(name)]
+    use(chosen)
+    return found
+
+
 class Ours(steps.Ours):
     """The native engine with one instruction set.
 
@@ -56,13 +67,10 @@ class Ours(steps.Ours):
 
 def measure(tools: Tools, *, quick: bool) -> list[Measurement]:  # noqa: ARG001 - never quick
     """Compare the sets of this CPU with plain vectors."""
-    best = library()
-    if best is None:
+    here = sets_here()
+    if not here:
         say("sets: skipped, the native library was not built")
         return []
-    chosen = best.pbg_instruction_set().decode("ascii")
-    here = [name for name in SETS if use(name)]
-    use(chosen)
     graph = RandomGraph(200_000, 500_000)
     tasks = {
         "FB15k, 400 numbers": (fb15k(tools.fb15k(), tools.directory / "fb15k"), 4_000),
