@@ -96,8 +96,7 @@ def nights_apart(run: RunContext, since: str | None) -> int:
         run: the run.
         since: key of the earlier snapshot; None: there is none, which counts as one night.
     """
-    counted = _nights_between(run, since)
-    return 1 + sum(1 for _ in counted)
+    return 1 + len(_nights_between(run, since))
 
 
 def measured_between(run: RunContext, since: str | None) -> Measured | None:
