@@ -35,7 +35,11 @@ class Counted(NamedTuple):
 
     @classmethod
     def of(cls, keys: np.ndarray) -> Counted:
-        """Count keys, in any order; they are sorted."""
+        """Count keys, in any order; they may be sorted in place."""
+        if len(keys) and keys.max() < len(keys):  # one relation, say: to count in a table takes an eighth of sorting
+            times = np.bincount(keys)
+            present = np.flatnonzero(times)
+            return cls(present, times[present])
         keys.sort()
         first = np.ones(len(keys), bool)
         np.not_equal(keys[1:], keys[:-1], out=first[1:])

@@ -70,6 +70,16 @@ def test_counts_are_those_of_all_pieces(monkeypatch, seen, step):
     assert counts.tolist() == [expected[number] for number in range(1000)]
 
 
+@pytest.mark.parametrize("largest", [99, 100, 10_000])
+def test_counts_are_alike_in_table_and_sorted(largest):
+    keys = np.random.default_rng(0).integers(largest, size=100)
+    keys[0] = largest
+    expected = Counter(keys.tolist())
+    found = popularity.Counted.of(keys.copy())
+    assert dict(zip(found.keys.tolist(), found.counts.tolist(), strict=True)) == expected
+    assert found.keys.tolist() == sorted(expected)
+
+
 @pytest.mark.parametrize("pieces", [16, 128])
 def test_counted_pieces_are_not_processed_again(monkeypatch, pieces):
     watched, each = Watched(), 100
