@@ -82,7 +82,8 @@ class EntitySet:
             metadata=None if self.limit is None else {_LIMIT: str(self.limit)},
         )
         buffer = io.BytesIO()
-        pq.write_table(table, buffer, compression="zstd")
+        ascending = dict.fromkeys(("partition", "offset"), "DELTA_BINARY_PACKED")
+        pq.write_table(table, buffer, compression="zstd", use_dictionary=["type"], column_encoding=ascending)
         return buffer.getvalue()
 
     @classmethod
