@@ -36,7 +36,7 @@ class Counted(NamedTuple):
     @classmethod
     def of(cls, keys: np.ndarray) -> Counted:
         """Count keys, in any order; they may be sorted in place."""
-        if len(keys) and keys.max() < len(keys):  # one relation, say: to count in a table takes an eighth of sorting
+        if len(keys) and keys.max() < len(keys):  # as with one relation: to count in a table takes an eighth of sorting
             times = np.bincount(keys)
             present = np.flatnonzero(times)
             return cls(present, times[present])
