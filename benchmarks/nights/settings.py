@@ -44,6 +44,8 @@ CHAIN: dict[str, Setting] = {
     "1 epoch, shrink .9 / .5": {"warm_epochs": 1, "shrink": {"vectors": 0.9, "sums": 0.5}},
     "2 epochs, shrink .9 / .7": {"warm_epochs": 2, "shrink": {"vectors": 0.9, "sums": 0.7}},
     "1 delta epoch, sample .1": {"warm_epochs": 1, "delta": {"sample": 0.1}},
+    "1 delta epoch, sample .1, anchor 2": {"warm_epochs": 1, "delta": {"sample": 0.1}, "anchor": 2},
+    "1 delta epoch, sample .3, anchor 2": {"warm_epochs": 1, "delta": {"sample": 0.3}, "anchor": 2},
 }
 """Sections ``train`` beside the model of the independent nights."""
 ON_VALID: Setting = {
@@ -81,6 +83,24 @@ def best_of(rows: Iterable[Mapping[str, Any]]) -> str:
             is chosen only where all do; an ``overlap`` of None asks for none.
     """
     found = list(rows)
-    steady = [row for row in found if row["overlap"] is None or row["overlap"] >= OVERLAP]
-    name: str = max(steady or found, key=lambda row: row["valid"])["name"]
+    name: str = max(_steady(found) or found, key=lambda row: row["valid"])["name"]
     return name
+
+
+def cheapest_of(rows: Iterable[Mapping[str, Any]], valid: float) -> str | None:
+    """Return the setting that trains fewest edges; None without one.
+
+    Args:
+        rows: as for ``best_of``, with ``edges_trained``; those that keep fewer neighbours than ``OVERLAP`` are left
+            out.
+        valid: MRR on valid edges that it has to reach.
+    """
+    found = [row for row in _steady(rows) if row["valid"] >= valid]
+    if not found:
+        return None
+    name: str = min(found, key=lambda row: (row["edges_trained"], -row["valid"]))["name"]
+    return name
+
+
+def _steady(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return [row for row in rows if row["overlap"] is None or row["overlap"] >= OVERLAP]

@@ -17,7 +17,7 @@ from benchmarks.nights.night import DATA_GATE, RELEASED, run_nights
 from benchmarks.nights.ranking import held_out_names, rank_named
 from benchmarks.nights.report import write
 from benchmarks.nights.results import read
-from benchmarks.nights.settings import best_of
+from benchmarks.nights.settings import best_of, cheapest_of
 from benchmarks.nights.table import means, table
 from pbg_tasks.config.loading import load_graph_spec
 from pbg_tasks.errors import InputError
@@ -162,6 +162,16 @@ def test_best_setting_keeps_neighbours_where_one_does():
     assert best_of([*rows, {"name": "c", "valid": 0.1, "overlap": 0.99}]) == "b"
     assert best_of(rows[:1]) == "a"
     assert best_of([{"name": "d", "valid": 0.1, "overlap": None}, {"name": "e", "valid": 0.2, "overlap": None}]) == "e"
+
+
+def test_cheapest_setting_is_as_good_and_keeps_neighbours():
+    rows = [
+        {"name": "a", "valid": 0.3, "overlap": 0.9, "edges_trained": 30},
+        {"name": "b", "valid": 0.2, "overlap": 0.9, "edges_trained": 20},
+        {"name": "c", "valid": 0.21, "overlap": 0.9, "edges_trained": 20},
+        {"name": "d", "valid": 0.4, "overlap": 0.8, "edges_trained": 10},
+    ]
+    assert [cheapest_of(rows, valid) for valid in (0.2, 0.21, 0.25, 0.35)] == ["c", "c", "a", None]
 
 
 def test_document_has_the_figures_of_results(tmp_path, monkeypatch):
