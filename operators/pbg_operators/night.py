@@ -186,7 +186,7 @@ class Night:
 
     def _gate(self, command: str) -> PbgOperator:
         spec, warned = self._spec, Alert(self._spec, "warned")
-        if spec.gates.on_failure == "fail":
+        if not spec.gates.asks(command):
             return self._task(command, refused=self._refused, warned=warned, **self._place(command))
         given: dict[str, Any] = {"task_id": command, "command": command, "arguments": [self._run]}
         return ApprovalGateOperator(

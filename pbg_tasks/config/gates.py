@@ -113,7 +113,8 @@ class Gates(Growing):
             on the edges and among the entities that both know.
         min_common_edges: with fewer held-out edges that both know, the fall decides nothing. ``split.test`` leaves
             about its share of the edges.
-        on_few_common_edges: consequence of too few: ``warn``, or ``block``, after which ``on_failure`` decides.
+        on_few_common_edges: consequence of too few: ``warn``; ``block``, after which ``on_failure`` decides; or ``ask``:
+            Airflow's task ``gate`` waits for a person when it refuses a night, whatever ``on_failure`` is.
         max_trend_drop: relative fall of the filtered MRR against the best release of the last nights.
         trend_nights: number of these nights, counted in released snapshots; 0 or null: no such comparison.
         relations: floors by the relation's name; ``*`` stands for every relation that has no entry.
@@ -132,7 +133,7 @@ class Gates(Growing):
     min_over_start: AtLeast = AtLeast(warn=1, block=0.95)
     max_mrr_drop: Annotated[float, Field(gt=0, le=1)] = 0.2
     min_common_edges: PositiveInt = 100
-    on_few_common_edges: Literal["warn", "block"] = "warn"
+    on_few_common_edges: Literal["warn", "ask", "block"] = "warn"
     max_trend_drop: AtMost = AtMost(warn=0.1, block=0.2)
     trend_nights: NonNegativeInt | None = 28
     relations: dict[str, RelationFloor] = Field(default_factory=dict)
@@ -141,6 +142,14 @@ class Gates(Growing):
     data: DataGates = DataGates()
     on_failure: Literal["fail", "ask"] = Field(default="fail", exclude=True)
     ask_hours: Annotated[float, Field(gt=0)] = Field(default=24.0, exclude=True)
+
+    def asks(self, task: str) -> bool:
+        """Return whether a task that refuses a night waits for a person in Airflow.
+
+        Args:
+            task: ``validate``, ``partition`` or ``gate``.
+        """
+        return self.on_failure == "ask" or (task == "gate" and self.on_few_common_edges == "ask")
 
     def check_asking(self, grace_hours: float | None, *, few_tasks: bool) -> None:
         """Refuse to ask where no answer could be waited for.
@@ -152,7 +161,7 @@ class Gates(Growing):
         Raises:
             ValueError: the night could be removed meanwhile, or the gates have no tasks of their own.
         """
-        if self.on_failure != "ask":
+        if not self.asks("gate"):
             return
         if grace_hours is not None and self.ask_hours >= grace_hours:
             raise ValueError(
@@ -160,4 +169,5 @@ class Gates(Growing):
                 "waits for an answer could be removed meanwhile; ask for less time than the grace"
             )
         if few_tasks:
-            raise ValueError("gates.on_failure is ask, for which each gate needs a task; leave airflow.few_tasks out")
+            key = "on_failure" if self.on_failure == "ask" else "on_few_common_edges"
+            raise ValueError(f"gates.{key} is ask, for which each gate needs a task; leave airflow.few_tasks out")

@@ -261,7 +261,7 @@ def _undecided(name: str, limit: float | None, gates: Gates, against: Against, r
             f"not compared with {release}: only {edges} held-out edges are between entities that both know, fewer "
             f"than min_common_edges {gates.min_common_edges}"
         )
-        passed = gates.on_few_common_edges != "block"
+        passed = gates.on_few_common_edges == "warn"
         return Check(name, passed=passed, value=None, limit=limit, sentence=sentence, warned=passed)
     if reason is None and then <= 0:
         reason = f"its filtered MRR is {then:g}"

@@ -138,6 +138,12 @@ def test_every_gate_treats_refusal_by_the_spec(graphs, how, kind):
     assert {type(task).__name__ for task in gates} == {kind}
 
 
+def test_few_common_edges_can_ask_alone(graphs):
+    dag = bag_of(graphs, small={"gates": {"on_few_common_edges": "ask"}}).dags["reembed_small"]
+    kinds = [type(dag.get_task(name)).__name__ for name in ("prepare.validate", "prepare.partition", "release.gate")]
+    assert kinds == ["PbgOperator", "PbgOperator", "ApprovalGateOperator"]
+
+
 def test_watch_that_could_never_finish_is_refused(graphs):
     lying = {"snapshots": {"location": "/data/{snapshot}.parquet"}, "nights": {"watch": {}}}
     assert "use complete: settled" in bag_of(graphs, small=lying).dags["broken_small"].description

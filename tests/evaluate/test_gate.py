@@ -214,7 +214,7 @@ def test_incomparable_night_is_reported_with_reason(found, words):
     assert words in check.sentence
 
 
-@pytest.mark.parametrize(("what", "passed"), [("warn", True), ("block", False)])
+@pytest.mark.parametrize(("what", "passed"), [("warn", True), ("ask", False), ("block", False)])
 def test_fall_on_few_common_edges_decides_nothing(what, passed):
     found = evaluation(0.1, current=0.9)
     found["against"]["edges"] = 19
