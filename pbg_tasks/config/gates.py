@@ -113,8 +113,8 @@ class Gates(Growing):
             on the edges and among the entities that both know.
         min_common_edges: with fewer held-out edges that both know, the fall decides nothing. ``split.test`` leaves
             about its share of the edges.
-        on_few_common_edges: consequence of too few: ``warn``; ``block``, after which ``on_failure`` decides; or ``ask``:
-            Airflow's task ``gate`` waits for a person when it refuses a night, whatever ``on_failure`` is.
+        on_few_common_edges: consequence of too few: ``warn``; ``block``, after which ``on_failure`` decides; or
+            ``ask``: Airflow's task ``gate`` waits for a person when it refuses a night, whatever ``on_failure`` is.
         max_trend_drop: relative fall of the filtered MRR against the best release of the last nights.
         trend_nights: number of these nights, counted in released snapshots; 0 or null: no such comparison.
         relations: floors by the relation's name; ``*`` stands for every relation that has no entry.

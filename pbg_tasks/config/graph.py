@@ -406,8 +406,8 @@ class GraphSpec(Frozen):
     def _continuing(self) -> Self:
         if self.nights.walk != "independent":
             return self
-        for name in ("shrink", "delta"):
-            if getattr(self.train, name) is not None:
+        for name in ("anchor", "shrink", "delta"):
+            if getattr(self.train, name):
                 raise ValueError(
                     f"train.{name} is of warm starts, which nights.walk: independent rules out; remove one of the two"
                 )

@@ -134,8 +134,10 @@ def test_meaningless_shrink_is_refused(place, train, sentence):
         plan(place.spec, "d1")
 
 
-def test_shrink_between_independent_nights_is_refused(place):
-    place.write_spec(train=SHRINK, nights={"walk": "independent"})
+@pytest.mark.parametrize("train", [SHRINK, {"anchor": 2}, {"delta": {"sample": 0.1}}])
+def test_keys_of_chains_are_refused_between_independent_nights(place, train):
+    place.write_spec(train=train, nights={"walk": "independent"})
     place.snapshot("d1", ring(60))
-    with pytest.raises(ConfigError, match="shrink is of warm starts, which nights"):
+    (key,) = train
+    with pytest.raises(ConfigError, match=f"train.{key} is of warm starts, which nights"):
         plan(place.spec, "d1")
