@@ -144,7 +144,7 @@ class Gates(Growing):
     ask_hours: Annotated[float, Field(gt=0)] = Field(default=24.0, exclude=True)
 
     def asks(self, task: str) -> bool:
-        """Return whether a task that refuses a night waits for a person in Airflow.
+        """Return whether a refusing task waits for a person in Airflow.
 
         Args:
             task: ``validate``, ``partition`` or ``gate``.
