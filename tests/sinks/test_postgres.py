@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pbg_tasks.errors import StorageError
+from pbg_tasks.errors import AccessError, StorageError
 from pbg_tasks.publish.sinks import open_sink, sink_options
 from tests.sink_story import postgres
 
@@ -15,8 +15,8 @@ def place():
         yield url
 
 
-def refusal(destination):
-    with pytest.raises(StorageError) as refused, open_sink("pgvector", destination, sink_options("pgvector", {})):
+def refusal(destination, kind=StorageError):
+    with pytest.raises(kind) as refused, open_sink("pgvector", destination, sink_options("pgvector", {})):
         pass
     return str(refused.value)
 
@@ -41,7 +41,7 @@ def test_postgres_refusing_user_names_variables(place, monkeypatch):
     monkeypatch.setenv("PGUSER", "nobody")
     monkeypatch.setenv("PGPASSWORD", "s3cret")
     folder = place.partition("host=")[2]
-    assert refusal(place) == (
+    assert refusal(place, AccessError) == (
         f'{place}: the socket in {folder}, port 5432 refused the connection: role "nobody" does not exist; check the '
         "database's name, PGUSER and PGPASSWORD, then run the export again"
     )

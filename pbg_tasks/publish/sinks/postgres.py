@@ -32,6 +32,10 @@ _INDEXED_DIMENSIONS = 2000  # most that pgvector's indexes take
 _ATTEMPT = re.compile(r"^connection to server .*? failed: (?!$)")
 """Words of the client before the reason, which is the server's or the system's."""
 _FATAL = re.compile(r"FATAL: +")
+_LASTING = re.compile(
+    r"authentication failed|no pg_hba\.conf entry|not permitted to log in|permission denied|(role|database) .* does not exist"
+)
+"""Texts of refusals that a retry meets again; others pass, as of a server that starts."""
 _COPY_HEADER = b"PGCOPY\n\xff\r\n\0" + struct.pack("!ii", 0, 0)
 _COPY_END = struct.pack("!h", -1)
 _MOST_CANDIDATES = 1000  # of a search, for pgvector
@@ -72,8 +76,9 @@ def _connected(psycopg2: ModuleType, destination: str) -> Any:  # noqa: ANN401 -
     """Open a connection.
 
     Raises:
+        AccessError: the server does not know the user, the password or the database.
         ConfigError: the URL has an option that PostgreSQL's clients do not know.
-        StorageError: there is no server, or it refuses the connection.
+        StorageError: there is no server, or it takes no connection now.
     """
     try:
         return psycopg2.connect(destination, connect_timeout=10, application_name="pbg")
@@ -83,7 +88,8 @@ def _connected(psycopg2: ModuleType, destination: str) -> Any:  # noqa: ANN401 -
         reason = "; ".join(dict.fromkeys(_ATTEMPT.sub("", line) for line in _lines(error)))
         place, refused = _server(psycopg2.extensions.parse_dsn(destination)), _FATAL.match(reason)
         if refused:
-            raise StorageError(
+            kind = AccessError if _LASTING.search(reason) else StorageError
+            raise kind(
                 f"{destination}: {place} refused the connection: {reason[refused.end() :]}; check the database's name, "
                 "PGUSER and PGPASSWORD, then run the export again"
             ) from error
