@@ -33,7 +33,8 @@ _ATTEMPT = re.compile(r"^connection to server .*? failed: (?!$)")
 """Words of the client before the reason, which is the server's or the system's."""
 _FATAL = re.compile(r"FATAL: +")
 _LASTING = re.compile(
-    r"authentication failed|no pg_hba\.conf entry|not permitted to log in|permission denied|(role|database) .* does not exist"
+    r"authentication failed|no pg_hba\.conf entry|not permitted to log in|permission denied"
+    r"|(role|database) .* does not exist"
 )
 """Texts of refusals that a retry meets again; others pass, as of a server that starts."""
 _COPY_HEADER = b"PGCOPY\n\xff\r\n\0" + struct.pack("!ii", 0, 0)
