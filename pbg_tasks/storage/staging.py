@@ -61,7 +61,8 @@ def fetch_verified(store: Store, key: str, target: Path, *, sha256: str, size: i
         target.unlink()
         raise FormatError(
             f"{store.url}/{key} has {found} where {expected} were recorded: it was damaged or changed after it was "
-            "written; restore it or run the task that made it again"
+            "written; restore it or, in a run, remove it and the result of the task that made it, results/TASK.json, "
+            "and run that task again"
         )
     vouch(target)
     return target

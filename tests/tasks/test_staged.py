@@ -54,6 +54,22 @@ def test_damaged_staged_rows_are_refused(place):
     assert RunContext.open(url).result("partition") is None
 
 
+def test_advice_on_damaged_staged_rows_helps(place):
+    url = validated(place)
+    staged = Path(url) / "snapshot" / STAGED
+    data = staged.read_bytes()
+    staged.unlink()  # it may share its bytes with another name
+    staged.write_bytes(data[:-1])
+    run_task("validate", url)  # has its result, so that it does nothing
+    with pytest.raises(FormatError, match=r"remove it and the result of the task that made it, results/TASK\.json"):
+        run_task("partition", url)
+    for damaged in (staged, Path(url) / "results" / "validate.json"):
+        damaged.unlink()
+    run_task("validate", url)
+    run_task("partition", url)
+    assert staged.read_bytes() == data
+
+
 def test_run_without_staged_rows_reads_the_snapshot(place):
     """An earlier version validated the run."""
     url = validated(place)
