@@ -13,6 +13,7 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass, field
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pbg_tasks.checkpoint.partial_record import unneeded_objects
@@ -96,6 +97,8 @@ def collect(
         ConfigError: the store holds the data of another program; nothing was removed.
         FormatError: a document that determines what is reachable is damaged; nothing was removed.
     """
+    if isinstance(store, DirectoryStore) and not Path(store.url).exists():
+        return Collected()  # its path may be mistyped, so it is not made
     now = _clock(store)
     dates = Dates(now - grace)
     no_clock = isinstance(store, DirectoryStore) and not trust_clock

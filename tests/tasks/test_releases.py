@@ -129,6 +129,7 @@ def test_collection_without_runs_or_releases_reports_it(tmp_path, place, channel
     mistyped = CliRunner().invoke(app, ["gc", str(tmp_path / "mistyped")])
     assert mistyped.exit_code == 0
     assert f"gc: {tmp_path / 'mistyped'} holds no run and no release" in mistyped.stderr
+    assert not (tmp_path / "mistyped").exists()
     publish(channel, "d1")
     assert "holds no run" not in CliRunner().invoke(app, ["gc", str(place.store)]).stderr
 
