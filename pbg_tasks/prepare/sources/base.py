@@ -62,11 +62,13 @@ class SnapshotSource:
 
     Attributes:
         row_number: SQL of a row's number in a numbered scan, from 1.
+        columnar: whether a scan of few columns reads only these.
         read_options: declares the keys of ``snapshots.options``.
         options: those of the graph spec, of the class ``read_options``.
     """
 
     row_number: ClassVar[str]
+    columnar: ClassVar[bool] = False
     read_options: ClassVar[type[Options]] = Options
     options: Any = Options()
 

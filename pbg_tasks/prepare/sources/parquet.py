@@ -20,6 +20,7 @@ class ParquetSource(SnapshotSource):
     """Source of the format ``parquet``."""
 
     row_number = "file_row_number + 1"
+    columnar = True
 
     def open(
         self,
