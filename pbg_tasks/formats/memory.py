@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
 _LINE = 64
-_LARGE_BYTES = 1 << 20
+_LARGE_BYTES = 4 << 20
 _LARGEST_KEPT = 31 << 20
 
 
