@@ -117,8 +117,8 @@ def test_browser_shows_runs_and_history_of_graph(nights, api):
 
 
 def test_one_of_two_runs_with_same_key_trains(nights, api):
-    # Long enough that the second run comes while the first one trains: each epoch is stored.
-    conf = {"epochs": 3000, "dimension": 64, "publish": "yes"}
+    # The second run watches the first one's heartbeat for 40 s, and has to see it train still: each epoch is stored.
+    conf = {"epochs": 1000, "dimension": 4096, "publish": "yes"}
     both = [api.trigger(nightly(ALONE), partition_key=LAST, conf=conf) for _ in range(2)]
     for run_id in both:
         until("both end", lambda run_id=run_id: api.run_state(nightly(ALONE), run_id) in {"success", "failed"})
