@@ -77,6 +77,20 @@ def test_release_of_approved_night_records_the_approval(place, refused):
     assert "gate approved by ada" in table([show(refused)])
 
 
+def test_refusal_after_approval_is_not_called_approved(place):
+    """Approve a snapshot of which nothing can be held out."""
+    place.write_spec(model=QUICK, gates={"data": {"min_edges": {"block": 1000}}})
+    place.snapshot("d1", [(f"e{i}", "likes", "hub") for i in range(200)])
+    with pytest.raises(QualityGateError, match=r"gates\.data\.min_edges"):
+        run_chain(place.spec, "d1")
+    approve(plan(place.spec, "d1")["run"], by="ada", reason="a small day")
+    with pytest.raises(QualityGateError, match="no test edges could be held out"):
+        run_chain(place.spec, "d1")
+    (why,) = overview(place.spec)["without_release"]["production"].values()
+    assert "no test edges could be held out" in why
+    assert "approved since" not in why
+
+
 def test_approving_names_the_newer_night_it_costs(place, refused, capsys):
     """Publish one of two nights first, at the other's cost.
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from pbg_tasks.config import RunLayout
 from pbg_tasks.config.nights import snapshot_order
-from pbg_tasks.config.results import SHAPES
-from pbg_tasks.errors import AccessError, ConfigError, FormatError
+from pbg_tasks.config.results import SHAPES, PublishResult
+from pbg_tasks.errors import AccessError, ConfigError, FormatError, QualityGateError
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.channel import all_channel_names
 from pbg_tasks.publish.skips import skipped, why_skipped
-from pbg_tasks.tasks.approval import decisions
-from pbg_tasks.tasks.context import RunContext
-from pbg_tasks.tasks.failure import failure_key, plan_failures
+from pbg_tasks.tasks.approval import GATED, decisions
+from pbg_tasks.tasks.context import RunContext, chain_task
+from pbg_tasks.tasks.failure import failure_key, plan_failures, read_failure
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -43,14 +43,28 @@ def without_release(channel: Channel, rows: Sequence[ReleaseRow]) -> dict[str, s
 
 
 def _approved_since(store: Store, day: str, run: str | None) -> str:
-    """Return that a run was approved, as a part of a sentence."""
-    if run is None:
+    """Return that a run was approved, as a part of a sentence.
+
+    An approval of a gate covers no other task, such as a ``bucket`` that found nothing to hold out afterwards.
+    """
+    if run is None or _refused_without_gate(store, run):
         return ""
     with suppress(ConfigError, FormatError):  # removed meanwhile, or damaged
         for decision in decisions(RunContext.within(store, run)):
             if decision["approved"]:
                 return f"; approved since by {decision['by']}, so that `pbg run SPEC {day}` goes on with it"
     return ""
+
+
+def _refused_without_gate(store: Store, run: str) -> bool:
+    """Return whether a task that is no gate refused the run last.
+
+    ``publish`` repeats the refusal of a gate.
+    """
+    found = read_failure(store, run)
+    if found is None or found[0].kind != QualityGateError.kind:
+        return False
+    return chain_task(found[0].task) not in {*GATED, PublishResult.TASK}
 
 
 def _unplanned_since(reason: str, failure: str | None) -> str:
