@@ -193,6 +193,17 @@ def test_independent_nights_are_matched_and_rotated(place):
     assert evaluated["against"]["candidates"] == {"n": 70}
 
 
+def test_drift_without_cosine_is_put_in_words(place, capsys):
+    """Too few common entities for a rotation leave only the overlap."""
+    place.write_spec(model(1), nights={"walk": "independent"})
+    for day in ("d1", "d2"):
+        place.snapshot(day, ring(20))
+        run_chain(place.spec, day)
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "drift: n: " in line]
+    assert "None" not in line
+    assert "drift: n: no cosine, as too few entities are in both or the dimension changed; share of" in line
+
+
 def test_trained_edge_of_release_is_not_compared(place):
     """An independent night may hold out an edge another one trained.
 

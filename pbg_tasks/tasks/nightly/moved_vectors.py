@@ -158,7 +158,12 @@ class Comparison:
             drawn = _sampled(self._sample, entity, self._numbering.bases[entity])
             overlap[queries] = neighbour_overlap(*nearest, common if drawn is None else int(known[drawn].sum()))
         spread, kept = Spread.of(cosine), Spread.of(overlap)
-        say(f"drift: {entity}: mean cosine {spread.mean}, share of neighbours kept {kept.mean}")
+        moved = (
+            "no cosine, as too few entities are in both or the dimension changed"
+            if spread.mean is None
+            else f"mean cosine {spread.mean}"
+        )
+        say(f"drift: {entity}: {moved}; share of neighbours kept {'not known' if kept.mean is None else kept.mean}")
         return {
             "common": common,
             "new": total - common,
