@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
 _LINE = 64
-_LARGE_BYTES = 4 << 20
+_LARGE_BYTES = 4 << 20  # below it, to map a block for every bucket costs more page faults than to keep a few blocks
 _LARGEST_KEPT = 31 << 20
 
 
@@ -38,7 +38,7 @@ def passing_array(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
 
     The system gets the memory back when the array is deleted. A thread's allocator keeps blocks of up to 32 MiB for
     that thread (mallopt(3), M_MMAP_THRESHOLD). That is useless where one thread reads edges and another deletes them:
-    as many blocks would be kept as there are threads.
+    as many blocks would be kept as there are threads. Small blocks are kept all the same.
 
     Raises:
         MemoryError: there is not enough.
