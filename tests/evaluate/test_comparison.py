@@ -105,6 +105,9 @@ def products(draw):
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     questions, columns, dimension = draw(st.tuples(st.integers(1, 30), st.integers(1, 2100), st.integers(1, 70)))
     queries, candidates = (rng.standard_normal((count, dimension)) for count in (questions, columns))
+    if draw(st.booleans()):  # halves of 1/127 of the largest: rounding to 8 bits moves all others as far as it can
+        queries, candidates = (np.abs(np.floor(20 * vectors) + 0.5) / 127 for vectors in (queries, candidates))
+        queries[:, 0] = candidates[:, 0] = 1
     queries *= 10 ** rng.uniform(-draw(st.sampled_from([0, 3])), 0, (questions, 1))
     candidates *= 10 ** rng.uniform(-draw(st.sampled_from([0, 1])), 0, (columns, 1))
     candidates[rng.random(columns) < 0.01] = 0
