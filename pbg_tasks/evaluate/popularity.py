@@ -129,11 +129,10 @@ class Popularity:
     def _count(self, rel: np.ndarray, number: np.ndarray) -> np.ndarray:
         """Look up the number of occurrences of each entity: int64 (N,)."""
         counted, keys = self._counted(), rel * self._entities + number
-        start = np.searchsorted(counted.keys, keys)
-        seen = np.flatnonzero(np.searchsorted(counted.keys, keys, side="right") > start)
-        counts = np.zeros(len(keys), np.int64)
-        counts[seen] = counted.counts[start[seen]]
-        return counts
+        if not len(counted.keys):
+            return np.zeros(len(keys), np.int64)
+        place = np.minimum(np.searchsorted(counted.keys, keys), len(counted.keys) - 1)
+        return np.where(counted.keys[place] == keys, counted.counts[place], 0)
 
     def _no_worse(self, rel: np.ndarray, own: np.ndarray, asked: EntityTable) -> np.ndarray:
         """Count candidates with at least ``own`` occurrences: int64 (N,).
