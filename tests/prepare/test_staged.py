@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -67,10 +68,79 @@ def parquet(rows):
     return sink.getvalue().to_pybytes()
 
 
+ROWS = 20_000
+"""Of a file that is copied as it is."""
+
+
+def write_parts(root, *, lhs="lhs", kind="string", more=(), rows_of_groups=ROWS):
+    """Write two files of text; the second has the ends exchanged."""
+    (root / "day").mkdir()
+    names, ones = (pa.array(listed).cast(kind) for listed in ([f"{row % 997}" for row in range(ROWS)], ["1"] * ROWS))
+    likes, further = pa.array(["likes"] * ROWS), dict.fromkeys(more, ones)
+    for part, (left, right) in enumerate([(names, ones), (ones, names)], 1):
+        table = pa.table({lhs: left, "rhs": right, "rel": likes, **further})
+        pq.write_table(table, root / "day" / f"{part}.parquet", row_group_size=rows_of_groups)
+    return [SnapshotFile(uri=u, size=s, version=v) for u, s, v in list_files(str(root / "day"))]
+
+
+def stage(root, spec, files):
+    """Stage files; return the names of the copies, and the rows."""
+    out = root / "out"
+    out.mkdir()
+    with connect(Resources(threads=1), root) as connection:
+        validate_snapshot(connection, spec, files, before=None, out=out)
+        open_snapshot(connection, spec, open_staged(files, out / STAGED))
+        rows = connection.execute("SELECT lhs, rel, rhs, weight FROM raw").fetchall()
+    return sorted(path.name for path in out.glob(f"*{STAGED}")), rows
+
+
+def test_files_as_staged_are_copied(tmp_path):
+    files = write_parts(tmp_path)
+    copies, rows = stage(tmp_path, make_spec(tmp_path, form="parquet"), files)
+    assert copies == [f"1-of-2.{STAGED}", f"2-of-2.{STAGED}"]
+    assert [(tmp_path / "out" / copy).read_bytes() for copy in copies] == [
+        Path(file.uri).read_bytes() for file in files
+    ]
+    names = [f"{row % 997}" for row in range(ROWS)]
+    assert rows == [(name, "likes", "1", None) for name in names] + [("1", "likes", name, None) for name in names]
+
+
+@pytest.mark.parametrize(
+    "parts", [{"lhs": "left"}, {"kind": "int64"}, {"more": ["x"]}, {"rows_of_groups": 500}, {"more": ["weight"]}]
+)
+def test_other_files_are_staged_as_one(tmp_path, parts):
+    files = write_parts(tmp_path, **parts)
+    spec = make_spec(tmp_path, form="parquet", columns={"lhs": parts.get("lhs", "lhs")})
+    copies, rows = stage(tmp_path, spec, files)
+    assert copies == [STAGED]
+    assert rows[ROWS + 2] == ("1", "likes", "2", None)
+    assert len(rows) == 2 * ROWS
+
+
+def test_bad_row_of_a_copy_is_named(tmp_path):
+    (_, second) = write_parts(tmp_path)
+    table = pq.read_table(second.uri)
+    pq.write_table(table.set_column(0, "lhs", pa.array(["1"] * 7 + [""] + ["1"] * (ROWS - 8))), second.uri)
+    files = [SnapshotFile(uri=u, size=s, version=v) for u, s, v in list_files(str(tmp_path / "day"))]
+    with pytest.raises(InputError, match=r"day/2\.parquet, row 8: empty id in column lhs"):
+        stage(tmp_path, make_spec(tmp_path, form="parquet"), files)
+
+
+def test_damaged_file_that_is_copied_is_named(tmp_path):
+    (_, second) = write_parts(tmp_path)
+    data = bytearray(Path(second.uri).read_bytes())
+    data[200:600] = b"\xff" * 400  # within a compressed page
+    Path(second.uri).write_bytes(data)
+    files = [SnapshotFile(uri=u, size=s, version=v) for u, s, v in list_files(str(tmp_path / "day"))]
+    with pytest.raises(InputError, match=r"day/2\.parquet: cannot be read"):
+        stage(tmp_path, make_spec(tmp_path, form="parquet"), files)
+
+
 @pytest.mark.parametrize("where", ["local", pytest.param("s3", marks=pytest.mark.s3)])
 @pytest.mark.parametrize("form", ["csv", "parquet"])
+@pytest.mark.parametrize("least", [5, ROWS])
 @pytest.mark.parametrize("read", [write_staged, lambda *given: stage_snapshot(*given[:-1], "rows")])
-def test_file_written_on_while_read_is_refused(request, tmp_path, monkeypatch, form, where, read):
+def test_file_written_on_while_read_is_refused(request, tmp_path, monkeypatch, form, where, read, least):
     root = request.getfixturevalue("s3_bucket") if where == "s3" else str(tmp_path)
     uri = f"{root}/day/part.{form}"
     store = open_store(root)
@@ -79,12 +149,12 @@ def test_file_written_on_while_read_is_refused(request, tmp_path, monkeypatch, f
         content = parquet(rows) if form == "parquet" else b"lhs,rel,rhs\n" + b"a,likes,b\n" * rows
         store.put(f"day/part.{form}", content)
 
-    write(5)
+    write(least)
     spec = make_spec(root, form=form)
     (file,) = (SnapshotFile(uri=u, size=s, version=v) for u, s, v in list_files(uri))
     source = type(snapshot_source(spec.snapshots))
     scan = source.scan
-    monkeypatch.setattr(source, "scan", lambda *given, **named: (write(9), scan(*given, **named))[1])
+    monkeypatch.setattr(source, "scan", lambda *given, **named: (write(least + 4), scan(*given, **named))[1])
     with connect(spec.resources, tmp_path) as connection:
         if form == "csv" and where == "s3":  # read from a copy, which is of the version that was planned
             read(connection, spec, [file], tmp_path)

@@ -163,6 +163,19 @@ class SnapshotSource:
         """
         raise NotImplementedError
 
+    def as_staged(self, connection: duckdb.DuckDBPyConnection, uris: Sequence[str]) -> bool:
+        """Return whether files of text need not be written again.
+
+        Args:
+            connection: that reads them where they are.
+            uris: of the files.
+
+        Raises:
+            duckdb.Error: a file is damaged.
+        """
+        del connection, uris
+        return False
+
     def scan(self, snapshots: Snapshots, places: Sequence[str], layout: Layout, *, numbered: bool = False) -> str:
         """Return the SQL of a table of parts with one layout.
 

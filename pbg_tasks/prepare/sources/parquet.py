@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
     from pbg_tasks.config import SnapshotFile, Snapshots
 
+_FEWEST_ROWS, _MOST_ROWS = 1 << 14, 1 << 20
+"""Rows of a row group: fewer are read slowly, and of more a task has too much in memory. DuckDB writes 122,880."""
+
 
 class ParquetSource(SnapshotSource):
     """Source of the format ``parquet``."""
@@ -41,6 +44,12 @@ class ParquetSource(SnapshotSource):
         del snapshots, file
         described = connection.execute(f"DESCRIBE SELECT * FROM read_parquet({quoted(place)})").fetchall()
         return Layout(tuple(row[0] for row in described), tuple(row[1] for row in described))
+
+    def as_staged(self, connection: duckdb.DuckDBPyConnection, uris: Sequence[str]) -> bool:
+        """Return whether the files have row groups that tasks read well."""
+        groups = f"SELECT num_rows, num_row_groups FROM parquet_file_metadata([{', '.join(map(quoted, uris))}])"
+        found = connection.execute(groups).fetchall()
+        return all(count and _FEWEST_ROWS <= rows / count <= _MOST_ROWS for rows, count in found)
 
     def scan(self, snapshots: Snapshots, places: Sequence[str], layout: Layout, *, numbered: bool = False) -> str:
         """Return a call of DuckDB's reader."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pbg_tasks.config import RunLayout
+from pbg_tasks.formats.tables import present_files
 from pbg_tasks.prepare.snapshot import STAGED, open_staged
 from pbg_tasks.storage.metered import count_read
 from pbg_tasks.tasks.files import open_directory
@@ -31,10 +32,10 @@ def staged_snapshot(run: RunContext, directory: Path) -> Sequence[SnapshotFile]:
         FormatError: what was staged is damaged.
     """
     files = open_directory(run, RunLayout.snapshot)
-    if STAGED not in files.names:
+    if not present_files(STAGED, files.names):
         count_snapshot_bytes(run)
         return run.spec.files
-    return open_staged(run.spec.files, files.fetch(STAGED, directory))
+    return open_staged(run.spec.files, files.fetch_table(STAGED, directory))
 
 
 def count_snapshot_bytes(run: RunContext) -> None:
