@@ -9,7 +9,6 @@ import random
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -151,12 +150,10 @@ def walked(graph: Graph, name: str) -> dict[str, list[Walked]]:
         store = f"{graph.place}/chain-{number}"
         spec = graph.spec("chain", **model, train=CHAIN[title], store=store)
         walks.append(Walked(title, spec.rename(spec.with_name(f"chain-{number}.yaml")), store))
-    with ThreadPoolExecutor(2 * usable_cpus()) as beside:  # they share no store
-        independent = beside.submit(walk_independently, alone.spec, graph.days, at_once=1)
-        nights = [beside.submit(walk_chain, graph, each.spec) for each in walks]
-        alone.nights.extend(independent.result())
-        for each, found in zip(walks, nights, strict=True):
-            each.nights.extend(found.result())
+    # One night at a time: others beside it would cost it CPU time.
+    alone.nights.extend(walk_independently(alone.spec, graph.days, at_once=1))
+    for each in walks:
+        each.nights.extend(walk_chain(graph, each.spec))
     return {"chain": walks, "independent": [alone]}
 
 

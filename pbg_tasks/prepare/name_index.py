@@ -140,9 +140,9 @@ def _sorted(connection: duckdb.DuckDBPyConnection, query: str, total: int) -> It
 
 def _append(names: pa.Array, begin: int, offsets: np.ndarray, text: BinaryIO) -> None:
     """Append names to the text, and their ends to the offsets."""
-    encoded = names.cast(pa.large_string())
-    _, places, data = encoded.buffers()
-    within = np.frombuffer(places, np.int64)[encoded.offset : encoded.offset + len(encoded) + 1]
+    _, places, data = names.buffers()
+    kind = np.int64 if pa.types.is_large_string(names.type) else np.int32
+    within = np.frombuffer(places, kind)[names.offset : names.offset + len(names) + 1]
     if data is not None:
         text.write(memoryview(data)[within[0] : within[-1]])
     offsets[begin + 1 : begin + len(names) + 1] = offsets[begin] + within[1:] - within[0]
