@@ -172,8 +172,8 @@ chosen setting.
 * Do not compare the MRR of two nights: edges and candidates differ. The quality gate compares both on what both know.
 * A chain's vectors stay where they were. Independent nights share no space ([gates.md](gates.md)).
 * A chain saves epochs only; the other tasks cost nearly the same.
-* On the 3.0 M edges of [performance.md](performance.md#a-night) an epoch costs 5 CPU seconds, the other tasks 12 in a
-  first night and 14 in a chain's. There a chain of 2 epochs costs a third of independent nights of 12 or more.
+* On the 3.0 M edges of [performance.md](performance.md#a-night) an epoch costs 5 CPU seconds, the other tasks 11 in a
+  first night and 14 in a chain's. There a chain of 2 epochs costs a third of independent nights of 11 or more.
 
 ## Neighbours by degree
 
