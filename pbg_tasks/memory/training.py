@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 INT = 8
 """Bytes of an id."""
-TORCH_BASE = 262_000_000
+TORCH_BASE = 292_000_000
 """Resident bytes of a process that has imported the modules of training: Python, torch, h5py, pydantic and the package.
 """
 _FIRST_USE = 28_000_000  # code and tables of libraries, loaded when they are first called

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -62,3 +66,15 @@ def test_forecast_is_reported_and_kept_beside_measured_peak(place, capsys):
     assert told[2] == human_count(memory["lines"]["process"])
     assert memory["peak"] == sum(memory["lines"].values())
     assert memory["measured_peak"] > 0
+
+
+def test_planned_process_is_one_that_trains(place):
+    """A pod gets the memory that was planned, before its process begins."""
+    place.snapshot("d1", ring(50))
+    url = plan(place.spec, "d1")["run"]
+    for task in ("validate", "partition", "bucket"):
+        run_task(task, url)
+    call = [sys.executable, "-m", "pbg_tasks", "train", url, "--json"]
+    done = subprocess.run(call, capture_output=True, text=True, check=True)
+    planned = json.loads((Path(url) / "results" / "plan.json").read_text())["memory"]["train"]["lines"]["process"]
+    assert json.loads(done.stdout)["memory"]["lines"]["process"] < 1.05 * planned
