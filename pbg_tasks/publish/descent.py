@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, TypedDict
 
 from pbg_tasks.config import RunLayout
+from pbg_tasks.config.nights import snapshot_order
 from pbg_tasks.errors import FormatError, NotFoundError
 from pbg_tasks.storage.parallel import in_parallel
 
@@ -71,11 +72,33 @@ def _reasons(releases: Sequence[Release], pointer: Pointer) -> dict[int, str]:
         for release in releases
         if newest[release.snapshot] != release.seq
     }
-    if pointer.rolled_back and pointer.release is not None:
-        later = (release for release in releases if release.seq > pointer.release.seq)
-        left = {release.seq: "rolled back" for release in later if pointer.may_have_left(release.seq)}
-        reasons = left | reasons
-    return reasons
+    return dict.fromkeys(_left(releases, pointer), "rolled back") | reasons
+
+
+def _left(releases: Sequence[Release], pointer: Pointer) -> set[int]:
+    """Return the numbers of releases from which the channel was rolled back.
+
+    Below the current release, they are those that are not on its way of previous ones. A release of an older snapshot
+    than the one that was served when it came was never served, so it was not left. Below a release whose previous one
+    is removed or not known, nothing is known.
+    """
+    if pointer.release is None:
+        return set()
+    by_number = {release.seq: release for release in releases}
+    here: Release | None = pointer.release
+    way: list[int] = []
+    while here is not None:
+        way.append(here.seq)
+        previous = by_number.get(here.previous) if here.previous is not None else None
+        here = previous if previous is not None and previous.seq < here.seq else None
+
+    def was_served(release: Release) -> bool:
+        then = by_number.get(release.previous) if release.previous is not None else None
+        return then is not None and snapshot_order(then.snapshot) <= snapshot_order(release.snapshot)
+
+    between = (release for release in releases if way[-1] < release.seq < way[0])
+    left = {release.seq for release in between if release.seq not in way and was_served(release)}
+    return left | {release.seq for release in releases if release.seq > way[0] and pointer.may_have_left(release.seq)}
 
 
 def _way(number: int, continues: Mapping[int, int | None], reasons: Mapping[int, str]) -> Way:

@@ -107,6 +107,23 @@ def test_releases_from_a_rolled_back_one_are_named(chain):
     assert " 3: rolled back" in history_table(history(chain.spec))
 
 
+def test_releases_from_a_left_one_stay_named(chain):
+    """The next night moves the channel on."""
+    rollback(chain.spec, to=2)
+    chain.snapshot("d5", ring(44))
+    run_chain(chain.spec, "d5")
+    assert ways(chain)[2:] == [(3, "d3", 2, None), (4, "d4", 3, 3), (5, "d5", 2, None)]
+    assert " 3: rolled back" in history_table(history(chain.spec))
+
+
+def test_releases_after_undone_rollback_are_not_named(chain):
+    rollback(chain.spec, to=2)
+    rollback(chain.spec, to=4)
+    chain.snapshot("d5", ring(44))
+    run_chain(chain.spec, "d5")
+    assert ways(chain)[2:] == [(3, "d3", 2, None), (4, "d4", 3, None), (5, "d5", 4, None)]
+
+
 def test_redone_day_after_return_is_not_rolled_back(chain):
     """An older day is recorded, and the channel stays."""
     rollback(chain.spec, to=3)
