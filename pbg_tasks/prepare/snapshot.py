@@ -124,11 +124,11 @@ def write_staged(
     """
     types, in_place = _open_files(connection, spec, files)
     target, chosen = out / STAGED, _chosen(spec.columns)
-    alike = in_place == list(files) and types == {field: ["VARCHAR"] for field in chosen}
+    alike = types == {field: ["VARCHAR"] for field in chosen} and list(chosen) == list(chosen.values())
+    uris = [file.uri for file in files] if alike and len(in_place) == len(files) else []
     with reading(files):
-        alike = alike and all(field == name for field, name in chosen.items())
-        if alike and snapshot_source(spec.snapshots).as_staged(connection, [file.uri for file in files]):
-            _copy(files, out)
+        if uris and snapshot_source(spec.snapshots).as_staged(connection, uris):
+            _copy(spec, files, out)
         else:
             with phase(connection, "read"):
                 connection.execute(
@@ -138,18 +138,22 @@ def write_staged(
     return open_staged(files, target), types
 
 
-def _copy(files: Sequence[SnapshotFile], out: Path) -> None:
+def _copy(spec: GraphSpec, files: Sequence[SnapshotFile], out: Path) -> None:
     """Copy files as those of the table ``STAGED``."""
     with Progress("read", total=sum(file.size for file in files), unit="B", ends=False) as progress:
         for file, name in zip(files, file_names(STAGED, len(files)), strict=True):
-            with (
-                read_errors(file.uri, "read"),
-                filesystem_for(file.uri).open(file.uri, "rb") as source,
-                disk_errors(out / name),
-                (out / name).open("wb") as target,
-            ):
-                while data := source.read(_CHUNK):
-                    progress.advance(target.write(data))
+            try:
+                _copy_one(file.uri, out / name, progress)
+            except StorageError:
+                _check_unchanged(spec, [file])  # a store may refuse to go on with an object that was replaced
+                raise
+
+
+def _copy_one(uri: str, path: Path, progress: Progress) -> None:
+    with read_errors(uri, "read"), filesystem_for(uri).open(uri, "rb") as source, path.open("wb") as target:
+        while data := source.read(_CHUNK):
+            with disk_errors(path):
+                progress.advance(target.write(data))
 
 
 def open_staged(files: Sequence[SnapshotFile], path: Path) -> StagedFiles:

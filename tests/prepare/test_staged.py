@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -17,6 +18,7 @@ from pbg_tasks.prepare.connection import connect
 from pbg_tasks.prepare.snapshot import STAGED, open_snapshot, open_staged, stage_snapshot, write_staged
 from pbg_tasks.prepare.sources import snapshot_source
 from pbg_tasks.prepare.validate import validate_snapshot
+from pbg_tasks.progress import Progress
 from pbg_tasks.storage import open_store
 from pbg_tasks.storage.columnar import list_files
 from tests.prepare.inputs import make_spec, put
@@ -161,6 +163,29 @@ def test_file_written_on_while_read_is_refused(request, tmp_path, monkeypatch, f
         else:
             with pytest.raises(InputError, match=f"{uri}: changed since the run was planned"):
                 read(connection, spec, [file], tmp_path)
+
+
+@pytest.mark.parametrize("where", ["local", pytest.param("s3", marks=pytest.mark.s3)])
+def test_file_replaced_while_copied_is_refused(request, tmp_path, monkeypatch, where):
+    root = request.getfixturevalue("s3_bucket") if where == "s3" else str(tmp_path)
+    store = open_store(root)
+    numbers = np.random.default_rng(0).integers(1 << 62, size=800_000)
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"lhs": numbers.astype(str), "rel": ["likes"] * 800_000, "rhs": numbers.astype(str)}), sink)
+    content = sink.getvalue().to_pybytes()
+    assert len(content) > 2 * (8 << 20)  # more than is fetched at once
+    store.put("day/1.parquet", content)
+    (file,) = (SnapshotFile(uri=u, size=s, version=v) for u, s, v in list_files(f"{root}/day/1.parquet"))
+    advance = Progress.advance
+    monkeypatch.setattr(
+        Progress, "advance", lambda *given: (store.put("day/1.parquet", parquet(ROWS)), advance(*given))
+    )
+    spec = make_spec(root, form="parquet")
+    with (
+        connect(spec.resources, tmp_path) as connection,
+        pytest.raises(InputError, match=f"{file.uri}: changed since the run was planned"),
+    ):
+        write_staged(connection, spec, [file], tmp_path)
 
 
 NAMES_OF_MOMENTS = """
