@@ -25,6 +25,16 @@ from pbg_tasks.config.schema import NonNegativeFloat
 
 _NAMED = 3
 """Number of checks beyond the first that a refusal names."""
+_SMALL = 0.01
+"""Share below which one decimal of a percentage is no longer exact enough."""
+
+
+def percent(share: float) -> str:
+    """Return a share in percent, with two digits of one that is small."""
+    if not math.isfinite(share) or share == 0 or abs(share) >= _SMALL:
+        return f"{share:.1%}"
+    places = -math.floor(math.log10(abs(share))) - 1  # of the second digit, in percent
+    return f"{100 * share:.{places}f}".rstrip("0").rstrip(".") + "%"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,15 +142,18 @@ class _Limit(Frozen):
             name: of the check.
             value: the figure.
             measured: the figure in words.
-            form: format of its limit.
+            form: format of its limit, which may name it as ``{share}``, in percent.
         """
         blocked, warned = (
             limit is not None and (math.isnan(value) or self._beyond(value, limit)) for limit in (self.block, self.warn)
         )
         limit = self.warn if self.block is None or (warned and not blocked) else self.block
-        sentence = measured if limit is None else f"{measured}, {self.words.format(form.format(limit))}"
+        sentence = measured if limit is None else f"{measured}, {self._in_words(limit, form)}"
         rounded = round(value, 6) if math.isfinite(value) else None  # JSON cannot represent NaN
         return Check(name, not blocked, rounded, limit, sentence, warned=warned and not blocked)
+
+    def _in_words(self, limit: float, form: str) -> str:
+        return self.words.format(form.format(limit, share=percent(limit)))
 
 
 class AtMost(_Limit):

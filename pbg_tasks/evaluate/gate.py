@@ -8,7 +8,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from pbg_tasks.config.gates import EVERY_OTHER
-from pbg_tasks.config.limits import Check, Verdict, only_warning
+from pbg_tasks.config.limits import Check, Verdict, only_warning, percent
 from pbg_tasks.config.results import NOTHING_RANKED, BothWays
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def _over_start(gates: Gates, evaluation: Evaluation) -> Iterator[Check]:
             return
         trained = _mrr(against.candidate.filtered)
         low, high = (against.difference[end] / started for end in ("low", "high"))
-        ratio, form = 1 + high, "{:.1%}"
+        ratio, form = 1 + high, "{share}"
         measured = (
             f"on the same {against.edges} edges the filtered MRR was {started:.4f} before training, with vectors of "
             f"release {against.release}, and is {trained:.4f} after it: {trained / started - 1:+.2%} (95 % interval "
@@ -192,7 +192,7 @@ def _drop(gates: Gates, against: Against) -> Check:
     if undecided is not None:
         return undecided
     drop, measured = _fall(against, release)
-    sentence = f"{measured}, a fall of {limit:.0%} allowed"
+    sentence = f"{measured}, a fall of {100 * limit:g}% allowed"
     if (missing := against.awaited) is not None:
         sentence += f"; that is a release of {against.snapshot!r}, {_no_release_of(missing)}"
     return Check(name, drop <= limit, _or_none(drop), limit, sentence)
@@ -221,7 +221,7 @@ def _trend(gates: Gates, evaluation: Evaluation) -> Iterator[Check]:
 
 
 def _fall_of_trend(name: str, limit: AtMost, best: Against, release: str) -> Check:
-    check = limit.judge(name, *_fall(best, release), "a fall of {:.1%}")
+    check = limit.judge(name, *_fall(best, release), "a fall of {share}")
     by_chance = best.difference["high"] >= 0
     return only_warning(check, "as it may be chance: the interval has no fall, too") if by_chance else check
 
@@ -246,7 +246,7 @@ def _replaced(gates: Gates, replaced: Against | None) -> Iterator[Check]:
         sentence = f"{measured}; of a run with its files and start, no fall beyond the interval is allowed"
         passed = replaced.difference["high"] >= 0
     else:
-        sentence, passed = f"{measured}, a fall of {limit:.0%} allowed", drop <= limit
+        sentence, passed = f"{measured}, a fall of {100 * limit:g}% allowed", drop <= limit
     if not passed:
         sentence += "; `--no-publish` leaves that release where it is"
     yield Check(REPLACED, passed, _or_none(drop), limit, sentence)
@@ -289,8 +289,8 @@ def _covered(gates: Gates, coverage: Mapping[str, Covered]) -> Iterator[Check]:
     for entity, found in coverage.items():
         if found.new and gates.min_coverage.asked:
             share = found.covered / found.new
-            measured = f"{share:.1%} of {found.new} new entities of type {entity} were reached by training"
-            yield gates.min_coverage.judge(f"min_coverage of {entity}", share, measured, "{:.1%}")
+            measured = f"{percent(share)} of {found.new} new entities of type {entity} were reached by training"
+            yield gates.min_coverage.judge(f"min_coverage of {entity}", share, measured, "{share}")
 
 
 def _moved(gates: DriftGates, types: Mapping[str, TypeDrift]) -> Iterator[Check]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from pbg_tasks.config.limits import Check, Verdict, only_warning
+from pbg_tasks.config.limits import Check, Verdict, only_warning, percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pbg_tasks.prepare.difference import EdgeChanges
     from pbg_tasks.prepare.validate import SnapshotReport
 
-_SHARE = "{:.1%}"
+_SHARE = "{share}"
 _SHOWN_RELATIONS = 3
 _FEWEST_OF_TYPE = 30
 LOST = ("max_removed_edges", "max_gone_relations", "max_gone_entities")
@@ -119,7 +119,7 @@ def judge_entities(
         alone = check != name and check.removeprefix(f"{name} of ") not in own
         if limit.asked and before >= (_FEWEST_OF_TYPE if alone else 1):
             share = counts["gone"] / before
-            found = f"{share:.1%} of the {of_what} of {since!r} are in no edge any more"
+            found = f"{percent(share)} of the {of_what} of {since!r} are in no edge any more"
             checks.append(_over_nights(limit.judge(check, share, found, _SHARE), awaited, apart, measured))
     return Verdict(tuple(checks))
 
@@ -153,11 +153,11 @@ def _over_nights(
         if name == "max_removed_edges" and there is not None:
             lost = there
         if lost > most:
-            over = f" in one night, {most:.1%} in the {apart} nights since then" if apart > 1 else ""
+            over = f" in one night, {percent(most)} in the {apart} nights since then" if apart > 1 else ""
             return replace(check, sentence=f"{check.sentence}{over}")
         if awaited is None:
-            of_all = "" if lost == check.value else f"; without relations that went it is {lost:.1%}"
-            reason = f"because that is for one night: in the {apart} nights since then {most:.1%} may go{of_all}"
+            of_all = "" if lost == check.value else f"; without relations that went it is {percent(lost)}"
+            reason = f"because that is for one night: in the {apart} nights since then {percent(most)} may go{of_all}"
             return only_warning(check, reason)
     if awaited is None:
         return check
@@ -193,7 +193,7 @@ def _own(gates: DataGates, report: SnapshotReport) -> Iterator[Check]:
     ):
         if limit.asked:
             share = count / report.edges
-            yield limit.judge(name, share, f"{share:.1%} of the edges {what}", _SHARE)
+            yield limit.judge(name, share, f"{percent(share)} of the edges {what}", _SHARE)
 
 
 def _volumes(gates: DataGates, volumes: Sequence[Volume]) -> Iterator[Check]:
@@ -240,4 +240,4 @@ def _edges(gates: DataGates, since: str | None, edges: EdgeChanges) -> Iterator[
     ):
         if limit.asked:
             share = count / edges.before
-            yield limit.judge(name, share, f"{least}{share:.1%} {what}", _SHARE)
+            yield limit.judge(name, share, f"{least}{percent(share)} {what}", _SHARE)

@@ -7,7 +7,7 @@ import pytest
 
 from pbg_tasks.config.base import parse
 from pbg_tasks.config.gates import Gates
-from pbg_tasks.config.limits import AtLeast, AtMost, Check, Verdict
+from pbg_tasks.config.limits import AtLeast, AtMost, Check, Verdict, percent
 from pbg_tasks.errors import ConfigError
 
 
@@ -38,6 +38,27 @@ def test_sentence_has_figure_and_limit():
         "50 % are gone, at most 25.0% allowed"
     )
     assert AtLeast(block=3).judge("x", 2, "2 edges").sentence == "2 edges, at least 3 asked"
+
+
+@pytest.mark.parametrize(
+    ("share", "shown"),
+    [
+        (0.0, "0.0%"),
+        (0.0001, "0.01%"),
+        (0.00012, "0.012%"),
+        (-0.0001, "-0.01%"),
+        (1 / 3e6, "0.000033%"),
+        (0.005, "0.5%"),
+        (0.009999, "1%"),
+        (0.01, "1.0%"),
+        (0.25, "25.0%"),
+        (12.5, "1250.0%"),
+        (math.nan, "nan%"),
+        (math.inf, "inf%"),
+    ],
+)
+def test_percent_shows_two_digits_of_small_share(share, shown):
+    assert percent(share) == shown
 
 
 @pytest.mark.parametrize(

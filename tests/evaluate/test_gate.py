@@ -194,6 +194,11 @@ def test_fall_is_measured_on_common_edges_only():
     )
 
 
+def test_small_allowed_fall_is_shown_exactly():
+    verdict = judge(Gates(max_mrr_drop=0.0005), evaluation(0.2, current=0.25))
+    assert the(verdict, "max_mrr_drop").sentence.endswith(", a fall of 0.05% allowed")
+
+
 @pytest.mark.parametrize(
     ("found", "words"),
     [

@@ -36,6 +36,11 @@ def judged(limits, **changes):
             0.1,
             "10.0% of the number of edges of 'd1' came anew, at most 5.0% allowed",
         ),
+        (
+            {"max_self_loops": {"block": 0.0001}},
+            0.04,
+            "4.0% of the edges lead from an entity to itself, at most 0.01% allowed",
+        ),
         ({"max_removed_edges": {"block": 0.5}}, 0.6, "60.0% of the edges of 'd1' are gone, at most 50.0% allowed"),
         (
             {"max_gone_relations": {"block": 0}},
