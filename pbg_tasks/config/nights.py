@@ -26,7 +26,14 @@ MANIFEST = "_manifest.json"
 """Name of the file that lists a folder's files with their sizes and is written last; the exports of this package have
 one.
 """
-_FIELDS_OF_CRON = 5
+_FIELDS_OF_CRON: dict[str, tuple[int, int, str]] = {
+    "minute": (0, 59, ""),
+    "hour": (0, 23, ""),
+    "day": (1, 31, "l"),
+    "month": (1, 12, "jan feb mar apr may jun jul aug sep oct nov dec"),
+    "weekday": (0, 7, "sun mon tue wed thu fri sat l"),
+}
+"""Least and largest number of each field of a cron text, and its words."""
 
 
 def snapshot_order(key: str) -> tuple[tuple[str | int, ...], str]:
@@ -50,8 +57,17 @@ def snapshot_folder(location: str) -> str | None:
 
 
 def _check_cron(cron: str) -> None:
-    if len(cron.split()) != _FIELDS_OF_CRON:
-        raise ValueError(f"cron {cron!r} has not the five fields minute, hour, day, month, weekday")
+    """Refuse a schedule with values that no field has; Airflow judges the rest."""
+    fields = cron.split()
+    if len(fields) != len(_FIELDS_OF_CRON):
+        raise ValueError(f"cron {cron!r} has not the five fields {', '.join(_FIELDS_OF_CRON)}")
+    for (name, (low, high, words)), field in zip(_FIELDS_OF_CRON.items(), fields, strict=True):
+        for number in re.findall(r"(?<![0-9/#])[0-9]+", field):  # neither steps nor the week of a weekday
+            if not low <= int(number) <= high:
+                raise ValueError(f"cron {cron!r}: {name} {number} is not from {low} to {high}")
+        for word in re.findall(r"[a-z]+", field.lower()):
+            if word not in words.split():
+                raise ValueError(f"cron {cron!r}: {name} {field!r} holds {word!r}, which is none of its words")
 
 
 class Calendar(Frozen):

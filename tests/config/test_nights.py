@@ -32,6 +32,11 @@ def test_keys_are_ordered_by_time_and_number(keys):
         ({"calendar": {"cron": "0 2 * *"}}, "has not the five fields"),
         ({"calendar": {"cron": "0 2 * * *", "timezone": "Mars/Base"}}, "no IANA name"),
         ({"calendar": {"cron": "0 2 * * *", "key_format": "%Y/%m/%d"}}, "no snapshot key"),
+        ({"calendar": {"cron": "0 25 * * *"}}, r"cron '0 25 \* \* \*': hour 25 is not from 0 to 23"),
+        ({"calendar": {"cron": "5-60/5 2 * * *"}}, "minute 60 is not from 0 to 59"),
+        ({"calendar": {"cron": "0 2 0,15 * *"}}, "day 0 is not from 1 to 31"),
+        ({"calendar": {"cron": "0 2h * * *"}}, "hour '2h' holds 'h', which is none of its words"),
+        ({"collect": {"cron": "0 2 * 13 *"}}, "month 13 is not from 1 to 12"),
         ({"walk": "independent", "first": "d1"}, "first has no meaning"),
         ({"walk": "chian"}, "walk"),
         ({"parallel": 0}, "parallel"),
@@ -49,6 +54,11 @@ def test_keys_are_ordered_by_time_and_number(keys):
 def test_contradictions_are_refused(nights, said):
     with pytest.raises(ConfigError, match=said):
         parse(Nights, nights, source="graph.yaml: nights")
+
+
+@pytest.mark.parametrize("cron", ["*/15 0-23/2 L JAN-mar,12 7", "0 2 1,31 * mon-FRI", "0 2 * * 5#3", "0 2 * * L5"])
+def test_calendar_takes_words_steps_and_lists(cron):
+    assert parse(Nights, {"calendar": {"cron": cron}}, source="nights").calendar.cron == cron
 
 
 def test_notifiers_are_read_as_the_page_has_them():
