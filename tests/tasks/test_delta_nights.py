@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from pbg_tasks.cli import app
 from pbg_tasks.config.run import DELTA, RunLayout
 from pbg_tasks.errors import ConfigError
 from pbg_tasks.formats.edges import edge_file_name, read_edges
@@ -14,6 +16,7 @@ from pbg_tasks.formats.entities import read_entity_names, read_relation_names
 from pbg_tasks.tasks.nightly.chain import run_chain, run_task
 from pbg_tasks.tasks.nightly.plan import plan
 from pbg_tasks.tasks.release.adopt import adopt
+from pbg_tasks.tasks.view.show import show
 from tests.tasks.conftest import ring
 
 OLD = ring(60)
@@ -95,6 +98,19 @@ def test_delta_night_is_published(place):
         second["edges"]["train"]
         > json.loads((Path(second["run"]) / "results/train.json").read_text())["edges_trained"] / 3
     )
+
+
+def test_summary_names_edges_of_delta_epochs(place):
+    _, second, found = bucketed(place, sample=0.2)
+    trained = show(second)["delta_edges"]
+    assert trained == sum(found["delta"].values()) < found["edges"]["train"]
+    assert f"edges of a delta epoch {trained}" in " ".join(CliRunner().invoke(app, ["show", second]).stdout.split())
+
+
+def test_summary_of_whole_epochs_has_no_delta(place):
+    first, _, _ = bucketed(place)
+    assert show(first)["delta_edges"] is None
+    assert "delta" not in CliRunner().invoke(app, ["show", first]).stdout
 
 
 def test_first_night_has_no_delta_folder(place):

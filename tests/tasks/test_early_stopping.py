@@ -18,6 +18,8 @@ from pbg_tasks.errors import ConfigError, EvictedError
 from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.nightly.chain import run_task
 from pbg_tasks.tasks.nightly.plan import plan
+from pbg_tasks.tasks.view.show import show
+from pbg_tasks.tasks.view.tables import table
 from pbg_tasks.tasks.view.verify import verify
 from pbg_tasks.training.commits import Commits
 from pbg_tasks.training.edge_chunks import EdgeChunkTrainer
@@ -92,6 +94,13 @@ def test_training_stops_and_result_has_reason(stopped):
     assert early["best_epoch"] == early["version"] == best == found["epochs"] - 2 > 1
     assert early["reason"].startswith(f"stopped after epoch {found['epochs']} of {EPOCHS}: epoch {best} is the best")
     assert early["edges"] >= 400
+
+
+def test_summary_names_the_released_epoch(stopped):
+    run, found = stopped
+    shown = show(run)
+    assert shown["best_epoch"] == found["early_stopping"]["best_epoch"] < shown["epochs"]
+    assert f"epoch that is released {shown['best_epoch']}" in " ".join(table([shown]).split())
 
 
 def test_release_holds_best_epoch(stopped, graph):

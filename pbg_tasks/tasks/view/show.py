@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pbg_tasks.config import GraphSpec
     from pbg_tasks.config.results import (
         BothWays,
+        BucketResult,
         DriftResult,
         EvalResult,
         Figures,
@@ -58,6 +59,7 @@ def show(url: str) -> Summary:
     results = NightResults.of(run.find(shape) for shape in SHAPES.values())
     bucketed, partitioned = results.bucket, results.partition
     trained = results.train
+    early = trained.early_stopping if trained is not None else None
     refused, failed = _refusing(run, results), run.failure(results.finished)
     return {
         "graph": run.spec.graph.graph,
@@ -75,6 +77,8 @@ def show(url: str) -> Summary:
         "entities": partitioned.entities.document() if partitioned is not None else {},
         "relations": partitioned.relations if partitioned is not None else None,
         "epochs": trained.epochs if trained is not None else None,
+        "best_epoch": early.best_epoch if early is not None else None,
+        "delta_edges": _delta_edges(bucketed),
         "warm_start": trained.warm_start if trained is not None else None,
         "loss": trained.loss if trained is not None else None,
         "curve": trained.curve if trained is not None else [],
@@ -87,6 +91,11 @@ def show(url: str) -> Summary:
         "data": _data(results),
         "changes": _changes(run, results),
     }
+
+
+def _delta_edges(bucketed: BucketResult | None) -> int | None:
+    """Return the number of edges that a delta epoch trains; None where epochs are whole."""
+    return sum(map(sum, bucketed.trained)) if bucketed is not None and bucketed.delta_matrix is not None else None
 
 
 def _refusing(run: RunContext, results: NightResults) -> str | None:

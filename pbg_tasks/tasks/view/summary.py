@@ -67,7 +67,8 @@ class Summary(TypedDict):
     """Everything known of a run.
 
     ``refused`` is the task that refused it, unless a person approved; ``failed`` the error with which its next task
-    ended, unless that was tried again since; ``advice`` what to do about either.
+    ended, unless that was tried again since; ``advice`` what to do about either. ``best_epoch`` is released where early
+    stopping compared epochs, and ``delta_edges`` are trained by each epoch of a night with delta epochs.
     """
 
     graph: str
@@ -85,6 +86,8 @@ class Summary(TypedDict):
     entities: Stored
     relations: int | None
     epochs: int | None
+    best_epoch: int | None
+    delta_edges: int | None
     warm_start: bool | None
     loss: float | None
     curve: list[float]

@@ -120,6 +120,8 @@ _FIGURES: dict[str, tuple[tuple[str, tuple[str, ...], str], ...]] = {
     "Training": (
         ("warm start", ("warm_start",), "{}"),
         ("epochs", ("epochs",), "{}"),
+        ("epoch that is released", ("best_epoch",), "{}"),
+        ("edges of a delta epoch", ("delta_edges",), "{:,}"),
         ("edges per second", ("edges_per_second",), "{:,}"),
         ("loss", ("loss",), "{:.4f}"),
     ),
