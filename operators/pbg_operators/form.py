@@ -159,7 +159,7 @@ def _number(title: str, maximum: int, usual: str) -> Param:
 
 
 def _spec_epochs(spec: GraphSpec) -> str:
-    warm = spec.train.warm_epochs if spec.train.warm_start else None
+    warm = spec.train.warm_epochs if spec.continues else None
     return f"{spec.model.num_epochs}" + (f", {warm} when it continues a release" if warm else "")
 
 

@@ -181,7 +181,7 @@ class Training(Growing):
         engine: ``auto`` picks the fastest one that covers the config.
         device: on which it computes; ``auto`` is a GPU where torch finds one. ``model.num_gpus: 1`` means ``cuda``.
         warm_start: begin from the previous release of the channel when there is one.
-        warm_epochs: epochs of a warm-started night; null means ``model.num_epochs``.
+        warm_epochs: epochs of a warm-started night; null means ``model.num_epochs``. Independent nights have none.
         new_entities: start of entities that are new to a warm-started night: from their neighbours' embeddings and the
             relations between them, or at random.
         anchor: weight of the pull of known entities to their vectors of the night before, after each epoch of a
@@ -323,6 +323,11 @@ class GraphSpec(Frozen):
     def read_channel(self) -> str:
         """Name of the channel that readers follow."""
         return self.channel if self.promote is None else self.promote.to
+
+    @property
+    def continues(self) -> bool:
+        """Whether nights begin with the vectors of a release."""
+        return self.train.warm_start and self.nights.walk == "chain"
 
     @property
     def held_out_share(self) -> float:

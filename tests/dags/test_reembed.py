@@ -134,6 +134,14 @@ def test_form_has_limits(dag, field, good, bad):
             param.resolve(value)
 
 
+@pytest.mark.parametrize("walk", ["chain", "independent"])
+def test_form_names_warm_epochs_of_chain_only(graphs, tmp_path, walk):
+    spec = small_spec(tmp_path, "small") | {"nights": {"walk": walk}}
+    (graphs / "small.yaml").write_text(yaml.safe_dump(spec))
+    param = DagBag(DAGS).dags["reembed_small"].params.get_param("epochs")
+    assert ("1 when it continues a release" in param.description) is (walk == "chain")
+
+
 def test_untouched_form_changes_nothing(dag):
     assert dag.params.dump() == {
         "snapshot": None,

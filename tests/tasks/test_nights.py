@@ -63,6 +63,22 @@ def test_independent_nights_in_any_order_are_equal(place):
     assert set(found[0]) == {"d1", "d2"}
 
 
+@pytest.mark.parametrize(
+    ("sections", "epochs", "warned"),
+    [
+        ({"nights": {"walk": "independent"}}, None, True),
+        ({"train": {"warm_start": False, "warm_epochs": 2}}, None, True),
+        ({}, None, False),
+        ({"nights": {"walk": "independent"}, "train": {}}, 4, False),  # those of Airflow's form
+    ],
+)
+def test_plan_warns_of_warm_epochs_without_effect(place, capsys, sections, epochs, warned):
+    place.write_spec(**{"model": QUICK, "train": {"warm_epochs": 2}, **sections})
+    place.snapshot("d1", ring(40))
+    plan(place.spec, "d1", epochs=epochs)
+    assert ("train.warm_epochs counts for no night" in capsys.readouterr().err) is warned
+
+
 def test_chain_waits_but_passes_refused_night(place):
     place.write_spec(model=QUICK)
     for number in (1, 2, 3):

@@ -86,6 +86,11 @@ def plan(
         raise ConfigError(f"{error}{keys_there(written.snapshots, snapshot)}") from None
     graph = _adjusted(written, str(spec), epochs, dimension, partitions, engine)
     check_nightly(graph.model, source=f"{spec}: model")
+    if written.train.warm_epochs is not None and not written.continues:
+        say(
+            f"warning: {spec}: train.warm_epochs counts for no night, because none continues a release; each trains "
+            f"model.num_epochs, {graph.model.num_epochs}"
+        )
     store = graph_store(graph)
     probe(store)
     files = _files(written, snapshot, due=due)
