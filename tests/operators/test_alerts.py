@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from types import SimpleNamespace
 
 import pytest
+import yaml
 from airflow.sdk import DAG, Asset
 from airflow.sdk.exceptions import AirflowFailException
 
@@ -65,6 +69,50 @@ def test_failing_notifier_does_not_stop_others(tmp_path, context):
     broken = [notifier(tmp_path, "failed", arguments={"colour": "red"}), notifier(tmp_path, "failed", use=f"{FILE}s")]
     Alert(spec_of(tmp_path, notify=[*broken, notifier(tmp_path, "failed")]), "failed")(context)
     assert len(told(tmp_path)) == 1
+
+
+@pytest.fixture
+def hook(monkeypatch):
+    """Requests that a web hook got, at the connection ``alerts``."""
+    got = []
+
+    class Hook(BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            got.append((self.path, self.headers["X-Token"], body))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hook) as server:
+        connection = {"conn_type": "http", "host": f"http://127.0.0.1:{server.server_port}", "extra": {"X-Token": "t"}}
+        monkeypatch.setenv("AIRFLOW_CONN_ALERTS", json.dumps(connection))
+        Thread(target=server.serve_forever).start()
+        yield got
+        server.shutdown()
+
+
+def test_web_hook_of_the_page_gets_alerts(tmp_path, context, hook):
+    page = (Path(__file__).parents[2] / "docs" / "airflow-settings.md").read_text()
+    (block,) = re.findall(r"```yaml\n(nights:\n  notify:.*?)```", page, re.DOTALL)
+    spec = spec_of(tmp_path, **yaml.safe_load(block)["nights"])
+    check_notifiers(spec, Path("g.yaml"))
+    for occasion in ("refused", "warned", "published"):
+        Alert(spec, occasion)(context, f'it was "{occasion}"')
+    Alert(spec, "failed")({**context, "reason": "task_failure"})
+    notifiers = [each.model_dump(mode="json") for each in spec.nights.notify]
+    tell_late({"dag_run": {"dag_id": "nightly_g", "partition_key": "d1"}}, "g", "06:00", notifiers)
+    assert hook == [
+        ("/hook", "t", {"text": text})
+        for text in (
+            'it was "refused"',
+            'it was "warned"',
+            "nightly_g: night-1: task_failure",
+            "nightly_g: d1 was not published by 06:00",
+        )
+    ]
 
 
 def test_missing_notifier_is_found_in_advance(tmp_path):
