@@ -132,5 +132,6 @@ def check_notifiers(spec: GraphSpec, spec_path: Path) -> None:
 def _text(context: Mapping[str, Any]) -> str:
     """Return a sentence on a run or task from a callback's context."""
     dag, run_id = context["dag"].dag_id, context["run_id"]
+    key = getattr(context.get("dag_run"), "partition_key", None)  # Airflow leaves the run out where no task is known
     reason = context.get("exception") or context.get("reason")
-    return f"{dag}: {run_id}" + (f": {reason}" if reason else "")
+    return f"{dag}: " + (f"{key} ({run_id})" if key else run_id) + (f": {reason}" if reason else "")

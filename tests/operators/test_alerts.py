@@ -65,6 +65,13 @@ def test_notifier_gets_facts_of_its_occasions(tmp_path, context):
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(("key", "named"), [("2026-11-20", "2026-11-20 (night-1)"), (None, "night-1")])
+def test_failed_run_is_named_with_its_snapshot(tmp_path, context, key, named):
+    spec = spec_of(tmp_path, notify=[notifier(tmp_path, "failed")])
+    Alert(spec, "failed")({**context, "reason": "task_failure", "dag_run": SimpleNamespace(partition_key=key)})
+    assert told(tmp_path)[0]["text"] == f"nightly_g: {named}: task_failure"
+
+
 def test_failing_notifier_does_not_stop_others(tmp_path, context):
     broken = [notifier(tmp_path, "failed", arguments={"colour": "red"}), notifier(tmp_path, "failed", use=f"{FILE}s")]
     Alert(spec_of(tmp_path, notify=[*broken, notifier(tmp_path, "failed")]), "failed")(context)
