@@ -5,6 +5,7 @@ The occasions are nights that failed, were refused, were published or are late.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from datetime import timedelta
 from importlib import import_module
@@ -12,7 +13,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from pbg_operators.deadline import PublishedBy
-from pbg_operators.internals import DeadlineAlert, SyncCallback
+from pbg_operators.internals import AsyncCallback, DeadlineAlert
 from pbg_tasks.config.alerts import Notifier
 from pbg_tasks.errors import ConfigError
 
@@ -63,11 +64,20 @@ def notify(notifiers: Iterable[Notifier], context: Mapping[str, Any], **facts: s
 def tell_late(context: Mapping[str, Any], graph: str, at: str, notifiers: list[dict[str, Any]]) -> None:
     """Report a deadline that has passed.
 
-    Airflow calls it in a separate process.
+    Airflow's executor calls it for runs that began before an upgrade to ``report_late``.
     """
     run = context["dag_run"]
     text = f"{run['dag_id']}: {run.get('partition_key') or run['dag_run_id']} was not published by {at}"
     notify(map(Notifier.model_validate, notifiers), context, graph=graph, occasion="late", text=text)
+
+
+async def report_late(context: Mapping[str, Any], graph: str, at: str, notifiers: list[dict[str, Any]]) -> None:
+    """Report a deadline that has passed, from Airflow's triggerer.
+
+    What executors call for deadlines may not read connections of Airflow's database, up to 3.3.2 at least. Notifiers
+    block, so they run in a thread.
+    """
+    await asyncio.to_thread(tell_late, context, graph, at, notifiers)
 
 
 def on_failure(spec: GraphSpec) -> dict[str, Any]:
@@ -107,7 +117,7 @@ def deadline(spec: GraphSpec) -> dict[str, Any]:
     if asked is None:
         return {}
     notifiers = [notifier.model_dump(mode="json") for notifier in spec.nights.notify if "late" in notifier.on]
-    callback = SyncCallback(tell_late, kwargs={"graph": spec.graph, "at": asked.at, "notifiers": notifiers})
+    callback = AsyncCallback(report_late, kwargs={"graph": spec.graph, "at": asked.at, "notifiers": notifiers})
     reference = PublishedBy(asked.at, asked.timezone)
     return {"deadline": DeadlineAlert(reference, timedelta(0), callback, name=f"published by {asked.at}")}
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from airflow.models.xcom import XComModel as XComModel
     from airflow.sdk.bases.operator import ExecutorSafeguard as ExecutorSafeguard
     from airflow.sdk.bases.timetable import BaseTimetable as BaseTimetable
-    from airflow.sdk.definitions.callback import SyncCallback as SyncCallback
+    from airflow.sdk.definitions.callback import AsyncCallback as AsyncCallback
     from airflow.sdk.definitions.deadline import BaseDeadlineReference as BaseDeadlineReference
     from airflow.sdk.definitions.deadline import DeadlineAlert as DeadlineAlert
     from airflow.sdk.observability.stats import Stats as Stats
@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from airflow.utils.types import DagRunType as DagRunType
 
 MODULES = {
-    "BaseDeadlineReference": "airflow.sdk",  # public, yet the types of airflow.sdk lack it
+    "AsyncCallback": "airflow.sdk",  # public, yet the types of airflow.sdk lack it
+    "BaseDeadlineReference": "airflow.sdk",  # same
     "BaseTimetable": "airflow.sdk.bases.timetable",
     "DagAccessEntity": "airflow.api_fastapi.auth.managers.models.resource_details",
     "DagDetails": "airflow.api_fastapi.auth.managers.models.resource_details",
@@ -55,7 +56,6 @@ MODULES = {
     "GetUserDep": "airflow.api_fastapi.core_api.security",
     "SerializedDagModel": "airflow.models.serialized_dag",
     "Stats": "airflow.sdk.observability.stats",
-    "SyncCallback": "airflow.sdk",  # same
     "TaskInstance": "airflow.models.taskinstance",
     "TaskInstanceKey": "airflow.sdk.types",
     "XComModel": "airflow.models.xcom",

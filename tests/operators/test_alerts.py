@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from datetime import UTC, datetime
@@ -15,7 +16,7 @@ import yaml
 from airflow.sdk import DAG, Asset
 from airflow.sdk.exceptions import AirflowFailException
 
-from pbg_operators.alerts import Alert, check_notifiers, deadline, tell_late
+from pbg_operators.alerts import Alert, check_notifiers, deadline, report_late
 from pbg_operators.deadline import PublishedBy, next_time
 from pbg_operators.plan import PlanOperator
 from pbg_operators.publish import PublishOperator
@@ -110,7 +111,7 @@ def test_web_hook_of_the_page_gets_alerts(tmp_path, context, hook):
         Alert(spec, occasion)(context, f'it was "{occasion}"')
     Alert(spec, "failed")({**context, "reason": "task_failure"})
     notifiers = [each.model_dump(mode="json") for each in spec.nights.notify]
-    tell_late({"dag_run": {"dag_id": "nightly_g", "partition_key": "d1"}}, "g", "06:00", notifiers)
+    asyncio.run(report_late({"dag_run": {"dag_id": "nightly_g", "partition_key": "d1"}}, "g", "06:00", notifiers))
     assert hook == [
         ("/hook", "t", {"text": text})
         for text in (
@@ -263,8 +264,8 @@ def test_late_release_is_reported(tmp_path):
     assert alert.reference.serialize_reference() == {"reference_type": "PublishedBy", "at": "06:00", "timezone": "UTC"}
     assert PublishedBy.deserialize_reference(alert.reference.serialize_reference()) == alert.reference
     run = {"dag_id": "nightly_g", "dag_run_id": "scheduled__1", "partition_key": "2026-11-20"}
-    assert alert.callback.path == f"{tell_late.__module__}.{tell_late.__name__}"
-    tell_late({"dag_run": run}, **json.loads(json.dumps(alert.callback.kwargs)))
+    assert alert.callback.path == f"{report_late.__module__}.{report_late.__name__}"
+    asyncio.run(report_late({"dag_run": run}, **json.loads(json.dumps(alert.callback.kwargs))))
     assert [each["text"] for each in told(tmp_path)] == ["nightly_g: 2026-11-20 was not published by 06:00"]
 
 

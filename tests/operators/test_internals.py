@@ -34,6 +34,7 @@ def finds_dags_of_user(get_auth_manager):
 
 
 RELIED_ON = {
+    "AsyncCallback": takes("callback_callable", "kwargs"),
     "BaseDeadlineReference": has("serialize_reference", "deserialize_reference"),
     "BaseTimetable": inspect.isclass,
     "DagAccessEntity": has("RUN", "XCOM"),
@@ -50,7 +51,6 @@ RELIED_ON = {
     "GetUserDep": lambda it: typing.get_origin(it) is typing.Annotated,
     "SerializedDagModel": has("dag_version_id", "data", "latest_item_select_object"),
     "Stats": has("gauge", "incr"),
-    "SyncCallback": takes("callback_callable", "kwargs"),
     "TaskInstance": has("dag_id", "run_id", "task_id", "map_index", "dag_version_id", "state", "end_date"),
     "TaskInstanceKey": has("dag_id", "run_id", "task_id", "try_number"),
     "XComModel": has("dag_id", "run_id", "task_id", "map_index", "dag_run_id", "key", "value"),
