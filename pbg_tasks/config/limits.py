@@ -30,7 +30,7 @@ _SMALL = 0.01
 
 
 def percent(share: float) -> str:
-    """Return a share in percent, with two digits of one that is small."""
+    """Return a share in percent, a small one with two digits."""
     if not math.isfinite(share) or share == 0 or abs(share) >= _SMALL:
         return f"{share:.1%}"
     places = -math.floor(math.log10(abs(share))) - 1  # of the second digit, in percent

@@ -57,7 +57,10 @@ def snapshot_folder(location: str) -> str | None:
 
 
 def _check_cron(cron: str) -> None:
-    """Refuse a schedule with values that no field has; Airflow judges the rest."""
+    """Refuse a schedule with values that no field has.
+
+    Airflow judges the rest.
+    """
     fields = cron.split()
     if len(fields) != len(_FIELDS_OF_CRON):
         raise ValueError(f"cron {cron!r} has not the five fields {', '.join(_FIELDS_OF_CRON)}")

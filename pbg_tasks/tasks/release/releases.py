@@ -269,7 +269,9 @@ def skip(spec: Path, snapshot: str, *, reason: str | None = None) -> Skipped:
 
 
 def _is_there(graph: GraphSpec, channel: Channel, snapshot: str) -> bool:
-    """Return whether a snapshot is at the spec's location; true where that is not known.
+    """Return whether a snapshot is at the spec's location.
+
+    True where that is not known.
 
     Raises:
         ConfigError: its key has another form than all keys that are known, such as a word among dates.

@@ -94,7 +94,10 @@ def show(url: str) -> Summary:
 
 
 def _delta_edges(bucketed: BucketResult | None) -> int | None:
-    """Return the number of edges that a delta epoch trains; None where epochs are whole."""
+    """Return the number of edges that a delta epoch trains.
+
+    None where epochs are whole.
+    """
     return sum(map(sum, bucketed.trained)) if bucketed is not None and bucketed.delta_matrix is not None else None
 
 
