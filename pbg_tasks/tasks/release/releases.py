@@ -5,18 +5,14 @@ Users run them by hand, a scheduler runs some of them regularly.
 
 from __future__ import annotations
 
-import re
 import time
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NotRequired, TypedDict
-from zoneinfo import ZoneInfo
 
 from pbg_tasks.checkpoint import open_preserved
 from pbg_tasks.config.loading import load_graph_spec
 from pbg_tasks.config.names import check_name
-from pbg_tasks.config.run import check_snapshot_key
-from pbg_tasks.errors import ConfigError, FormatError, InputError, PbgError, StorageError, printable
+from pbg_tasks.errors import ConfigError, FormatError, InputError, StorageError, printable
 from pbg_tasks.progress import human_count, human_seconds, say
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.channel import all_channel_names, channel_names
@@ -258,45 +254,14 @@ def skip(spec: Path, snapshot: str, *, reason: str | None = None) -> Skipped:
     Raises:
         ConfigError: the key cannot be that of a snapshot, or is written otherwise than all keys of the graph.
     """
-    check_snapshot_key(snapshot)
+    from pbg_tasks.tasks.nightly.newest import absence  # reads snapshots, which no other command here does
+
     graph = load_graph_spec(spec)
     channel = _channel(spec, graph.channel)
-    is_there = _is_there(graph, channel, snapshot)
+    absent = absence(graph, snapshot, [release.snapshot for release in channel.releases()])
     skip_anew(channel, snapshot, reason or why_broken(channel, graph.graph, snapshot))
-    absent = "" if is_there else ", of which nothing is at the spec's location"
     say(f"skip: the nights of channel {channel.name} go on without {snapshot}{absent}")
     return {"channel": channel.name, "skipped": snapshot}
-
-
-def _is_there(graph: GraphSpec, channel: Channel, snapshot: str) -> bool:
-    """Return whether a snapshot is at the spec's location.
-
-    True where that is not known.
-
-    Raises:
-        ConfigError: its key has another form than all keys that are known, such as a word among dates.
-    """
-    from pbg_tasks.prepare.sources import snapshot_keys
-    from pbg_tasks.tasks.nightly.newest import keys_there
-
-    there: list[str] = []
-    with suppress(PbgError):  # a skip takes no snapshot, so one at a place that cannot be listed is skipped as well
-        there = snapshot_keys(graph.snapshots)
-    calendar = graph.nights.calendar
-    known = [*there, *(release.snapshot for release in channel.releases())]
-    if calendar is not None:
-        known.append(datetime.now(ZoneInfo(calendar.timezone)).strftime(calendar.key_format))
-    if known and _form(snapshot) not in map(_form, known):
-        raise ConfigError(
-            f"no snapshot of {graph.snapshots.location} has a key like {snapshot!r}"
-            f"{keys_there(graph.snapshots, snapshot) or f'; such keys are {known[0]!r}'}"
-        )
-    return not there or snapshot in there
-
-
-def _form(key: str) -> str:
-    """Return a key with each number as 0."""
-    return re.sub(r"[0-9]+", "0", key)
 
 
 def gc(
