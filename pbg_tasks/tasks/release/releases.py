@@ -1,6 +1,7 @@
 """Commands for a graph's releases: roll back, pin, skip, collect, drill.
 
-Users run them by hand, a scheduler runs some of them regularly.
+Users run them by hand, a scheduler runs some of them regularly. The module is over 400 lines because the shape of each
+command's answer is beside it.
 """
 
 from __future__ import annotations
@@ -252,7 +253,7 @@ def skip(spec: Path, snapshot: str, *, reason: str | None = None) -> Skipped:
     Also without a run of it that has not finished. Without a reason, that of its failure is kept.
 
     Raises:
-        ConfigError: the key cannot be that of a snapshot, or is written otherwise than all keys of the graph.
+        ConfigError: the key is none, or is written otherwise than all of the graph.
     """
     from pbg_tasks.tasks.nightly.newest import absence  # reads snapshots, which no other command here does
 
