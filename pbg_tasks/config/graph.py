@@ -241,8 +241,9 @@ class Evaluation(Growing):
         split: of the held-out edges.
         max_candidates: with more entities than this of one type, that many are sampled once and stored, also for the
             nights that follow; another number samples all types anew.
-        max_edges: evaluate at most this many edges, the first by their stable hash: fewer where these are enough for
-            the decisions of the gates, with ``min_edges`` of each relation that has a floor there; null means all.
+        max_edges: evaluate at most this many edges, of each relation its share, the first by their stable hash: fewer
+            where these are enough for the decisions of the gates, with ``min_edges`` of each relation that has a floor
+            there; null means all.
         exclude_self: leave the known end of an edge out of the candidates of the filtered figures, unless its relation
             had loops in training. PBG leaves it in.
         parts: number of mapped tasks of the DAGs that count the candidates, by partitions; 1: ``eval`` counts them. Not

@@ -2,8 +2,9 @@
 
 It is ranked in rounds that grow until the gate can decide. The sample follows the order of the edges within their
 buckets, which is that of a stable hash of their names: the same split gives the same sample, and the rounds of a night
-are prefixes of one order. Relations with few of its edges get more of their own; these count in the figures of
-relations only, so that the figures over all edges stay those of a plain sample.
+are prefixes of one order. Each prefix has about the same share of every relation, so that a relation is there from the
+first round on unless it has too few edges for it. Relations with few edges get more of their own; these count in the
+figures of relations only, so that the figures over all edges stay those of a plain sample.
 """
 
 from __future__ import annotations
@@ -114,7 +115,10 @@ class Sample:
         # By the relative place of each edge in its bucket, between 0 and 1.
         places = [(np.arange(len(edges)) + 0.5) / max(len(edges), 1) for edges in held_out.values()]
         order = np.argsort(np.concatenate(places), kind="stable")
-        rel = np.concatenate([edges.rel for edges in held_out.values()])[order]
+        every_rel = np.concatenate([edges.rel for edges in held_out.values()])
+        within, sizes = _within_relations(every_rel[order])
+        order = order[np.argsort((within + 0.5) / sizes, kind="stable")]
+        rel = every_rel[order]
         counted, extra = _chosen(rel, limit, relation_edges)
         chosen = np.sort(np.concatenate((order[counted], order[extra])))
         ends = np.searchsorted(chosen, np.cumsum([len(edges) for edges in held_out.values()]))
@@ -144,10 +148,7 @@ def _chosen(rel: np.ndarray, limit: int, relation_edges: int) -> tuple[np.ndarra
         limit: most places in all.
         relation_edges: see ``Sample.of``.
     """
-    by_relation = np.argsort(rel, kind="stable")
-    sizes = np.unique(rel, return_counts=True)[1]
-    within = np.empty(len(rel), np.int64)
-    within[by_relation] = np.arange(len(rel)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    within, _ = _within_relations(rel)
     wanted = np.flatnonzero(within < relation_edges)
     beyond = wanted[wanted >= limit // 2]
     extra = beyond[np.argsort(within[beyond], kind="stable")[: limit // 2]]
@@ -157,6 +158,23 @@ def _chosen(rel: np.ndarray, limit: int, relation_edges: int) -> tuple[np.ndarra
     # them.
     stop = int(np.searchsorted(np.cumsum(~is_extra), limit - len(extra), side="right"))
     return np.arange(stop), np.sort(extra[extra >= stop])
+
+
+def _within_relations(rel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the place of each edge among those of its relation.
+
+    Args:
+        rel: int64 (N,), relations of all edges.
+
+    Returns:
+        int64 (N,), the places, from 0; and int64 (N,), the number of edges of each one's relation.
+    """
+    by_relation = np.argsort(rel, kind="stable")
+    sizes = np.unique(rel, return_counts=True)[1]
+    places = np.arange(len(rel)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    within, of_each = np.empty(len(rel), np.int64), np.empty(len(rel), np.int64)
+    within[by_relation], of_each[by_relation] = places, np.repeat(sizes, sizes)
+    return within, of_each
 
 
 def relation_edges(gates: Gates) -> int:

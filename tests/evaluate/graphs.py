@@ -141,6 +141,15 @@ class Graph:
         return LocalModel(self.config, self.params, self.files(tmp_path), self.counts, relations, **options)
 
 
+def evenly(rel):
+    """Return the places of edges in a sample's order."""
+    seen, keys = Counter(), []
+    for each in rel:
+        keys.append((seen[each] + 0.5) / np.count_nonzero(rel == each))
+        seen[each] += 1
+    return np.argsort(keys, kind="stable")
+
+
 def popularity_oracle(graph, train, held_out, eligible=None):
     """Return filtered ranks by occurrences on a side in training."""
     counts = {side: Counter((rel, edge[side]) for edge in train.tolist() for rel in [edge[1]]) for side in (0, 2)}

@@ -20,7 +20,7 @@ from pbg_tasks.evaluate.sampling import (
 )
 from pbg_tasks.formats.edges import EdgeList
 from tests.evaluate.compared_models import compared_model
-from tests.evaluate.graphs import Graph, make_config
+from tests.evaluate.graphs import Graph, evenly, make_config
 
 STRICT = Gates(min_over_popularity={}, max_mrr_drop=0.1)
 
@@ -51,6 +51,22 @@ def test_small_split_is_ranked_whole_at_once():
 def test_unlimited_split_is_ranked_whole_at_once(monkeypatch):
     monkeypatch.setattr(sampling, "ROUND_EDGES", 10)
     assert [len(rows) for rows in Sample.of(split(300), None, relation_edges=30).rounds()] == [300]
+
+
+def test_each_round_has_its_share_of_relations():
+    """Sizes of relations are far apart, and their edges come in blocks."""
+    sizes = np.array([20_000, 2_500, 40, 39, 12, 3])
+    rel = np.repeat(np.arange(6), sizes)[np.random.default_rng(0).permutation(sizes.sum())]
+    half = len(rel) // 2
+    buckets = {(0, 0): np.sort(rel[:half]), (0, 1): rel[half:]}
+    lhs = np.arange(len(rel))
+    held_out = {bucket: EdgeList(lhs[: len(own)], lhs[: len(own)], own) for bucket, own in buckets.items()}
+    sample = Sample.of(held_out, 20_000)
+    _, rel = listed(sample)
+    ranked = np.cumsum([len(rows) for rows in sample.rounds()])
+    there = np.array([np.bincount(rel[sample.order[:count]], minlength=6) for count in ranked])
+    assert (np.abs(there - sizes * ranked[:, np.newaxis] / sizes.sum()) < 1).all()
+    assert (there[0, 2:4] > 0).all()
 
 
 def test_rounds_double_until_the_limit(monkeypatch):
@@ -249,7 +265,8 @@ def test_sample_figures_are_those_of_its_edges(tmp_path, monkeypatch):
     assert (report.edges, report.held_out) == (100, 900)
     assert report.interval["low"] < report.filtered["mrr"] == report.interval["mrr"] < report.interval["high"]
     (tmp_path / "b").mkdir()
-    alone, _ = graph.evaluate(tmp_path / "b", graph.triples[:100], compared=compared)
+    first = graph.triples[evenly(graph.triples[:, 1])[:100]]
+    alone, _ = graph.evaluate(tmp_path / "b", first, compared=compared)
     assert alone.filtered == report.filtered
     assert alone.sides == report.sides
     assert alone.against.candidate == report.against.candidate
