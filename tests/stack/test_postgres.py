@@ -24,6 +24,7 @@ from examples.stack.airflow import COMPONENTS
 from examples.stack.api import AirflowApiError
 from examples.stack.processes import Service
 from examples.stack.stack import Stack
+from pbg_operators.link import address_of_run
 from pbg_tasks.publish import Channel
 from pbg_tasks.storage import open_store
 from tests.operators.specs import small_spec
@@ -182,7 +183,7 @@ def test_night_of_each_graph_begins_with_whole_snapshot(team, api):
 def test_release_of_refused_night_records_its_approval(team, api):
     run_id = begun(api, STRICT, DAYS[0])
     task = asked(api, run_id)
-    assert f"/runs/{DAYS[0]}-" in str(api.get(f"{task}/links"))
+    assert api.get(f"{task}/links")["extra_links"] == {"Run in store": address_of_run(f"reembed_{STRICT}", run_id)}
     question = api.get(f"{task}/-1/hitlDetails")
     assert "1.5 asked" in question["body"]
     answer(api, run_id, "Approve", "a first night", ends_as="success")
