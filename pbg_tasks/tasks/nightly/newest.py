@@ -1,25 +1,20 @@
-"""Newest snapshot at a graph's location, and the keys there."""
+"""Newest snapshot at a graph's location."""
 
 from __future__ import annotations
 
 import os
-import re
-from contextlib import suppress
-from datetime import datetime
 from typing import TYPE_CHECKING
-from zoneinfo import ZoneInfo
 
 from pbg_tasks.config.base import did_you_mean
 from pbg_tasks.config.nights import snapshot_folder, snapshot_order
-from pbg_tasks.config.run import check_snapshot_key
-from pbg_tasks.errors import ConfigError, InputError, PbgError
+from pbg_tasks.errors import InputError, PbgError
 from pbg_tasks.prepare.sources import lists_files, snapshot_keys, snapshot_source
 from pbg_tasks.progress import say
 from pbg_tasks.storage.parallel import in_parallel
 from pbg_tasks.tasks.nightly.snapshot_completeness import lacks, snapshot_files
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from pbg_tasks.config import GraphSpec, Snapshots
     from pbg_tasks.config.nights import Whole
@@ -99,34 +94,3 @@ def keys_there(snapshots: Snapshots, lacking: str) -> str:
     more = f" and {len(keys) - _SHOWN} more" if len(keys) > _SHOWN else ""
     near = did_you_mean(lacking, keys, cutoff=_NEAR)
     return f"; {f'{near} Keys' if near else 'keys'} there: {', '.join(keys[:_SHOWN])}{more}"
-
-
-def absence(graph: GraphSpec, snapshot: str, released: Sequence[str]) -> str:
-    """Return that nothing of a snapshot is there, to end a sentence.
-
-    Empty where something is, or that is not known, such as for a place that cannot be listed.
-
-    Args:
-        graph: its spec.
-        snapshot: key of the snapshot.
-        released: keys of the graph's releases.
-
-    Raises:
-        ConfigError: the key cannot be one, or has another form than all that are known, such as a word among dates.
-    """
-    check_snapshot_key(snapshot)
-    there: list[str] = []
-    with suppress(PbgError):
-        there = snapshot_keys(graph.snapshots)
-    calendar, known = graph.nights.calendar, [*there, *released]
-    if calendar is not None:
-        known.append(datetime.now(ZoneInfo(calendar.timezone)).strftime(calendar.key_format))
-    if known and _form(snapshot) not in map(_form, known):
-        hint = keys_there(graph.snapshots, snapshot) or f"; such keys are {known[0]!r}"
-        raise ConfigError(f"no snapshot of {graph.snapshots.location} has a key like {snapshot!r}{hint}")
-    return "" if not there or snapshot in there else ", of which nothing is at the spec's location"
-
-
-def _form(key: str) -> str:
-    """Return a key with each number as 0."""
-    return re.sub(r"[0-9]+", "0", key)
