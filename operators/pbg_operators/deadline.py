@@ -5,14 +5,14 @@ It is the time by which a night's release is expected.
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Self
-from zoneinfo import ZoneInfo
 
 from pbg_operators.internals import BaseDeadlineReference
 from pbg_tasks.config.alerts import Deadline
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from sqlalchemy.orm import Session
 
 
@@ -49,15 +49,4 @@ class PublishedBy(BaseDeadlineReference):
 
         which = (DagRun.dag_id == dag_id, DagRun.run_id == run_id)
         run_type, due = session.execute(select(DagRun.run_type, DagRun.run_after).where(*which)).one()
-        return None if run_type == DagRunType.BACKFILL_JOB else next_time(self.deadline, due)
-
-
-def next_time(deadline: Deadline, after: datetime) -> datetime:
-    """Return the first moment after another one at a deadline's time.
-
-    The time is that of the clocks in the deadline's timezone.
-    """
-    zone = ZoneInfo(deadline.timezone)
-    day = after.astimezone(zone).date()
-    moments = (datetime.combine(day + timedelta(days), deadline.time, zone) for days in (0, 1))
-    return next(moment for moment in moments if moment > after)
+        return None if run_type == DagRunType.BACKFILL_JOB else self.deadline.after(due)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -98,7 +97,7 @@ class Night:
             task_id="plan",
             spec=self._path,
             snapshot=snapshot,
-            patience=timedelta(hours=spec.nights.patience_hours),
+            patience=spec.nights.patience,
             store=spec.store,
             source=spec.snapshots.model_dump_json(exclude_defaults=True),
             form=self._form,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import time
+from datetime import datetime, time, timedelta
 from typing import Annotated, Any, Literal, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -34,6 +34,16 @@ class Deadline(Frozen):
     def time(self) -> time:
         """Time of the day."""
         return time.fromisoformat(self.at)
+
+    def after(self, moment: datetime) -> datetime:
+        """Return the first deadline after a moment.
+
+        Its time is that of the clocks in the timezone.
+        """
+        zone = ZoneInfo(self.timezone)
+        day = moment.astimezone(zone).date()
+        deadlines = (datetime.combine(day + timedelta(days), self.time, zone) for days in (0, 1))
+        return next(deadline for deadline in deadlines if deadline > moment)
 
 
 class Notifier(Frozen):

@@ -6,7 +6,7 @@ The settings define the order of snapshots, the release that a night continues, 
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Annotated, Literal, Self
 from zoneinfo import ZoneInfo
 
@@ -154,10 +154,11 @@ class Nights(Frozen):
         first: snapshot with which a chain begins; null: any that is planned while the channel has no earlier release.
         parallel: how many nights may be under way at once; in a chain, where all but one only wait for the one before,
             it may be more.
-        patience_hours: how long a night waits until its snapshot is whole and, in a chain, for the night before.
+        patience_hours: how long a night waits until its snapshot is whole and, in a chain, for the night before; null:
+            24, and for a snapshot that the calendar expects no longer than until ``deadline``.
         calendar: schedule by which nights begin; null: by events and by hand only.
         watch: whether a snapshot begins its night when it has arrived; null: it does not.
-        deadline: time by which a release is expected; null: there is none.
+        deadline: time by which a release is expected, where alerts of ``late`` go out; null: there is none.
         notify: notifications about nights.
         collect: removal of the channel's old releases; null: by hand only.
         redo: whether a chain has a DAG whose form repeats days from a corrected one on.
@@ -166,13 +167,18 @@ class Nights(Frozen):
     walk: Walk = "chain"
     first: SnapshotKey | None = None
     parallel: Annotated[int, Field(ge=1, le=64)] = 4
-    patience_hours: Annotated[float, Field(gt=0)] = 24.0
+    patience_hours: Annotated[float, Field(gt=0)] | None = None
     calendar: Calendar | None = None
     watch: Watch | None = None
     deadline: Deadline | None = None
     notify: tuple[Notifier, ...] = ()
     collect: Collection | None = None
     redo: bool = False
+
+    @property
+    def patience(self) -> timedelta:
+        """Longest time that a night waits."""
+        return timedelta(hours=self.patience_hours or 24)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

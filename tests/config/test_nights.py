@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import random
 import re
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from pbg_tasks.config.alerts import Deadline
 from pbg_tasks.config.base import parse
 from pbg_tasks.config.documents import parse_document
 from pbg_tasks.config.nights import Nights, snapshot_folder, snapshot_order
@@ -59,6 +61,29 @@ def test_contradictions_are_refused(nights, said):
 @pytest.mark.parametrize("cron", ["*/15 0-23/2 L JAN-mar,12 7", "0 2 1,31 * mon-FRI", "0 2 * * 5#3", "0 2 * * L5"])
 def test_calendar_takes_words_steps_and_lists(cron):
     assert parse(Nights, {"calendar": {"cron": cron}}, source="nights").calendar.cron == cron
+
+
+@pytest.mark.parametrize(
+    ("at", "zone", "after", "moment"),
+    [
+        ("06:00", "UTC", "2026-11-21T02:00", "2026-11-21T06:00"),
+        ("06:00", "UTC", "2026-11-21T06:00", "2026-11-22T06:00"),
+        ("06:00", "UTC", "2026-11-21T23:59", "2026-11-22T06:00"),
+        ("06:00", "Europe/Berlin", "2026-11-21T02:00", "2026-11-21T05:00"),
+        ("06:00", "America/New_York", "2026-11-21T02:00", "2026-11-21T11:00"),
+        ("06:00", "Europe/Berlin", "2026-03-28T23:30", "2026-03-29T04:00"),  # the night when clocks go forward
+    ],
+)
+def test_next_deadline_follows_the_clock(at, zone, after, moment):
+    found = Deadline(at=at, timezone=zone).after(datetime.fromisoformat(after).replace(tzinfo=UTC))
+    assert found == datetime.fromisoformat(moment).replace(tzinfo=UTC)
+
+
+def test_night_waits_a_day_by_default():
+    assert [Nights(patience_hours=hours).patience for hours in (None, 0.5)] == [
+        timedelta(hours=24),
+        timedelta(minutes=30),
+    ]
 
 
 def test_notifiers_are_read_as_the_page_has_them():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -17,14 +16,13 @@ from airflow.sdk import DAG, Asset
 from airflow.sdk.exceptions import AirflowFailException
 
 from pbg_operators.alerts import Alert, check_notifiers, deadline, report_late
-from pbg_operators.deadline import PublishedBy, next_time
+from pbg_operators.deadline import PublishedBy
 from pbg_operators.plan import PlanOperator
 from pbg_operators.publish import PublishOperator
 from pbg_operators.reembed import build_dags_of
 from pbg_operators.task import PbgOperator, Refused, RetryableError
 from pbg_operators.train_job import PBGTrainJobOperator
 from pbg_tasks.config import GraphSpec
-from pbg_tasks.config.alerts import Deadline
 from pbg_tasks.config.base import parse
 from pbg_tasks.errors import ConfigError, QualityGateError, TrainingDivergedError
 from tests.operators.conftest import TaskInstance
@@ -128,22 +126,6 @@ def test_missing_notifier_is_found_in_advance(tmp_path):
     with pytest.raises(ConfigError, match=r"^g\.yaml: nights\.notify: module no_such_package\.email is not installed$"):
         check_notifiers(missing, Path("g.yaml"))
     check_notifiers(spec_of(tmp_path, notify=[notifier(tmp_path, "failed")]), Path("g.yaml"))
-
-
-@pytest.mark.parametrize(
-    ("at", "zone", "after", "moment"),
-    [
-        ("06:00", "UTC", "2026-11-21T02:00", "2026-11-21T06:00"),
-        ("06:00", "UTC", "2026-11-21T06:00", "2026-11-22T06:00"),
-        ("06:00", "UTC", "2026-11-21T23:59", "2026-11-22T06:00"),
-        ("06:00", "Europe/Berlin", "2026-11-21T02:00", "2026-11-21T05:00"),
-        ("06:00", "America/New_York", "2026-11-21T02:00", "2026-11-21T11:00"),
-        ("06:00", "Europe/Berlin", "2026-03-28T23:30", "2026-03-29T04:00"),  # the night when clocks go forward
-    ],
-)
-def test_next_deadline_follows_the_clock(at, zone, after, moment):
-    found = next_time(Deadline(at=at, timezone=zone), datetime.fromisoformat(after).replace(tzinfo=UTC))
-    assert found == datetime.fromisoformat(moment).replace(tzinfo=UTC)
 
 
 NIGHT = (

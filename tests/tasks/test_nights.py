@@ -265,6 +265,50 @@ def test_missing_snapshot_that_is_due_is_waited_for(place):
     assert plan(place.spec, "d1")["files"] == 1
 
 
+def clock(moment):
+    return {"at": f"{moment:%H:%M}"}
+
+
+@pytest.mark.parametrize("whole", ["settled", "success"])
+def test_wait_for_snapshot_ends_at_the_deadline(place, whole):
+    now = datetime.now(UTC)
+    due, sign = now - timedelta(hours=2), {"watch": {"complete": whole}}
+    location = f"{place.root}/edges/{{snapshot}}/*.tsv"
+    if whole == "success":  # the files are there, and the sign is missing
+        place.snapshot("d1", ring(40)).rename(place.root / "edges.tsv")
+        (place.root / "edges" / "d1").mkdir()
+        (place.root / "edges.tsv").rename(place.root / "edges" / "d1" / "edges.tsv")
+    for deadline, patience, error in (
+        (now + timedelta(hours=1), None, OutOfTurnError),
+        (now - timedelta(hours=1), None, InputError),
+        (now - timedelta(hours=1), 24, OutOfTurnError),
+    ):
+        nights = {"deadline": clock(deadline), "patience_hours": patience, **sign}
+        place.write_spec(model=QUICK, nights=nights, snapshots={"location": location, "format": "tsv"})
+        with pytest.raises(error, match=r"not come yet|not whole") as raised:
+            plan(place.spec, "d1", due=due)
+        assert ("(nights.deadline): once it is whole, clear this run" in str(raised.value)) == (error is InputError)
+
+
+def test_deadline_ends_no_wait_for_growing_snapshot(place):
+    now = datetime.now(UTC)
+    place.write_spec(model=QUICK, nights={"deadline": clock(now - timedelta(hours=1))})
+    place.snapshot("d1", ring(40))
+    with pytest.raises(OutOfTurnError, match="came late and may still grow"):
+        plan(place.spec, "d1", due=now - timedelta(hours=2))
+
+
+def test_deadline_ends_no_wait_for_night_before(place):
+    now = datetime.now(UTC)
+    place.write_spec(model=QUICK, nights={"walk": "chain", "deadline": clock(now - timedelta(hours=1))})
+    an_hour_ago = time.time() - 3 * 3600
+    for day in ("d0", "d1", "d2"):
+        os.utime(place.snapshot(day, ring(40)), (an_hour_ago, an_hour_ago))
+    run_chain(place.spec, "d0")
+    with pytest.raises(OutOfTurnError, match="d1"):
+        plan(place.spec, "d2", due=now - timedelta(hours=2))
+
+
 def test_snapshot_in_time_is_planned_at_once(place):
     place.write_spec(model=QUICK)
     place.snapshot("d1", ring(40))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pbg_tasks.config import GraphSpec, Previous, RunLayout, RunSpec, SnapshotFile
 from pbg_tasks.config.base import digest, parse
 from pbg_tasks.config.loading import load_graph_spec
-from pbg_tasks.config.nights import Watch
+from pbg_tasks.config.nights import Nights, Watch
 from pbg_tasks.config.results import ForecastDocument, MemoryDocument, PlanResult, Result, ValidateResult
 from pbg_tasks.config.run import check_snapshot_key, id_layout, vector_space
 from pbg_tasks.config.support import check_nightly
@@ -73,7 +73,7 @@ def plan(
     Raises:
         ConfigError: the spec is wrong, the store ignores conditions, or the channel serves another graph, or rows that
         were moved since the release this night continues, so that it would undo the move.
-        InputError: the snapshot is missing, and was not due.
+        InputError: the snapshot is missing, and was not due or has missed its deadline.
         OutOfTurnError: the snapshot is not there or not whole yet, or the night before has not finished.
         QualityGateError: the night would take more than ``limits`` allow.
         ConflictError: the run, or the release it continues, is being removed.
@@ -186,15 +186,32 @@ def _files(graph: GraphSpec, snapshot: str, *, due: datetime | None) -> tuple[Sn
     except InputError as error:
         if due is None:
             raise InputError(f"{error}{keys_there(graph.snapshots, snapshot)}") from None
-        raise OutOfTurnError(f"snapshot {snapshot!r} has not come yet: {error}") from None
+        raise _not_yet(graph.nights, due, f"snapshot {snapshot!r} has not come yet: {error}") from None
     if due is not None and (watch is None or watch.complete == "settled"):
         _check_quiet(graph, snapshot, due)
     if watch is not None and missing is not None:
-        raise OutOfTurnError(
+        raise _not_yet(
+            graph.nights,
+            due,
             f"snapshot {snapshot!r} is not whole (nights.watch.complete: {watch.complete}): {missing}; its producer "
-            "has to finish it, and `-p nights.watch=null` plans what is there all the same"
+            "has to finish it, and `-p nights.watch=null` plans what is there all the same",
         )
     return tuple(SnapshotFile(uri=uri, size=size, version=version) for uri, size, version in found)
+
+
+def _not_yet(nights: Nights, due: datetime | None, sentence: str) -> InputError | OutOfTurnError:
+    """Return the error for a snapshot that is not whole.
+
+    It may still come, but for one that was due and has missed its deadline.
+    """
+    if due is not None and nights.deadline is not None and nights.patience_hours is None:
+        last = nights.deadline.after(due)
+        if datetime.now(UTC) > last:
+            return InputError(
+                f"{sentence}; it was expected by {last.isoformat(timespec='minutes')} (nights.deadline): once it is "
+                "whole, clear this run or begin one by hand; with nights.patience_hours later nights wait longer"
+            )
+    return OutOfTurnError(sentence)
 
 
 def _check_quiet(graph: GraphSpec, snapshot: str, due: datetime) -> None:
