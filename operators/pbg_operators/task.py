@@ -163,8 +163,8 @@ class PbgOperator(OnSpark):
         except Refused as refusal:
             self._was_refused = True
             self._measure(metrics.count_refusal, self.command)
-            # Airflow has one state for refusals and other failures, and a worker cannot add a note. This XCom
-            # distinguishes them.
+            # Airflow has one state for refusals and other failures. This XCom distinguishes them; the scheduler makes
+            # the task's note of it (plugin.refusals), which a worker cannot write.
             context["ti"].xcom_push(key=REFUSED_KEY, value=str(refusal))
             if self.refused is not None:
                 self.refused({**context}, str(refusal))

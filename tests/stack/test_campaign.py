@@ -40,6 +40,8 @@ SOON = dt.timedelta(minutes=5)
 """Until the calendar's tick, by when Airflow has to run; it makes no run of a tick that has passed."""
 GOOD = [day for day in DAYS[:6] if day not in BAD]
 REDO = f"redo_{GRAPH}"
+IMPATIENT = f"{GRAPH}_impatient"
+"""Graph whose snapshots never come, with a deadline ``SOON`` after the calendar's tick."""
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +90,10 @@ def nights(tmp_path_factory, collected_days):
         },
     }
     (graphs / f"{GRAPH}.yaml").write_text(yaml.safe_dump(spec))
+    never = {"location": f"s3://{BUCKET}/never/{{snapshot}}/*.tsv", "format": "tsv"}
+    order = {"calendar": spec["nights"]["calendar"], "deadline": {"at": f"{tick + SOON:%H:%M}"}}
+    impatient = {"graph": IMPATIENT, "store": f"s3://{BUCKET}/store/{IMPATIENT}", "snapshots": never, "nights": order}
+    (graphs / f"{IMPATIENT}.yaml").write_text(yaml.safe_dump(spec | impatient))
     stack = Stack(directory, graphs=graphs)
     try:
         with pytest.MonkeyPatch.context() as patch:
@@ -109,8 +115,9 @@ def api(nights):
     The calendar's tick begins the night of yesterday.
     """
     api = nights.airflow().api
-    until("the DAGs are read", lambda: {nightly(GRAPH), REDO} <= set(api.dag_ids()), api.import_errors)
-    for dag in (nightly(GRAPH), REDO):
+    dags = {nightly(GRAPH), nightly(IMPATIENT), REDO}
+    until("the DAGs are read", lambda: dags <= set(api.dag_ids()), api.import_errors)
+    for dag in dags:
         api.unpause(dag)
     return api
 
@@ -125,8 +132,15 @@ def refusals(api, run_id):
     return [entry["task_id"] for entry in api.get(path)["xcom_entries"]]
 
 
-def scheduled(api):
-    return [run for run in api.runs(nightly(GRAPH)) if run["run_type"] == "scheduled"]
+def noted(api, run):
+    """Return whether notes name the refusing task and the reason."""
+    (task,) = refusals(api, run["dag_run_id"])
+    note = api.get(f"dags/{nightly(GRAPH)}/dagRuns/{run['dag_run_id']}/taskInstances/{task}")["note"]
+    return note.startswith("Refused in try 1: ") and run["note"].endswith(f", refused by {task}")
+
+
+def scheduled(api, graph=GRAPH):
+    return [run for run in api.runs(nightly(graph)) if run["run_type"] == "scheduled"]
 
 
 def test_late_day_waits_without_a_worker(api):
@@ -148,7 +162,18 @@ def test_bad_days_are_refused_and_good_ones_published(nights, api):
     refused = {day: refusals(api, run["dag_run_id"]) for day, run in runs.items()}
     assert all(len(refused[day]) == 1 for day in BAD)
     assert not any(refused[day] for day in GOOD)
+    assert all(noted(api, runs[day]) for day in BAD)
     assert not refused[MISSING]  # nothing there: a wrong key is a failure, not a refusal
+
+
+def test_wait_for_a_day_ends_at_deadline(api):
+    """A day that never came is no refusal."""
+    ends = until("the night ends", lambda: [run for run in scheduled(api, IMPATIENT) if run["end_date"]])
+    assert [(run["state"], run["note"]) for run in ends] == [("failed", f"Snapshot {LATE}")]
+    task = f"dags/{nightly(IMPATIENT)}/dagRuns/{ends[0]['dag_run_id']}/taskInstances/prepare.plan"
+    assert "(nights.deadline): once it is whole" in api.get(f"{task}/xcomEntries/error")["value"]
+    waited = [dt.datetime.fromisoformat(ends[0][name]) for name in ("start_date", "end_date")]
+    assert SOON - dt.timedelta(minutes=1) < waited[1] - waited[0] < SOON + dt.timedelta(minutes=3)
 
 
 def test_late_day_is_published_when_it_comes(nights, api, collected_days):

@@ -2,8 +2,8 @@
 
 They are a tab on the DAG, a tab on the run, and an entry of the navigation. Every Airflow process loads plugins, and
 only the API server serves pages; so the application is made at its first request, and this module imports nothing for
-it. The plugin also suggests snapshots in Airflow's form of a night, and registers ``PublishedBy`` and ``keys`` with the
-scheduler.
+it. The plugin also suggests snapshots in Airflow's form of a night, and registers ``PublishedBy``, ``keys`` and
+``refusals`` with the scheduler.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from airflow.plugins_manager import AirflowPlugin
 
 from pbg_operators.deadline import PublishedBy
 from pbg_operators.link import PREFIX, page_address
-from pbg_operators.plugin import keys
+from pbg_operators.plugin import keys, refusals
 from pbg_operators.plugin.suggestions import SuggestSnapshots
 
 if TYPE_CHECKING:
@@ -54,4 +54,4 @@ class PbgPlugin(AirflowPlugin):
         self.fastapi_root_middlewares = MIDDLEWARES
         self.external_views = VIEWS
         self.deadline_references = [PublishedBy]
-        self.listeners = [keys]
+        self.listeners = [keys, refusals]

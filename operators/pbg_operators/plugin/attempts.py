@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
     from datetime import datetime
 
+    from sqlalchemy.orm import Session
+
 LOOKED_AT = 40
 """Newest runs of a DAG that a page considers."""
 REFUSED_KEY = "refused"  # as in pbg_operators.task, which takes more to import than a page needs
@@ -106,6 +108,20 @@ def siblings(dag_id: str) -> list[str]:
             return [dag_id]
         others = [each for each in tagged(session, TAG) if each != dag_id and place_of(session, each) == own]
     return [dag_id, *others]
+
+
+def refusals(session: Session, run: DagRun) -> list[tuple[TaskInstance, str]]:
+    """Return the failed tasks that refused a run, with their sentences."""
+    of_task = (
+        (XComModel.dag_id == TaskInstance.dag_id)
+        & (XComModel.run_id == TaskInstance.run_id)
+        & (XComModel.task_id == TaskInstance.task_id)
+        & (XComModel.map_index == TaskInstance.map_index)
+    )
+    of_run = (TaskInstance.dag_id == run.dag_id, TaskInstance.run_id == run.run_id, TaskInstance.state == "failed")
+    found = select(TaskInstance, XComModel.value).join(XComModel, of_task & (XComModel.key == REFUSED_KEY))
+    rows = session.execute(found.where(*of_run)).all()
+    return [(task, text) for task, value in rows if (text := _first_text([value])) is not None]
 
 
 def schedules(dag_ids: Collection[str]) -> list[Schedule]:

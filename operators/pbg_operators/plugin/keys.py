@@ -30,8 +30,9 @@ def on_dag_run_running(dag_run: DagRun, msg: str) -> None:  # noqa: ARG001 - Air
             return
         if all(forms) and (key := key_of(dag_run.partition_key, dag_run.conf)):
             dag_run.partition_key = key
-        if dag_run.partition_key and not dag_run.note:
-            dag_run.note = f"Snapshot {dag_run.partition_key}"
+        named = f"Snapshot {dag_run.partition_key}"
+        if dag_run.partition_key and (not dag_run.note or dag_run.note.startswith(f"{named}, refused by ")):
+            dag_run.note = named
     except Exception as error:  # noqa: BLE001 - a scheduler goes on without them
         log.warning("run %s of %s does not name its snapshot: %s", dag_run.run_id, dag_run.dag_id, error)
 
