@@ -47,3 +47,18 @@ def test_auc_is_share_of_negatives_beaten():
     ranking = Ranking.start(generator())
     ranking.add("lhs", torch.full((20_000,), 0.5), torch.tensor([[MASKED, 0.0, 1.0, 0.25]]).expand(20_000, 4))
     assert ranking.stats(20_000, 0.0).auc == pytest.approx(2 / 3, abs=0.02)
+
+
+@pytest.mark.parametrize("masked", [0, 1, 997, 999])
+def test_auc_draws_each_unmasked_negative_alike(masked):
+    scores = torch.cat([torch.full((masked,), MASKED), torch.linspace(0, 1, 1000 - masked)])
+    ranking = Ranking.start(generator())
+    ranking.add("rhs", torch.full((20_000,), 0.7), scores.expand(20_000, 1000))
+    beaten = float((scores[masked:] < 0.7).double().mean())
+    assert ranking.stats(20_000, 0.0).auc == pytest.approx(beaten, abs=0.012)
+
+
+def test_auc_without_unmasked_negative_is_one():
+    ranking = Ranking.start(generator())
+    ranking.add("lhs", torch.zeros(3), torch.full((3, 2), MASKED))
+    assert ranking.stats(3, 0.0).auc == 1.0

@@ -85,14 +85,23 @@ class Ranking:
         if not negative_BK.shape[1]:
             return
         rank_B = 1 + (negative_BK >= positive_B.unsqueeze(1)).sum(1)
-        negatives = negative_BK[negative_BK > MASKED / 2]
-        beaten = positive_B.new_ones(())
-        if len(negatives):
-            drawn = torch.randint(len(negatives), (len(positive_B),), generator=self.generator).to(positive_B.device)
-            beaten = (positive_B > negatives[drawn]).sum()
+        beaten = positive_B.new_full((), len(positive_B))
+        if negative_BK.max() > MASKED / 2:
+            beaten = (positive_B > self._drawn(negative_BK.flatten(), len(positive_B))).sum()
         hits = [(rank_B <= k).sum() for k in HITS]
         self.sums[:-1] += torch.stack([rank_B.sum(), (1 / rank_B).sum(), *hits, beaten]).double().cpu()
         self.sums[-1] += len(positive_B)
+
+    def _drawn(self, scores_N: Tensor, count: int) -> Tensor:
+        """Draw scores that are not masked.
+
+        Those that are masked are drawn again: to gather all others first takes longer than the ranking.
+        """
+        drawn = scores_N[torch.randint(len(scores_N), (count,), generator=self.generator).to(scores_N.device)]
+        while count := int((masked := drawn < MASKED / 2).sum()):
+            again = torch.randint(len(scores_N), (count,), generator=self.generator).to(scores_N.device)
+            drawn[masked] = scores_N[again]
+        return drawn
 
     def join(self, sums: Tensor) -> None:
         """Add the sums of another ranking."""
