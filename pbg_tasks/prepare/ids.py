@@ -22,7 +22,7 @@ from pbg_tasks.formats.entities import (
 from pbg_tasks.formats.entity_sets import EXPIRED, EntitySet
 from pbg_tasks.formats.tables import file_names, files_in_order
 from pbg_tasks.prepare.connection import batches, load_table, phase
-from pbg_tasks.prepare.relations import make_relations
+from pbg_tasks.prepare.relations import make_relations, whole_sides
 from pbg_tasks.prepare.snapshot import open_snapshot, reading
 from pbg_tasks.prepare.sql import DUCKDB, ids, quoted, table
 
@@ -149,7 +149,9 @@ def assign_ids(
             _load_known(connection, entity, schema.num_partitions if hashed else None, previous)
             with reading(files):
                 separator = feature_separator if schema.featurized else None
-                _find_present(connection, entity, matches, minimum.entity, separator)
+                whole = [] if rare else whole_sides(spec, entity)  # edges of rare relations do not count
+                found = ids.present(DUCKDB, entity, matches, minimum.entity, separator, whole=whole)
+                connection.execute(f"CREATE OR REPLACE TEMP TABLE present AS {found}")
             types[entity] = _assign(connection, schema.num_partitions, snapshot)
             counts[entity] = write_ids(connection, entity, schema.num_partitions, out)
             if spec.vanished.rule == "expire":
@@ -202,17 +204,6 @@ def _load_known(
             f"{path}: these ids were not given with model.entities.{entity}.num_partitions = {partitions}; "
             "ids cannot be kept when the number of partitions changes"
         )
-
-
-def _find_present(
-    connection: duckdb.DuckDBPyConnection, entity: str, matches: str, least: int, separator: str | None
-) -> None:
-    """Make the table ``present``: a type's names that occur often enough.
-
-    With a separator, the names are those of features.
-    """
-    names = ids.present(DUCKDB, entity, matches, least, separator)
-    connection.execute(f"CREATE OR REPLACE TEMP TABLE present AS {names}")
 
 
 def _assign(connection: duckdb.DuckDBPyConnection, partitions: int, snapshot: str) -> dict[str, int]:

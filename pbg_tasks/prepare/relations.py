@@ -43,6 +43,12 @@ def matching(spec: GraphSpec, rows: Sequence[tuple[int, str | None, str, str]]) 
     return " AND ".join(f"relations.{ours} = raw.{theirs}" for ours, theirs in pairs.items()) or "true"
 
 
+def whole_sides(spec: GraphSpec, entity: str) -> list[str]:
+    """Return the sides on which all relations have an entity type."""
+    types = {"lhs": {each.lhs for each in spec.model.relations}, "rhs": {each.rhs for each in spec.model.relations}}
+    return [side for side, found in types.items() if found == {entity}]
+
+
 def make_relations(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, names: list[str] | None = None) -> str:
     """Make the table ``relations(id, name, lhs_type, rhs_type, word)``.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pbg_tasks.errors import ConfigError
 from pbg_tasks.formats.tables import file_names, files_in_order, present_files
 from pbg_tasks.prepare.ids import EntityReport, entity_ids_file_name, fates, total_fates
-from pbg_tasks.prepare.relations import matching, relation_rows
+from pbg_tasks.prepare.relations import matching, relation_rows, whole_sides
 from pbg_tasks.prepare.spark.files import OUTCOME
 from pbg_tasks.prepare.spark.reading import ReadTable
 from pbg_tasks.prepare.spark.snapshot import STORED, read_staged
@@ -81,7 +81,8 @@ def assign_ids(
                 f"{entity_ids_file_name(entity)}: these ids were not given with model.entities.{entity}.num_partitions "
                 f"= {partitions}; ids cannot be kept when the number of partitions changes"
             )
-        read_staged(tables, spec, staged, "found", text.present(DUCKDB, entity, matches, 1, None), "name string")
+        found = text.present(DUCKDB, entity, matches, 1, None, whole=whole_sides(spec, entity))
+        read_staged(tables, spec, staged, "found", found, "name string")
         tables.table("present", "SELECT DISTINCT name FROM found")
         _slice(tables, partitions)
         tables.table(f"ids_{number}", text.ids(SPARK, snapshot, _RANKED))

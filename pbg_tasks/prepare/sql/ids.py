@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pbg_tasks.formats import tables
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from pbg_tasks.prepare.sql.dialect import Dialect
 
@@ -51,7 +51,9 @@ def relation_words(sql: Dialect, rows: str) -> str:
     return f"SELECT *, {sql.md5_head('concat_ws(chr(31), name, lhs_type, rhs_type)')} AS word FROM {rows}"
 
 
-def present(sql: Dialect, entity: str, matches: str, least: int, separator: str | None) -> str:
+def present(
+    sql: Dialect, entity: str, matches: str, least: int, separator: str | None, *, whole: Collection[str]
+) -> str:
     """Return ``present(name)``: a type's names that occur often enough.
 
     Args:
@@ -60,16 +62,20 @@ def present(sql: Dialect, entity: str, matches: str, least: int, separator: str 
         matches: condition that joins ``raw`` and ``relations``.
         least: number of occurrences.
         separator: between features, whose names they then are; None: names are those of entities.
+        whole: sides of which every edge has an end of the type, so that no join has to choose them.
     """
 
     def names(side: str) -> str:
         return side if separator is None else f"unnest({sql.features(side, separator)})"
 
-    ends = " UNION ALL ".join(
-        f"SELECT {names(side)} AS name FROM raw JOIN relations ON {matches} "
-        f"WHERE relations.{side}_type = {sql.text(entity)}"
-        for side in ("lhs", "rhs")
-    )
+    def rows(side: str) -> str:
+        return (
+            "raw"
+            if side in whole
+            else f"raw JOIN relations ON {matches} WHERE relations.{side}_type = {sql.text(entity)}"
+        )
+
+    ends = " UNION ALL ".join(f"SELECT {names(side)} AS name FROM {rows(side)}" for side in ("lhs", "rhs"))
     return f"SELECT name FROM ({ends}) GROUP BY name HAVING count(*) >= {least}"
 
 
