@@ -6,6 +6,7 @@
 # make test-arm64  the tests of the native library on arm64 under qemu; takes g++-aarch64-linux-gnu and qemu-user
 # make test-python PYTHON=python3.13    installs with another Python, by constraints.txt, and runs fast tests there
 # make test-spark  the tests on a cluster of Spark, with pyspark in an environment of its own; takes Java 17
+# make test-triton  the kernels of GPU training by Triton's interpreter, without a GPU, in an environment of their own
 # make test-sail   the same preparation on Sail, an engine without Java, in an environment of its own
 # make lint    style, types, import rules, language
 # make diagrams  draws docs/dev/diagrams/*.svg anew from the .dot files beside them; takes graphviz
@@ -49,6 +50,7 @@ DEMO := $(VENV)/.demo
 # pyspark is 460 MB and takes other versions of some packages: an environment above the other one.
 SPARK := $(VENV)-spark
 SAIL := $(VENV)-sail
+TRITON := $(VENV)-triton
 # What `make test-python PYTHON=python3.13` makes with another Python.
 OTHER := $(VENV).other
 # The locks of the images are parts of requirements.lock: what releases, without what only tests and checks take.
@@ -59,7 +61,7 @@ SOURCES := pyproject.toml setup.py $(wildcard pbg_tasks/native/*.?pp pbg_tasks/n
 # where the environment asks Python not to, and apart from the sources, so that no folder of a test has files of them.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX="$(CURDIR)/$(VENV)/pycache" OMP_NUM_THREADS=1 $(PY) -m pytest
 
-.PHONY: setup help wheel diagrams demo test test-fast test-measure test-arm64 test-python test-spark test-sail lint down lock image base-digest torch-lock audit sbom quality site bench bench-quick nights pictures e2e-nights e2e-images
+.PHONY: setup help wheel diagrams demo test test-fast test-measure test-arm64 test-python test-spark test-triton test-sail lint down lock image base-digest torch-lock audit sbom quality site bench bench-quick nights pictures e2e-nights e2e-images
 .DELETE_ON_ERROR:
 
 setup: $(READY)
@@ -118,6 +120,12 @@ $(SPARK)/.ready: $(READY) docker/pyspark.lock .ci/spark-provider.lock
 	  -r .ci/spark-provider.lock
 	@touch $@
 
+$(TRITON)/.ready: $(READY) .ci/triton.lock
+	$(call above,$(TRITON))
+	@echo "installing triton"
+	@$(PY) .ci/install.py $(TRITON)/bin/python --no-compile --no-deps --require-hashes -r .ci/triton.lock
+	@touch $@
+
 $(SAIL)/.ready: $(READY) .ci/sail.lock
 	$(call above,$(SAIL))
 	@echo "installing pysail"
@@ -142,6 +150,9 @@ test-arm64: setup
 
 test-spark: setup $(SPARK)/.ready
 	@$(PYTEST:$(PY)=$(SPARK)/bin/python) --durations=5 tests/spark
+
+test-triton: setup $(TRITON)/.ready
+	@$(PYTEST:$(PY)=$(TRITON)/bin/python) tests/training/test_row_kernels.py
 
 test-sail: setup $(SAIL)/.ready
 	@env -u PYTHONPATH $(SAIL)/bin/python -m tests.two_engines --engine sail --edges 300 --seeds 8
