@@ -209,7 +209,7 @@ def test_constraints_are_versions_of_locks():
     assert listed == sorted(locked)
     names = [each.partition("==")[0] for each in listed]
     assert len(names) == len(set(names)), "the locks disagree"
-    assert {"apache-airflow", "apache-airflow-providers-cncf-kubernetes", "duckdb", "fsspec"} <= set(names)
+    assert {"apache-airflow", "apache-airflow-providers-cncf-kubernetes", "duckdb", "s3fs"} <= set(names)
     assert "torch" not in names
 
 

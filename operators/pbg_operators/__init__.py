@@ -1,7 +1,7 @@
 """Airflow layer: ``pbg`` commands as operators, and the nightly DAGs.
 
-Nothing here imports torch, h5py, boto3, numpy, duckdb, pyarrow or fsspec: the scheduler parses these modules. This
-module itself imports no Airflow either, because every Airflow process loads it for the plugins.
+Nothing here imports torch, h5py, boto3, numpy, duckdb, pyarrow or s3fs: the scheduler parses these modules. This module
+itself imports no Airflow either, because every Airflow process loads it for the plugins.
 """
 
 from __future__ import annotations

@@ -39,8 +39,8 @@ _SHOWN_CHARACTERS = 200
 _CHUNK = 8 << 20
 _RAISED = re.compile(r"^(Traceback \(most recent|At:$)", re.MULTILINE)
 """Text in DuckDB's error where an exception of the Python filesystem ended the query."""
-_REPLACED = "was changed while it was read"
-"""Text in it where an object is no longer the one that was opened."""
+_REPLACED = "The remote file corresponding to filename"
+"""Text in it where an object is no longer the one that was opened (``s3fs.FileExpired``)."""
 _NO_PARQUET = re.compile(r"[Nn]o magic bytes|too small to be a Parquet file")
 # Types whose values have one text each, by DuckDB's names. Bytes (BLOB, BIT), which would be cast to an escaped form,
 # and nested types are left out.

@@ -8,7 +8,8 @@ from __future__ import annotations
 import fnmatch
 import os
 import re
-from contextlib import contextmanager
+import sys
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -30,7 +31,7 @@ _WILDCARDS = frozenset("*?[")
 def filesystem_for(url: str, environment: Mapping[str, str] = os.environ) -> fsspec.AbstractFileSystem:
     """Return the fsspec filesystem of a URL.
 
-    It reads ``s3://`` or the local disk. Endpoint and credentials are those of ``storage.open_store``: the AWS
+    It is s3fs for ``s3://``, else the local disk. Endpoint and credentials are those of ``storage.open_store``: the AWS
     environment or profile. A process that works for several stores at once gives another environment than its own.
 
     Raises:
@@ -53,10 +54,39 @@ def filesystem_for(url: str, environment: Mapping[str, str] = os.environ) -> fss
 
 @lru_cache(maxsize=4)
 def _s3(environment: tuple[tuple[str, str], ...]) -> fsspec.AbstractFileSystem:
-    """Build the S3 filesystem, once for each state of the AWS environment."""
-    from pbg_tasks.storage.s3_filesystem import S3Filesystem  # here, because a local snapshot needs no AWS SDK
+    """Build the S3 filesystem, once for each state of the AWS environment.
 
-    return S3Filesystem(dict(environment))
+    The SDK finds settings that the variables leave out, for example those of a profile.
+    """
+    # The imports are here because a local snapshot needs neither the AWS SDK nor an HTTP client.
+    import fsspec
+    from aiobotocore.session import AioSession
+
+    from pbg_tasks.storage.endpoint import ENDPOINT_VARIABLES, Endpoints
+    from pbg_tasks.storage.s3_async import session_class
+    from pbg_tasks.storage.s3_client import connect, share_service_data
+
+    given = dict(environment)
+    with closing(connect(given)):  # refuses an endpoint that is not allowed, also a profile's
+        sessions = session_class(Endpoints(given))
+    retries = {"mode": "standard", "total_max_attempts": 2}
+    key, region = given.get("AWS_ACCESS_KEY_ID"), given.get("AWS_REGION") or given.get("AWS_DEFAULT_REGION")
+    session = AioSession(profile=None if key else given.get("AWS_PROFILE"))  # as in the SDK, keys go before a profile
+    share_service_data(session)
+    return fsspec.filesystem(
+        "s3",
+        session=session,
+        key=key,
+        secret=given.get("AWS_SECRET_ACCESS_KEY"),
+        token=given.get("AWS_SESSION_TOKEN"),
+        endpoint_url=next((given[name] for name in ENDPOINT_VARIABLES if given.get(name)), None),
+        client_kwargs={"region_name": region} if region else None,
+        config_kwargs={"connect_timeout": 5, "read_timeout": 60, "retries": retries, "http_session_cls": sessions},
+        default_block_size=8 << 20,
+        default_cache_type="readahead",
+        use_listings_cache=True,  # for ``describe_once``; whatever is listed is listed anew
+        skip_instance_cache=True,
+    )
 
 
 def _listed_anew(url: str, environment: Mapping[str, str] = os.environ) -> fsspec.AbstractFileSystem:
@@ -121,7 +151,10 @@ def last_change(location: str) -> datetime:
         AccessError: reading it is not permitted.
         StorageError: the store cannot be reached.
     """
-    moments = [datetime.fromtimestamp(info["mtime"], UTC) for info in _found(location, os.environ)]
+    moments = [
+        info["LastModified"] if "LastModified" in info else datetime.fromtimestamp(info["mtime"], UTC)
+        for info in _found(location, os.environ)
+    ]
     if not moments:
         raise InputError(f"{location}: {_ABSENT}")
     return max(moments)
@@ -176,7 +209,7 @@ def list_keys(template: str, environment: Mapping[str, str] = os.environ) -> lis
 
 @contextmanager
 def read_errors(location: str, done: str = "listed") -> Iterator[None]:
-    """Turn errors of the local disk into errors of this package.
+    """Turn errors of the filesystems into errors of this package.
 
     Args:
         location: the place that is read, for the message.
@@ -191,10 +224,22 @@ def read_errors(location: str, done: str = "listed") -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         raise InputError(f"{location}: {_ABSENT}") from error
-    except PermissionError as error:
-        raise AccessError(f"{location}: reading is refused ({error}); check the file mode") from error
-    except OSError as error:
-        raise StorageError(f"{location}: cannot be {done} ({error})") from error
+    except _errors(PermissionError, "NoCredentialsError") as error:
+        raise AccessError(
+            f"{location}: reading is refused ({error}); check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY or the file mode"
+        ) from error
+    except _errors(OSError, "BotoCoreError", "ClientError") as error:
+        raise StorageError(f"{location}: cannot be {done} ({error}); check AWS_ENDPOINT_URL") from error
+
+
+def _errors(own: type[Exception], *names: str) -> tuple[type[Exception], ...]:
+    """Return an error class of Python, and classes of the AWS SDK.
+
+    The latter are looked up when an error has come, because a local snapshot needs no SDK: without it, no error is of
+    its classes.
+    """
+    sdk = sys.modules.get("botocore.exceptions")
+    return (own,) if sdk is None else (own, *(getattr(sdk, name) for name in names))
 
 
 def _uri(location: str, name: str) -> str:

@@ -76,7 +76,7 @@ def connect(environment: Mapping[str, str] | None = None) -> S3Client:
     )
     try:
         session = botocore.session.Session(profile=(environment or {}).get("AWS_PROFILE"))
-        _share_service_data(session)
+        share_service_data(session)
         client = cast("S3Client", session.create_client("s3", config=config, **_given(environment or {})))
     except BotoCoreError as error:
         raise ConfigError(f"the S3 settings are wrong ({error}): check AWS_ENDPOINT_URL and AWS_PROFILE") from error
@@ -85,7 +85,7 @@ def connect(environment: Mapping[str, str] | None = None) -> S3Client:
     endpoints.check_form(client.meta.endpoint_url, source)
 
     def check(request: AWSPreparedRequest, **_: object) -> None:
-        _check_request(endpoints, request.url)
+        check_request(endpoints, request.url)
 
     client.meta.events.register("before-send.s3", check)
     client.meta.events.register("before-parse.s3", functools.partial(_refuse_redirect, client.meta.endpoint_url))
@@ -102,23 +102,20 @@ def _refuse_redirect(endpoint: str, response_dict: Mapping[str, Any], **_: objec
     Raises:
         StorageError: the answer redirects to another place.
     """
-    if _leads_elsewhere(response_dict["status_code"], response_dict["headers"]):
+    if leads_elsewhere(response_dict["status_code"], response_dict["headers"]):
         raise StorageError(
             f"the S3 endpoint {endpoint} redirects to another place, which is not followed; name the server itself in "
             "AWS_ENDPOINT_URL"
         )
 
 
-def _leads_elsewhere(status: int, headers: Mapping[str, str]) -> bool:
-    """Return whether an answer redirects without naming the bucket's region.
-
-    Choices (300), which S3 never sends, would pass for an empty answer.
-    """
-    is_redirect = HTTPStatus.MULTIPLE_CHOICES < status < HTTPStatus.BAD_REQUEST and "location" in headers
-    return status == HTTPStatus.MULTIPLE_CHOICES or (is_redirect and "x-amz-bucket-region" not in headers)
+def leads_elsewhere(status: int, headers: Mapping[str, str]) -> bool:
+    """Return whether an answer redirects without naming the bucket's region."""
+    is_redirect = HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST
+    return is_redirect and "location" in headers and "x-amz-bucket-region" not in headers
 
 
-def _check_request(endpoints: Endpoints, url: str) -> None:
+def check_request(endpoints: Endpoints, url: str) -> None:
     """Check the addresses of a request's host.
 
     Raises:
@@ -172,7 +169,7 @@ class _ServiceData(Loader):
         return sorted(names)
 
 
-def _share_service_data(session: botocore.session.Session) -> None:
+def share_service_data(session: botocore.session.Session) -> None:
     """Let a session use the description of S3 that others have read.
 
     It is megabytes of JSON, which each session would otherwise parse again.

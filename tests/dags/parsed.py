@@ -12,7 +12,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 DAGS = REPOSITORY / "dags"
 
-HEAVY = ("torch", "h5py", "numpy", "duckdb", "pyarrow", "pandas", "boto3", "botocore")
+HEAVY = ("torch", "h5py", "numpy", "duckdb", "pyarrow", "pandas", "s3fs", "boto3", "botocore")
 
 CHAIN = [
     "prepare.plan",

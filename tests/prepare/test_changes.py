@@ -16,7 +16,7 @@ from pbg_tasks.config import Resources, Snapshots, load_graph_spec
 from pbg_tasks.errors import ConfigError, InputError
 from pbg_tasks.prepare.connection import connect
 from pbg_tasks.prepare.sources import snapshot_keys, snapshot_source
-from pbg_tasks.storage import open_store
+from pbg_tasks.storage.columnar import filesystem_for
 from pbg_tasks.tasks.nightly.chain import run_task
 from pbg_tasks.tasks.nightly.newest import newest_snapshot
 from pbg_tasks.tasks.nightly.plan import plan
@@ -30,16 +30,17 @@ class Log:
 
     def __init__(self, root, **options):
         self.root, self.options = str(root), options
-        self.store = open_store(self.root)
+        self.filesystem = filesystem_for(self.root)
 
     def write(self, day, *rows, name="part-0", columns=("change", *COLUMNS), whole=True):
         """Write a file of a day."""
+        folder = f"{self.root}/{day}"
+        self.filesystem.makedirs(folder, exist_ok=True)
         cells = {column: [row[at] for row in rows] for at, column in enumerate(columns)}
-        table = pa.table({column: pa.array(values, pa.string()) for column, values in cells.items()})
-        pq.write_table(table, file := pa.BufferOutputStream())
-        self.store.put(f"{day}/{name}.parquet", file.getvalue().to_pybytes())
+        with self.filesystem.open(f"{folder}/{name}.parquet", "wb") as file:
+            pq.write_table(pa.table({column: pa.array(values, pa.string()) for column, values in cells.items()}), file)
         if whole:
-            self.store.put(f"{day}/_SUCCESS", b"")
+            self.filesystem.pipe_file(f"{folder}/_SUCCESS", b"")
 
     @property
     def location(self):
@@ -122,7 +123,7 @@ def test_missing_column_and_damaged_file_are_named(log, tmp_path):
     log.write("1", ("+", "a", "r"), columns=("change", "lhs", "rel"))
     with pytest.raises(InputError, match=r"/1/part-0\.parquet: no column 'rhs', or several; its columns are: change, "):
         log.fold("1", tmp_path)
-    log.store.put("1/part-0.parquet", b"PAR1 no PAR1")
+    log.filesystem.pipe_file(f"{log.root}/1/part-0.parquet", b"PAR1 no PAR1")
     with pytest.raises(InputError, match=r"/1/part-0\.parquet: cannot be read"):
         log.fold("1", tmp_path)
 
@@ -273,8 +274,8 @@ def test_log_in_s3_is_folded(s3_bucket, tmp_path):
 
 
 def test_one_file_days_are_listed_with_given_keys(s3_bucket, monkeypatch):
-    location = f"{s3_bucket}/{{day}}.parquet@{{snapshot}}"
-    open_store(s3_bucket).put("1.parquet", b"")
+    files, location = filesystem_for(s3_bucket), f"{s3_bucket}/{{day}}.parquet@{{snapshot}}"
+    files.pipe_file(f"{s3_bucket}/1.parquet", b"")
     environment = dict(os.environ)
     for name in [name for name in environment if name.startswith("AWS_")]:
         monkeypatch.delenv(name)

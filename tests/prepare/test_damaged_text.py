@@ -24,8 +24,7 @@ from pbg_tasks.prepare.counting import count_snapshot
 from pbg_tasks.prepare.difference import EDGE_HASHES
 from pbg_tasks.prepare.snapshot import stage_snapshot
 from pbg_tasks.prepare.text_files import MAX_LINE_BYTES, plain_texts
-from pbg_tasks.storage import open_store
-from pbg_tasks.storage.columnar import list_files
+from pbg_tasks.storage.columnar import filesystem_for, list_files
 from tests.prepare.inputs import GOOD, TYPED, check, make_spec, put, refusal
 
 ROWS = "lhs,rel,rhs\n" + "".join(f"a{i * 7919 % 100003},likes,b{i * 104729 % 99991}\n" for i in range(1500))
@@ -187,7 +186,7 @@ def test_broken_row_is_named_in_its_file(tmp_path):
 )
 def test_damage_in_s3_is_refused_by_name(s3_bucket, tmp_path, damage):
     uri = f"{s3_bucket}/day/part.csv.gz"
-    open_store(s3_bucket).put("day/part.csv.gz", damage(DEFLATED))
+    filesystem_for(uri).pipe_file(uri, damage(DEFLATED))
     with pytest.raises(InputError, match=f"{uri}: cannot be read: "):
         check(make_spec(s3_bucket), tmp_path)
 
@@ -199,20 +198,20 @@ def test_replaced_while_read_is_refused(s3_bucket, tmp_path):
     It is refused before a byte of it is used.
     """
     uri = f"{s3_bucket}/day/part.csv.gz"
-    store = open_store(s3_bucket)
-    store.put("day/part.csv.gz", DEFLATED)
+    filesystem = filesystem_for(uri)
+    filesystem.pipe_file(uri, DEFLATED)
     spec = make_spec(s3_bucket)
     files = [SnapshotFile(uri=u, size=s, version=v) for u, s, v in list_files(uri)]
     with connect(spec.resources, tmp_path) as connection:
         (place,) = plain_texts(connection, files).values()
         assert Path(place).read_text(encoding="utf-8") == ROWS
-        store.put("day/part.csv.gz", gzip.compress(GOOD.encode()))
+        filesystem.pipe_file(uri, gzip.compress(GOOD.encode()))
         assert plain_texts(connection, files) == {uri: place}  # still the planned version
     (tmp_path / "later").mkdir()
     with connect(spec.resources, tmp_path / "later") as connection:
         with pytest.raises(InputError, match="changed since the run was planned"):
             plain_texts(connection, files)
-        store.delete("day/part.csv.gz")
+        filesystem.rm(uri)
         with pytest.raises((InputError, StorageError), match=uri):
             plain_texts(connection, files)
         assert not [*(tmp_path / "later" / "text").glob("*.txt")]

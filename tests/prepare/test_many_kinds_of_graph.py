@@ -26,8 +26,7 @@ from pbg_tasks.prepare.connection import connect
 from pbg_tasks.prepare.ids import assign_ids, entity_ids_file_name, partition_of
 from pbg_tasks.prepare.snapshot import StagedFiles, reading, stage_snapshot
 from pbg_tasks.prepare.sql import md5_head, md5_tail, quoted
-from pbg_tasks.storage import open_store
-from pbg_tasks.storage.columnar import list_files
+from pbg_tasks.storage.columnar import filesystem_for, list_files
 
 EDGES = [(f"n{i % 40}", f"r{i % 3}", f"n{(i * 7 + 1) % 43}") for i in range(200)]
 
@@ -164,8 +163,7 @@ def test_snapshot_on_s3_gives_bytes_of_local_one(tmp_path, s3_bucket):
     put(tmp_path, "d", EDGES[:100], "1.tsv")
     put(tmp_path, "d", EDGES[100:], "2.tsv.gz", pack=gzip.compress)
     here = fingerprint(*prepare(spec, tmp_path, "d"))
-    for path in (tmp_path / "d").iterdir():
-        open_store(s3_bucket).put(f"d/{path.name}", path)
+    filesystem_for(s3_bucket).put(f"{tmp_path}/d", f"{s3_bucket}/d", recursive=True)
     there = tmp_path / "there"
     there.mkdir()
     remote = make_spec(tmp_path, dynamic=False, location=f"{s3_bucket}/{{snapshot}}")

@@ -35,7 +35,7 @@ def test_urls_that_are_wrong(s3_bucket, url):
 
 
 def test_importing_storage_imports_nothing_heavy():
-    heavy = ["boto3", "botocore", "fsspec", "torch", "numpy", "pyarrow", "duckdb", "h5py"]
+    heavy = ["boto3", "botocore", "s3fs", "torch", "numpy", "pyarrow", "duckdb", "h5py"]
     code = f"import sys, pbg_tasks.storage, pbg_tasks.storage.probe; sys.exit(any(m in sys.modules for m in {heavy}))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

@@ -1,0 +1,59 @@
+"""HTTP session of the asynchronous SDK, by which snapshots are read.
+
+It follows the rules for endpoints and redirects of the other client (``s3_client``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from aiobotocore.httpsession import AIOHTTPSession
+from aiohttp import ClientError
+
+from pbg_tasks.storage.s3_client import check_request, leads_elsewhere
+
+if TYPE_CHECKING:
+    from aiobotocore.awsrequest import AioAWSResponse
+    from aiohttp import ClientResponse, ClientSession
+    from botocore.awsrequest import AWSPreparedRequest
+
+    from pbg_tasks.storage.endpoint import Endpoints
+
+
+class _NoRedirects:
+    """HTTP session of aiohttp that follows no redirect.
+
+    A redirect that names the region of the bucket is returned, and the SDK sends its request to that region's endpoint.
+    After any other redirect the SDK would request the region, and be redirected again, without end; so it is an error.
+    """
+
+    def __init__(self, session: ClientSession) -> None:
+        self._session = session
+
+    async def request(self, method: str, **options: Any) -> ClientResponse:  # noqa: ANN401 - aiohttp's options
+        response = await self._session.request(method, allow_redirects=False, **options)
+        if leads_elsewhere(response.status, response.headers):
+            response.close()
+            raise ClientError("it redirects to another place, which is not followed")
+        if response.status == HTTPStatus.MULTIPLE_CHOICES:  # S3 never sends it; s3fs expects an error document
+            response.close()
+            raise ClientError(f"it answered {response.status:d}, as no S3 server does")
+        return response
+
+
+def session_class(endpoints: Endpoints) -> type[AIOHTTPSession]:
+    """Return a class of sessions that use only allowed endpoints."""
+
+    class GuardedSession(AIOHTTPSession):  # type: ignore[misc] # aiobotocore has no types
+        async def send(self, request: AWSPreparedRequest) -> AioAWSResponse:
+            await asyncio.to_thread(check_request, endpoints, request.url)
+            return await super().send(request)
+
+        # The method is not public, but it is the one place where the SDK can be kept from following redirects to any
+        # host.
+        async def _get_session(self, proxy_url: str | None) -> _NoRedirects:
+            return _NoRedirects(await super()._get_session(proxy_url))
+
+    return GuardedSession
