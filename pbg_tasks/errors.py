@@ -73,6 +73,10 @@ class InputError(PbgError):
     exit_code = 3
 
 
+class MissingSnapshotError(InputError):
+    """Snapshot that is not there or not whole, and may come later."""
+
+
 class FormatError(PbgError):
     """Damaged or foreign file, or one of an unknown version."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import duckdb
@@ -13,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pbg_tasks.config import Resources, Snapshots, load_graph_spec
-from pbg_tasks.errors import ConfigError, InputError
+from pbg_tasks.errors import ConfigError, InputError, MissingSnapshotError, OutOfTurnError
 from pbg_tasks.prepare.connection import connect
 from pbg_tasks.prepare.sources import snapshot_keys, snapshot_source
 from pbg_tasks.storage.columnar import filesystem_for
@@ -133,11 +134,11 @@ def test_day_without_sign_is_not_whole(log, tmp_path):
     log.write("2", ("+", "c", "r", "d"), whole=False)
     log.write("3", ("+", "e", "r", "f"))
     assert snapshot_keys(log.snapshots) == ["1"]
-    with pytest.raises(InputError, match="day 2 is not whole: it has no _SUCCESS, which its producer writes last"):
+    with pytest.raises(MissingSnapshotError, match="day 2 is not whole: it has no _SUCCESS, which its producer"):
         log.fold("3", tmp_path)
     log.options["complete"] = None
     assert snapshot_keys(log.snapshots) == ["1", "2", "3"]
-    with pytest.raises(InputError, match=r"the log has no day '4'; its last one before is 3"):
+    with pytest.raises(MissingSnapshotError, match=r"the log has no day '4'; its last one before is 3"):
         log.fold("4", tmp_path)
 
 
@@ -241,6 +242,25 @@ def test_night_of_changes_equals_night_of_files(place, log, tmp_path):
     place.store = tmp_path / "other"
     place.write_spec()
     assert prepared(place, "d2") == found != {}
+
+
+def test_day_that_is_due_is_waited_for(place, log):
+    now = datetime.now(UTC)
+    due, log_of_day = now - timedelta(hours=2), [("+", *map(str, row)) for row in ring(40)]
+    log.write("d1", *log_of_day)
+    for whole, reason in ((None, "the log has no day 'd2'"), (False, "day d2 is not whole")):
+        if whole is not None:
+            log.write("d2", ("+", "x", "r", "y"), whole=whole)
+        spec(place, log)
+        with pytest.raises(OutOfTurnError, match=f"'d2' has not come yet: .*{reason}"):
+            plan(place.spec, "d2", due=due)
+        with pytest.raises(InputError, match=reason):
+            plan(place.spec, "d2")
+        spec(place, log, nights={"deadline": {"at": f"{now - timedelta(hours=1):%H:%M}"}})
+        with pytest.raises(InputError, match=rf"{reason}.* \(nights.deadline\)"):
+            plan(place.spec, "d2", due=due)
+    log.write("d2", ("+", "x", "r", "y"))
+    assert plan(place.spec, "d2", due=due)["snapshot"] == "d2"
 
 
 def test_bad_row_is_named_in_the_log(place, log):

@@ -82,6 +82,7 @@ class SnapshotSource:
             environment: variables with the store's endpoint and credentials.
 
         Raises:
+            MissingSnapshotError: the snapshot is not there yet; a night that the calendar began waits for it.
             InputError: the location has no part.
             AccessError: reading is not permitted.
             StorageError: the store cannot be reached.

@@ -17,7 +17,7 @@ import duckdb
 from pbg_tasks.config import SnapshotFile
 from pbg_tasks.config.nights import snapshot_order
 from pbg_tasks.config.sources import ChangesOptions
-from pbg_tasks.errors import InputError, PbgError
+from pbg_tasks.errors import InputError, MissingSnapshotError, PbgError
 from pbg_tasks.prepare.connection import duckdb_message, is_disk_full, phase, scratch_of
 from pbg_tasks.prepare.sources.parquet import ParquetSource
 from pbg_tasks.prepare.sources.text import TextSource
@@ -122,15 +122,16 @@ class ChangesSource(ParquetSource):
         """List the files of all days up to a key, in order.
 
         Raises:
-            InputError: the log has no such day, or one of them is not whole.
+            MissingSnapshotError: the log has no such day, or one of them is not whole.
         """
         place, _, key = location.rpartition("@")
         days = [day for day in self._days(place, environment) if snapshot_order(day) <= snapshot_order(key)]
         if not days or days[-1] != key:
-            raise InputError(f"{location}: the log has no day {key!r}; its last one before is {(days or ['none'])[-1]}")
+            last = (days or ["none"])[-1]
+            raise MissingSnapshotError(f"{location}: the log has no day {key!r}; its last one before is {last}")
         whole = in_parallel(lambda day: self._is_whole(place, day, environment), days, _THREADS)
         if False in whole:
-            raise InputError(
+            raise MissingSnapshotError(
                 f"{location}: day {days[whole.index(False)]} is not whole: it has no {self.options.complete}, which "
                 "its producer writes last; without such signs set snapshots.options.complete to null"
             )

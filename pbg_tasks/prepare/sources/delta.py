@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pbg_tasks.config import SnapshotFile
 from pbg_tasks.config.sources import DeltaOptions
-from pbg_tasks.errors import ConfigError, InputError, PbgError, StorageError
+from pbg_tasks.errors import ConfigError, InputError, MissingSnapshotError, PbgError, StorageError
 from pbg_tasks.prepare.sources.arrow import ArrowSource
 from pbg_tasks.prepare.sources.base import shared
 from pbg_tasks.storage.s3_settings import s3_settings
@@ -119,5 +119,5 @@ def _errors(location: str) -> Iterator[None]:
         if kind in {"TableNotFoundError", "DeltaProtocolError", "SchemaMismatchError", "FileNotFoundError"}:
             raise InputError(f"{location}: the table or version cannot be read ({error})") from error
         if kind == "DeltaError":
-            raise InputError(f"{location}: the version is missing or was vacuumed ({error})") from error
+            raise MissingSnapshotError(f"{location}: the version is missing or was vacuumed ({error})") from error
         raise StorageError(f"{location}: cannot be read ({kind}: {error}); check AWS_ENDPOINT_URL") from error

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pbg_tasks.config import SnapshotFile
 from pbg_tasks.config.nights import SNAPSHOT_KEY
 from pbg_tasks.config.sources import IcebergOptions
-from pbg_tasks.errors import AccessError, ConfigError, InputError, PbgError, StorageError
+from pbg_tasks.errors import AccessError, ConfigError, InputError, MissingSnapshotError, PbgError, StorageError
 from pbg_tasks.prepare.sources.arrow import ArrowSource
 from pbg_tasks.prepare.sources.base import shared
 from pbg_tasks.storage.columnar import CHANGED
@@ -109,7 +109,7 @@ class IcebergSource(ArrowSource):
         if snapshot is None or (listed is not None and ref is None and _key(snapshot) != name):
             tags = sorted(name for name, ref in table.metadata.refs.items() if ref.snapshot_ref_type == "tag")
             has = f"its last tags are {', '.join(tags[-_SHOWN_TAGS:])}" if tags else "it has none"
-            raise InputError(
+            raise MissingSnapshotError(
                 f"{location}: the table has no snapshot or tag {name!r}, or it has expired; a tag keeps one, and {has}"
             )
         return table, snapshot

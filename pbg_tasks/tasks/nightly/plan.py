@@ -14,7 +14,7 @@ from pbg_tasks.config.nights import Nights, Watch
 from pbg_tasks.config.results import ForecastDocument, MemoryDocument, PlanResult, Result, ValidateResult
 from pbg_tasks.config.run import check_snapshot_key, id_layout, vector_space
 from pbg_tasks.config.support import check_nightly
-from pbg_tasks.errors import ConfigError, InputError, OutOfTurnError
+from pbg_tasks.errors import ConfigError, InputError, MissingSnapshotError, OutOfTurnError
 from pbg_tasks.prepare.connection import connect
 from pbg_tasks.prepare.counting import count_snapshot
 from pbg_tasks.prepare.sources import blamed, lists_files, lists_keys, snapshot_source
@@ -175,8 +175,13 @@ def _files(graph: GraphSpec, snapshot: str, *, due: datetime | None) -> tuple[Sn
     if not lists_files(source := snapshot_source(graph.snapshots)):
         if watch is not None and not lists_keys(source):
             raise ConfigError(f"nights.watch lists snapshots, which format {form} does not: use nights.calendar")
-        with blamed(form):
-            return tuple(source.parts(graph.snapshots.resolve(snapshot)))
+        try:
+            with blamed(form):
+                return tuple(source.parts(graph.snapshots.resolve(snapshot)))
+        except MissingSnapshotError as error:
+            if due is None:
+                raise
+            raise _not_yet(graph.nights, due, f"snapshot {snapshot!r} has not come yet: {error}") from None
     if watch is not None and watch.complete != "settled":
         # Checked before the files are listed: a whole snapshot stays whole, while one that is still being written could
         # become whole after only half of its files were listed.
