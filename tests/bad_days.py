@@ -7,10 +7,10 @@ its left ends, where the data is there, else of a generated one. Some get a defe
 late or corrected has to be published after all. A defect that reaches ``production`` is a problem, and so is a good day
 that does not. Prints a table; the last line counts, and the exit status is 1 if there is a problem.
 
-A snapshot that lost edges keeps less than a fifth of them, and a doubled one has every row twice or more: a snapshot
-nearer to a usual day only warns (docs/gates.md). With ``--as-collected`` the days stay as AS-733 itself has them, some
-of which are bad (``BAD_AS_COLLECTED``): they begin ``FIRST_DAYS`` before two of those unless the first is given. Other
-campaigns avoid such days.
+A doubled snapshot has every row twice or more: one nearer to a usual day only warns (docs/gates.md). The days begin
+with ``FIRST_DAYS`` that stay good, beside the number asked for. With ``--as-collected`` the days stay as AS-733 itself
+has them, some of which are bad (``BAD_AS_COLLECTED``): they begin ``GOOD_AS_COLLECTED`` before two of those unless the
+first is given. Other campaigns avoid such days.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ if TYPE_CHECKING:
 
 GRAPH = "as733"
 RELATIONS = 4
-FIRST_DAYS = 2
-"""Nights that stay good: a defect cannot show with nothing to compare."""
+FIRST_DAYS = 8
+"""Nights that stay good: the first, and seven by which it is known how many edges usually stay."""
+GOOD_AS_COLLECTED = 2
 BAD_AS_COLLECTED = frozenset(
     {"1999-08-29", "1999-08-31", *(str(date(1998, 12, 29) + timedelta(number)) for number in range(14))}
 )
@@ -102,6 +103,45 @@ def renamed(edges: list[Edge], rng: random.Random) -> list[Edge]:
     return [(prefix + lhs, rel, prefix + rhs) for lhs, rel, rhs in edges]
 
 
+def partly_lost(edges: list[Edge], rng: random.Random) -> list[Edge]:
+    """Keep every second edge, by chance."""
+    return rng.sample(edges, len(edges) // 2)
+
+
+def slipped(edges: list[Edge], rng: random.Random) -> list[Edge]:
+    """Move one column of a sorted file by some rows.
+
+    The file is sorted by relation and right end, so that each left end is another one.
+    """
+    rows, by = sorted(edges, key=lambda row: (row[1], row[2], row[0])), rng.randint(1, 3)
+    starts = [lhs for lhs, _, _ in rows]
+    return [(lhs, rel, rhs) for lhs, (_, rel, rhs) in zip(starts[-by:] + starts[:-by], rows, strict=True)]
+
+
+def exchanged(edges: list[Edge], rng: random.Random) -> list[Edge]:
+    """Give two relations each other's name."""
+    one, other = rng.sample(sorted({rel for _, rel, _ in edges}), 2)
+    names = {one: other, other: one}
+    return [(lhs, names.get(rel, rel), rhs) for lhs, rel, rhs in edges]
+
+
+def partly_shuffled(edges: list[Edge], rng: random.Random) -> list[Edge]:
+    """Shuffle half of the ends among each other."""
+    rows = rng.sample(range(len(edges)), len(edges) // 2)
+    found, ends = list(edges), [edges[row][2] for row in rows]
+    rng.shuffle(ends)
+    for row, end in zip(rows, ends, strict=True):
+        found[row] = (*edges[row][:2], end)
+    return found
+
+
+def partly_renamed(edges: list[Edge], rng: random.Random) -> list[Edge]:
+    """Give three of ten entities another id."""
+    entities = sorted({end for lhs, _, rhs in edges for end in (lhs, rhs)})
+    others = {name: f"x-{name}" for name in rng.sample(entities, 3 * len(entities) // 10)}
+    return [(others.get(lhs, lhs), rel, others.get(rhs, rhs)) for lhs, rel, rhs in edges]
+
+
 def halved(edges: list[Edge], rng: random.Random) -> list[Edge]:
     """Leave out half of the relations."""
     names = sorted({rel for _, rel, _ in edges})
@@ -122,6 +162,11 @@ DEFECTS: dict[str, Defect] = {
     "other ids": renamed,
     "half the relations": halved,
     "empty": empty,
+    "half of the edges lost": partly_lost,
+    "slipped column": slipped,
+    "exchanged relations": exchanged,
+    "half of the ends shuffled": partly_shuffled,
+    "other ids of three in ten": partly_renamed,
 }
 MISSING, LATE, CORRECTED = "missing", "late", "corrected"
 
@@ -248,7 +293,7 @@ def first_day(there: Sequence[str], days: int, seed: int, *, real: bool) -> str:
     """
     bad, rng = there.index(TWO_BAD_DAYS), random.Random(seed)
     if real:
-        return there[bad - FIRST_DAYS]
+        return there[bad - GOOD_AS_COLLECTED]
     while BAD_AS_COLLECTED.intersection(there[(start := rng.randrange(60, bad - days)) :][:days]):
         continue
     return there[start]
@@ -301,7 +346,7 @@ def summary(found: list[Ended]) -> str:
 
 
 def main(
-    days: Annotated[int, typer.Option(min=1, help="How many days.")] = 10,
+    days: Annotated[int, typer.Option(min=1, help="How many days after the first good ones.")] = 10,
     seed: Annotated[int, typer.Option(help="Of the days, of the defects and of their places.")] = 1,
     walk: Annotated[str, typer.Option(help="chain or independent; by the seed unless given.")] = "",
     first: Annotated[str | None, typer.Option(help="First day of AS-733, instead of a chosen one.")] = None,
@@ -311,6 +356,7 @@ def main(
     ),
 ) -> None:
     """Walk through days of which some are bad."""
+    days += 0 if as_collected else FIRST_DAYS
     try:
         _, path = find(GRAPH, data)
     except InputError:

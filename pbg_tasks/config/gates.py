@@ -40,6 +40,9 @@ class DataGates(Growing):
         max_volume: same.
         max_added_edges: distinct edges that are new, as a share of those before.
         max_removed_edges: distinct edges that are gone, as a share of those before.
+        min_kept_edges: share of the distinct edges before that are still there, where a replaced edge counts twice,
+            against the median of the last 7 nights; not judged where that is below 0.7.
+        min_kept_by_relation: same of each relation of at least 1 % of the edges and 100 edges.
         max_gone_relations: edges of relations that have no edge any more, as a share of all edges before.
         max_gone_entities: entities that are in no edge any more, as a share of those before; of all, and of each type.
         max_duplicates: share of rows that repeat an earlier (lhs, rel, rhs).
@@ -50,13 +53,15 @@ class DataGates(Growing):
         entities: limits of single entity types by their name, such as one whose entities are others every night.
     """
 
-    later_keys: ClassVar[tuple[str, ...]] = ("entities",)
+    later_keys: ClassVar[tuple[str, ...]] = ("entities", "min_kept_edges", "min_kept_by_relation")
 
     min_edges: AtLeast = AtLeast(block=1)
     min_volume: AtLeast = AtLeast(warn=0.5, block=0.2)
     max_volume: AtMost = AtMost(warn=2, block=5)
     max_added_edges: AtMost = AtMost()
     max_removed_edges: AtMost = AtMost(warn=0.65, block=0.8)
+    min_kept_edges: AtLeast = AtLeast(warn=0.8, block=0.55)
+    min_kept_by_relation: AtLeast = AtLeast(warn=0.6, block=0.2)
     max_gone_relations: AtMost = AtMost(warn=0.05, block=0.25)
     max_gone_entities: AtMost = AtMost(warn=0.2, block=0.35)
     max_duplicates: AtMost = AtMost(warn=0.05, block=0.45)

@@ -314,6 +314,7 @@ class RelationChanges(Stored):
     """Changes of the edges of a relation, in numbers."""
 
     rows: Count | None = None
+    before: Count | None = None
     added: Count | None = None
     removed: Count | None = None
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from pbg_tasks.config.limits import Check, Verdict, only_warning, percent
+from pbg_tasks.prepare.kept_edges import KeptEdges, kept_checks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -64,6 +65,7 @@ def judge_snapshot(
     *,
     apart: int = 1,
     measured: Measured | None = None,
+    kept: Sequence[KeptEdges] = (),
 ) -> Verdict:
     """Judge the edges of a snapshot.
 
@@ -73,10 +75,13 @@ def judge_snapshot(
         difference: from those before.
         apart: number of nights, this one among them, in which what is gone may have gone.
         measured: one of the others, beyond whose losses each night since may lose its own share; None: there is none.
+        kept: edges that the last nights kept.
     """
     there = _lost_of_relations_there(difference.edges)
     checks = _compared(gates, difference)
-    compared = (_over_nights(check, difference.awaited, apart, measured, there) for check in checks)
+    compared = [_over_nights(check, difference.awaited, apart, measured, there) for check in checks]
+    if (tonight := KeptEdges.of_changes(difference.edges)) is not None:
+        compared += kept_checks(gates, difference.since, tonight, kept, apart)
     return Verdict((*_own(gates, report), *_volumes(gates, difference.volumes), *compared))
 
 

@@ -11,6 +11,7 @@ from tests.bad_days import (
     BAD_AS_COLLECTED,
     CORRECTED,
     DEFECTS,
+    FIRST_DAYS,
     LATE,
     MISSING,
     Campaign,
@@ -27,7 +28,7 @@ MODEL = {"dimension": 16, "num_epochs": 12, "num_uniform_negs": 100}
 def test_no_defect_reaches_production(tmp_path, monkeypatch, walk):
     monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))
     campaign, rng = Campaign(tmp_path / "graph", walk, MODEL), random.Random(1)
-    defects = ["", *DEFECTS, MISSING, LATE, CORRECTED, ""]
+    defects = [*[""] * FIRST_DAYS, *DEFECTS, MISSING, LATE, CORRECTED, ""]
     days = zip(generated(len(defects), seed=1, entities=100), defects, strict=True)
     found = [campaign.day(day, edges, defect, rng) for (day, edges), defect in days]
     assert [each for each in found if each.problem] == [], summary(found)

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from pbg_tasks.config import RunLayout
 from pbg_tasks.config.base import digest
 from pbg_tasks.config.nights import snapshot_order
-from pbg_tasks.config.results import EvalResult, PartitionResult, ValidateResult
-from pbg_tasks.errors import AccessError, ConfigError, FormatError, InputError
+from pbg_tasks.config.results import EvalResult, PartitionResult, ValidateResult, parse_result
+from pbg_tasks.errors import AccessError, ConfigError, FormatError, InputError, NotFoundError
 from pbg_tasks.prepare.data_gate import LOST, Measured
+from pbg_tasks.prepare.kept_edges import NIGHTS, KeptEdges
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.skips import is_skipped_by_user
@@ -22,6 +23,7 @@ from pbg_tasks.tasks.nightly.chain_order import has_finished, snapshot_before
 
 if TYPE_CHECKING:
     from pbg_tasks.publish import Release
+    from pbg_tasks.storage import Store
 
 
 def release_before(run: RunContext) -> Release | None:
@@ -113,6 +115,36 @@ def measured_between(run: RunContext, since: str | None) -> Measured | None:
         lost = {check.name: check.value for check in checks if check.value is not None}
         return Measured({name: share for name, share in lost.items() if name.split()[0] in LOST}, after)
     return None
+
+
+def kept_before(run: RunContext) -> list[KeptEdges]:
+    """Return the edges that released nights kept, newest first.
+
+    They are shares of the edges before. Nights whose results are damaged or do not have them are left out, as are those
+    that the channel was rolled back from. An accepted night counts, so that the next one like it only warns.
+    """
+    channel = Channel(run.store, run.spec.graph.channel)
+    left, tonight = _rolled_back(channel), snapshot_order(run.spec.snapshot)
+    runs = {each.snapshot: each.run for each in channel.releases() if each.snapshot not in left}
+    before = sorted((key for key in runs if snapshot_order(key) < tonight), key=snapshot_order, reverse=True)
+    found: list[KeptEdges] = []
+    for snapshot in before:
+        with suppress(FormatError, NotFoundError):
+            kept = _kept(run.store, f"runs/{runs[snapshot]}/{RunLayout.result(ValidateResult.TASK)}")
+            found += [kept] if kept is not None else []
+        if len(found) == NIGHTS:
+            break
+    return found
+
+
+def _kept(store: Store, key: str) -> KeptEdges | None:
+    """Return the shares in a result of ``validate``, if any."""
+    result = parse_result(ValidateResult, store.get(key).data, source=f"{store.url}/{key}")
+    edges = result.difference.edges if result.difference is not None else None
+    if edges is None or not edges.exact:
+        return None
+    relations = {name: (each.before or 0, each.added or 0, each.removed or 0) for name, each in edges.relations.items()}
+    return KeptEdges.of((edges.before, edges.added, edges.removed), relations)
 
 
 def _nights_between(run: RunContext, since: str | None) -> list[RunContext | None]:

@@ -6,6 +6,7 @@ It runs before anything is spent on the snapshot.
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import duckdb
@@ -28,6 +29,7 @@ from pbg_tasks.prepare.comparison import WINDOWS, changed_columns, degree_distan
 from pbg_tasks.prepare.connection import connect
 from pbg_tasks.prepare.data_gate import Difference, judge_snapshot
 from pbg_tasks.prepare.difference import EDGE_HASHES, EdgeChanges
+from pbg_tasks.prepare.kept_edges import KeptEdges
 from pbg_tasks.prepare.validate import NoEdgesError, validate_snapshot
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
@@ -35,7 +37,7 @@ from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.approval import NO_EDGES
 from pbg_tasks.tasks.context import RunContext, perform
 from pbg_tasks.tasks.files import upload_directory
-from pbg_tasks.tasks.nightly.comparison_target import awaited, measured_between, nights_apart
+from pbg_tasks.tasks.nightly.comparison_target import awaited, kept_before, measured_between, nights_apart
 from pbg_tasks.tasks.nightly.data_gate import enforce, settle
 from pbg_tasks.tasks.nightly.staged import count_snapshot_bytes
 
@@ -78,10 +80,13 @@ def _validate(run: RunContext) -> ValidateFindings:
         return _empty(settle(run, Verdict((nothing,))))
     earlier = earlier_edges(channel, run.spec.snapshot)
     difference = replace(_difference(run, report, release, list(earlier.values())), awaited=missing)
-    verdict = judge_snapshot(graph.gates.data, report, difference)
+    tonight = KeptEdges.of_changes(difference.edges)
+    kept = kept_before(run) if tonight is not None and tonight.is_low(graph.gates.data) else []
+    judge = partial(judge_snapshot, graph.gates.data, report, difference, kept=kept)
+    verdict = judge()
     if not verdict.passed:
         nights, measured = nights_apart(run, difference.since), measured_between(run, difference.since)
-        verdict = judge_snapshot(graph.gates.data, report, difference, apart=nights, measured=measured)
+        verdict = judge(apart=nights, measured=measured)
     return ValidateFindings(
         edges=report.edges,
         self_loops=report.self_loops,
