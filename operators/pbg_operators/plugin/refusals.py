@@ -14,8 +14,8 @@ from pbg_operators.internals import hookimpl
 if TYPE_CHECKING:
     from pbg_operators.internals import DagRun
 
-NOTED = "Refused"
-"""First word of the note of a task that refused a night."""
+NOTED = "Refused in try "
+"""Beginning of the note of a task that refused a night."""
 _LONGEST = 1000  # characters of Airflow's columns
 _OURS = "pbg_operators."
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ def on_dag_run_failed(dag_run: DagRun, msg: str) -> None:  # noqa: ARG001 - Airf
             if not getattr(tasks.get(task.task_id), "_task_module", "").startswith(_OURS):
                 continue
             if not task.note or task.note.startswith(NOTED):
-                task.note = f"{NOTED} in try {task.try_number}: {sentence}"[:_LONGEST]
+                task.note = f"{NOTED}{task.try_number}: {sentence}"[:_LONGEST]
             if dag_run.note == f"Snapshot {dag_run.partition_key}":
                 dag_run.note = f"{dag_run.note}, refused by {task.task_id}"
     except Exception as error:  # noqa: BLE001 - a scheduler goes on without them

@@ -82,10 +82,11 @@ def test_later_refusal_replaces_the_note(site):
     assert notes["release.gate"] == f"Refused in try 2: {'r' * 2000}"[:1000]  # Airflow's column takes no more
 
 
-def test_users_note_of_task_stays(site):
+@pytest.mark.parametrize("note", ["we know", "Refused rightly: a supplier left"])
+def test_users_note_of_task_stays(site, note):
     run_id = site.planned({})
     store(site, run_id, "release.gate", REASON)
-    assert end(run_id, "release.gate", note="we know")[1] == {"release.gate": "we know"}
+    assert end(run_id, "release.gate", note=note)[1] == {"release.gate": note}
 
 
 def test_broken_night_has_no_note_of_refusal(site):
