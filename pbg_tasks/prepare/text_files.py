@@ -95,7 +95,8 @@ def _read(file: SnapshotFile, copy: Path | None, progress: Progress) -> None:
     The copy appears only when the file was found whole.
     """
     lines = _Lines(file.uri)
-    with read_errors(file.uri, "read"), filesystem_for(file.uri).open(file.uri, "rb") as raw:
+    filesystem = filesystem_for(file.uri)
+    with read_errors(file.uri, "read"), filesystem.open(file.uri, "rb", cache_type="readahead") as raw:
         chunks = _chunks(_Source(raw, file.uri, progress), file.uri)
         if copy is None:
             for data in chunks:

@@ -34,6 +34,9 @@ def filesystem_for(url: str, environment: Mapping[str, str] = os.environ) -> fss
     It is s3fs for ``s3://``, else the local disk. Endpoint and credentials are those of ``storage.open_store``: the AWS
     environment or profile. A process that works for several stores at once gives another environment than its own.
 
+    Nothing is read ahead, as DuckDB requests the ranges of the columns it needs. ``open(url, cache_type="readahead")``
+    suits readers of whole files.
+
     Raises:
         ConfigError: the URL is of another kind or holds credentials, or the endpoint is not allowed.
     """
@@ -83,7 +86,7 @@ def _s3(environment: tuple[tuple[str, str], ...]) -> fsspec.AbstractFileSystem:
         client_kwargs={"region_name": region} if region else None,
         config_kwargs={"connect_timeout": 5, "read_timeout": 60, "retries": retries, "http_session_cls": sessions},
         default_block_size=8 << 20,
-        default_cache_type="readahead",
+        default_cache_type="none",
         use_listings_cache=True,  # for ``describe_once``; whatever is listed is listed anew
         skip_instance_cache=True,
     )

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
+from s3fs.core import S3File
 
 from pbg_tasks.config.run import SnapshotFile
 from pbg_tasks.errors import InputError, StorageError
@@ -189,6 +190,16 @@ def test_damage_in_s3_is_refused_by_name(s3_bucket, tmp_path, damage):
     filesystem_for(uri).pipe_file(uri, damage(DEFLATED))
     with pytest.raises(InputError, match=f"{uri}: cannot be read: "):
         check(make_spec(s3_bucket), tmp_path)
+
+
+@pytest.mark.s3
+def test_text_in_s3_takes_one_request(s3_bucket, tmp_path, monkeypatch):
+    uri, text = f"{s3_bucket}/day/part.csv", "lhs,rel,rhs\n" + "a,likes,b\n" * 400_000
+    filesystem_for(uri).pipe_file(uri, text.encode())
+    asked, fetch = [], S3File._fetch_range
+    monkeypatch.setattr(S3File, "_fetch_range", lambda *of: (asked.append(of[1:]), fetch(*of))[1])
+    check(make_spec(s3_bucket), tmp_path)
+    assert asked == [(0, len(text))]
 
 
 @pytest.mark.s3

@@ -3,9 +3,11 @@ from __future__ import annotations
 import time
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from s3fs.core import S3File
 
 from pbg_tasks.errors import AccessError, ConfigError, InputError, StorageError
 from pbg_tasks.storage import open_store
@@ -120,6 +122,21 @@ def test_held_object_is_described_once(s3_bucket, monkeypatch):
     assert filesystem.glob(uri) == [uri.removeprefix("s3://")]
     assert filesystem.modified(uri).year > 2000
     assert not asked
+
+
+@pytest.mark.s3
+def test_scan_of_one_column_fetches_no_other(s3_bucket, tmp_path, monkeypatch):
+    rows, uri = 400_000, f"{s3_bucket}/t.parquet"
+    long = [f"{number:064}" for number in range(rows)]
+    table = pa.table({"before": long, "n": np.arange(rows, dtype=np.int16), "after": long})
+    pq.write_table(table, tmp_path / "t.parquet", row_group_size=rows // 4, compression="none", use_dictionary=False)
+    open_store(s3_bucket).put("t.parquet", tmp_path / "t.parquet")
+    sizes, fetch = [], S3File._fetch_range
+    monkeypatch.setattr(S3File, "_fetch_range", lambda *of: (sizes.append(of[2] - of[1]), fetch(*of))[1])
+    connection = duckdb.connect()
+    connection.register_filesystem(describe_once([uri]))
+    assert connection.execute(f"SELECT sum(n) FROM '{uri}'").fetchall() == [(table["n"].to_numpy().sum(),)]
+    assert 0 < sum(sizes) < table["n"].nbytes + (1 << 20)
 
 
 @pytest.mark.s3
