@@ -62,6 +62,23 @@ def test_redo_continues_each_day_as_redone(chain):
     assert current(chain).seq == 7
 
 
+def test_rollback_warns_of_redone_ancestors(chain, capsys):
+    redo(chain.spec, "d2")
+    rollback(chain.spec, to=6)
+    assert "warning" not in capsys.readouterr().err.rpartition("rollback: ")[2]
+    rollback(chain.spec, to=4)
+    told = "warning: release 4 was trained from release 3, which was redone as 6; `pbg releases` names such releases"
+    assert told in capsys.readouterr().err
+
+
+def test_rollback_past_damaged_run_spec_succeeds(chain, capsys):
+    redo(chain.spec, "d2")
+    (chain.store / "runs" / history(chain.spec)[3]["run"] / "spec.json").write_text("{")
+    rollback(chain.spec, to=3)
+    assert current(chain).seq == 3
+    assert "warning" not in capsys.readouterr().err.rpartition("rollback: ")[2]
+
+
 def test_redo_past_rolled_back_day_is_refused(chain):
     """Later days would continue the release that is served."""
     run_chain(chain.spec, "d2")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NotRequired, TypedDict
 from zoneinfo import ZoneInfo
@@ -16,11 +17,12 @@ from pbg_tasks.checkpoint import open_preserved
 from pbg_tasks.config.loading import load_graph_spec
 from pbg_tasks.config.names import check_name
 from pbg_tasks.config.run import check_snapshot_key
-from pbg_tasks.errors import ConfigError, FormatError, InputError, StorageError, printable
+from pbg_tasks.errors import ConfigError, FormatError, InputError, PbgError, StorageError, printable
 from pbg_tasks.progress import human_count, human_seconds, say
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.channel import all_channel_names, channel_names
 from pbg_tasks.publish.collection import collect
+from pbg_tasks.publish.descent import descent
 from pbg_tasks.publish.reachability import CANARY
 from pbg_tasks.publish.retention import Retention
 from pbg_tasks.publish.retention import pin as keep
@@ -174,6 +176,7 @@ def rollback(
         moved, graph = _channel(place, channel), load_graph_spec(place)
     was, now = moved.rollback(to, by=by)
     say(f"rollback: channel {moved.name} went from release {was.seq} to {now.seq}")
+    _warn_of_descent(moved, now)
     directory = f"{moved.store.url}/{now.directory}"
     done: RolledBack = {"channel": moved.name, "was": was.seq, "release": now.seq, "directory": directory}
     if any(export.is_sink for export in graph.exports):
@@ -181,6 +184,17 @@ def rollback(
 
         done["sinks"] = follow_all(graph.model_copy(update={"channel": moved.name}), now)
     return done
+
+
+def _warn_of_descent(channel: Channel, release: Release) -> None:
+    """Warn of a release that was trained from a void one."""
+    with suppress(PbgError):  # the channel was moved, whatever else is damaged
+        way = descent(channel, list(channel.releases()), channel.current()).get(release.seq)
+        if way is not None and way["descends_from"] is not None:
+            say(
+                f"warning: release {release.seq} was trained from release {way['descends_from']}, which was "
+                f"{way['because']}; `pbg releases` names such releases"
+            )
 
 
 def pin(
