@@ -1,4 +1,7 @@
-"""Quality gate: check of a candidate before it replaces the current release."""
+"""Quality gate: check of a candidate before it replaces the current release.
+
+The file is longer than others, because all checks stand in it, one function each.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +27,8 @@ FALLS = ("max_mrr_drop", "max_trend_drop")
 REPLACED = "replaced"
 """Name of the check against the release whose place the candidate would take."""
 _SHOWN_RELATIONS = 3
+_DEVIATIONS = 2
+"""Standard deviations above the expected MRR of random vectors, each about twice the real one."""
 
 
 def judge(
@@ -106,7 +111,8 @@ def _over_start(gates: Gates, evaluation: Evaluation) -> Iterator[Check]:
     """Check that training made the vectors better than they were before it.
 
     Vectors of a release rank the edges that both know, and the upper end of the interval is judged: only a fall that is
-    not due to chance counts. The figures of random vectors are known without ranking.
+    not due to chance counts. The figures of random vectors are known without ranking; of enough edges, the vectors have
+    to be better than random ones can be by chance.
     """
     limit, against = gates.min_over_start, evaluation.against
     mrr = _mrr(evaluation.filtered)
@@ -124,12 +130,16 @@ def _over_start(gates: Gates, evaluation: Evaluation) -> Iterator[Check]:
             f"release {against.release}, and is {trained:.4f} after it: {trained / started - 1:+.2%} (95 % interval "
             f"{low:+.2%} to {high:+.2%}); so {ratio:.2%} is left at best"
         )
-    elif evaluation.random is not None and (by_chance := evaluation.random.figure("mrr")):
+    elif evaluation.random is not None and (expected := evaluation.random.figure("mrr")):
+        edges = _edges(evaluation.filtered)
+        few = edges < gates.min_common_edges
+        # A reciprocal rank is at most 1, so its variance is less than its mean.
+        by_chance = expected if few else expected + _DEVIATIONS * math.sqrt(expected / evaluation.filtered.count)
         ratio, form = mrr / by_chance, "{:g} times"
-        measured = (
-            f"filtered MRR {mrr:.4f} of {_edges(evaluation.filtered)} held-out edges is {ratio:.3g} times that of "
-            f"random vectors, {by_chance:.4f}"
-        )
+        of_random = f"that of random vectors, {expected:.4f}"
+        if not few:
+            of_random = f"what random vectors reach by chance, {by_chance:.4f} ({expected:.4f} is expected)"
+        measured = f"filtered MRR {mrr:.4f} of {edges} held-out edges is {ratio:.3g} times {of_random}"
     else:
         return
     yield limit.judge("min_over_start", ratio, measured, form)

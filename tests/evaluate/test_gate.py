@@ -1,8 +1,14 @@
+"""Checks of a candidate.
+
+The file is longer than others, as each check has its cases here.
+"""
+
 from __future__ import annotations
 
 import json
 import math
 
+import numpy as np
 import pytest
 
 from pbg_tasks.config import Gates
@@ -276,6 +282,44 @@ def test_model_below_random_vectors_is_refused(mrr, expected):
     assert the(verdict, "min_over_start").sentence.startswith(
         f"filtered MRR {mrr:.4f} of 5 held-out edges is {mrr / 0.01:.3g} times that of random vectors, 0.0100, "
     )
+
+
+@pytest.mark.parametrize(
+    ("edges", "random", "mrr", "passed"),
+    [
+        (20_000, 0.0029, 0.0031, False),  # untrained vectors of a graph whose entities have about as many edges each
+        (20_000, 0.0029, 0.0065, True),
+        (1_024, 0.0029, 0.0045, False),
+        (99, 0.0029, 0.0031, True),  # too few edges to judge by more than the mean
+        (1_000, 0.29, 0.295, False),
+        (1_000, 0.29, 0.4, True),  # a relation to ten countries
+    ],
+)
+def test_model_has_to_be_better_than_chance(edges, random, mrr, passed):
+    found = evaluation(mrr, random={"mrr": random})
+    found["filtered"]["count"] = 2 * edges
+    assert ("min_over_start" not in failed(judge(Gates(), found))) == passed
+
+
+def test_sentence_has_what_chance_reaches():
+    found = evaluation(0.0031, random={"mrr": 0.0029})
+    found["filtered"]["count"] = 40_000
+    assert the(judge(Gates(), found), "min_over_start").sentence == (
+        "filtered MRR 0.0031 of 20000 held-out edges is 0.902 times what random vectors reach by chance, 0.0034 "
+        "(0.0029 is expected), at least 0.95 times asked"
+    )
+
+
+def test_random_vectors_are_within_what_chance_reaches():
+    """Check the limit by 500 models of no use each."""
+    rng = np.random.default_rng(0)
+    for candidates, edges in ((10, 100), (300, 100), (3_000, 1_000)):
+        reached = (1 / rng.integers(1, candidates + 1, size=(500, 2 * edges))).mean(axis=1)
+        expected = float((1 / np.arange(1, candidates + 1)).mean())
+        deviation = 2 * math.sqrt(expected / (2 * edges))
+        limit = Gates().min_over_start.block * (expected + deviation)
+        assert np.quantile(reached, 0.99) < limit
+        assert 3.5 < deviation / reached.std() < 6
 
 
 def relations(**found):
