@@ -90,7 +90,7 @@ class Arrivals:
 
 NOTHING_TRAINED = IterationInfo(0, 0, 1, 0, "", 1, 0)
 _ROUNDS = 2
-_BLOCK_VALUES = 1 << 22  # numbers worked on at once: 16 MiB of float32
+_BLOCK_VALUES = 1 << 20  # numbers worked on at once: 4 MiB of float32, as the process keeps what such blocks took
 _EDGES_READ = 1 << 22
 _LEARNED = 0.25  # share of the known rows' optimizer sums: measured, see docs/warm-start.md
 _SAMPLED = 1 << 20  # rows of a type from which its median is taken
