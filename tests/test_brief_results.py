@@ -82,6 +82,15 @@ def test_evaluation_for_people_fits_on_screen(capsys, evaluated):
     assert lines[-1] == "--json prints all figures; `pbg report /g/runs/d3-0` makes pages of them"
 
 
+def test_evaluation_of_sampled_split_shows_its_interval(capsys, evaluated):
+    interval = {"mrr": 0.125, "low": 0.1, "high": 0.15}
+    result = evaluated | {"edges": 300, "held_out": 961, "interval": interval, "sampled": False}
+    lines = [" ".join(line.split()) for line in printed(capsys, result)]
+    assert "edges: 300 of 961 held out" in lines
+    assert "whole split: filtered MRR within 0.1 to 0.15 (95 % interval)" in lines
+    assert "candidates sampled: no" in lines
+
+
 def test_best_release_is_shown_once(evaluated):
     assert "best release" in brief(evaluated)
     assert "best release" not in brief(evaluated | {"best": {"release": 2, "snapshot": "d2", "reason": None}})

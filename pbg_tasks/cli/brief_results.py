@@ -51,7 +51,7 @@ def rest_of(result: Part) -> str:
 
 
 def _evaluation(result: Part) -> dict[str, object]:
-    short = {key: result[key] for key in _EVALUATED if key in result}
+    short = _headline(result)
     against = _part(result, "against").get("release")
     for key, title in _COMPARED.items():
         part = _part(result, key)
@@ -60,6 +60,23 @@ def _evaluation(result: Part) -> dict[str, object]:
     if drift := _part(result, "drift"):
         short["drift"] = {key: drift.get(key) for key in ("release", "snapshot")} | _types(drift)
     return short | _worst(_part(result, "relations"))
+
+
+def _headline(result: Part) -> dict[str, object]:
+    """Return the figures of all ranked edges, with their number."""
+    short: dict[str, object] = {}
+    for key in (key for key in _EVALUATED if key in result):
+        value = result[key]
+        if key == "edges" and (total := result.get("held_out")) is not None:
+            short[key] = f"{value:,} of {total:,} held out"
+        elif key == "sampled" and isinstance(value, bool):  # of a PBG directory: figures
+            short["candidates sampled"] = value
+        else:
+            short[key] = value
+        if key == "edges" and (interval := _part(result, "interval")):
+            ends = f"{_number(interval.get('low'))} to {_number(interval.get('high'))}"
+            short["whole split"] = f"filtered MRR within {ends} (95 % interval)"
+    return short
 
 
 def _comparison(part: Part) -> dict[str, object]:
