@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, time, timedelta
 from typing import Annotated, Any, Literal, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from pbg_tasks.config.base import Frozen
 
 Occasion = Literal["failed", "refused", "warned", "published", "late"]
+_TIME = r"^([01][0-9]|2[0-3]):[0-5][0-9]$"
 _CLASS_PATH = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)+$"
 
 
@@ -22,8 +24,17 @@ class Deadline(Frozen):
         timezone: of ``at``, an IANA name.
     """
 
-    at: Annotated[str, Field(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$")]
+    at: Annotated[str, Field(pattern=_TIME)]
     timezone: str = "UTC"
+
+    @field_validator("at", mode="before")
+    @classmethod
+    def _quoted(cls, value: object) -> object:
+        """Refuse what is no time.
+
+        YAML takes 10:00 without quotes for the number 600.
+        """
+        return _matching(value, _TIME, 'takes a time HH:MM in quotes, such as "06:00"')
 
     @model_validator(mode="after")
     def _known(self) -> Self:
@@ -62,6 +73,13 @@ class Notifier(Frozen):
     on: Annotated[tuple[Occasion, ...], Field(min_length=1)] = ("failed", "refused", "warned", "late")
     arguments: dict[str, Any] = Field(default_factory=dict)
 
+    @field_validator("use", mode="before")
+    @classmethod
+    def _class_path(cls, value: object) -> object:
+        return _matching(
+            value, _CLASS_PATH, "takes a class path, such as airflow.providers.smtp.notifications.smtp.SmtpNotifier"
+        )
+
 
 def check_timezone(name: str) -> None:
     """Refuse a name that is no timezone's.
@@ -73,3 +91,14 @@ def check_timezone(name: str) -> None:
         ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError):
         raise ValueError(f"timezone {name!r} is no IANA name such as Europe/Berlin") from None
+
+
+def _matching(value: object, pattern: str, rule: str) -> object:
+    """Return a text of a form.
+
+    Raises:
+        ValueError: it is no text, or of another form; the message has the rule and the value.
+    """
+    if not isinstance(value, str) or not re.fullmatch(pattern, value):
+        raise ValueError(f"{rule}, not {value!r}")
+    return value
