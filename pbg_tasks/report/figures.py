@@ -118,9 +118,9 @@ def deciles(found: Mapping[str, Sequence[Mapping[str, float | None]]]) -> Figure
 def nights(rows: Sequence[Night], key: NightFigure, title: str, limits: MrrLimits | None = None) -> Figure | None:
     """Plot a figure of each night without exaggeration.
 
-    A line joins the last release of each snapshot. Nights that were refused or failed, and releases that a later one of
-    their snapshot superseded, stand beside it. The axis begins at 0; that of a cosine ends at 1. Bands show what the
-    gate refuses, and the fall that it allows.
+    A line joins the last release of each snapshot, or its last run where it has none. Nights that were refused or
+    failed, runs that were not published, and releases that a later one of their snapshot superseded, stand beside it.
+    The axis begins at 0; that of a cosine ends at 1. Bands show what the gate refuses, and the fall that it allows.
 
     Args:
         rows: nights in order.
@@ -131,13 +131,16 @@ def nights(rows: Sequence[Night], key: NightFigure, title: str, limits: MrrLimit
     known = [row for row in rows if row[key] is not None]
     if not known:
         return None
-    last = {row["snapshot"]: row["run"] for row in known if row["state"] not in STOPPED}
+    ended = [row for row in known if row["state"] not in STOPPED]
+    ended.sort(key=lambda row: row["state"] == "released")  # a trial after a release does not take its place
+    last = {row["snapshot"]: row["run"] for row in ended}
     joined = [row for row in known if last.get(row["snapshot"]) == row["run"]]
     stopped = [row for row in known if row["state"] in STOPPED]
-    superseded = [row for row in known if row not in joined and row not in stopped]
+    others = [row for row in known if row not in joined and row not in stopped]
     traces = [_line("nights", [row["snapshot"] for row in joined], [row[key] for row in joined], BLUE)]
     for name, beside, colour, symbol in (
-        ("superseded", superseded, GREY, "circle-open"),
+        ("superseded", [row for row in others if row["state"] == "released"], GREY, "circle-open"),
+        ("not published", [row for row in others if row["state"] != "released"], GREY, "diamond-open"),
         ("refused or failed", stopped, RED, "x"),
     ):
         if beside:

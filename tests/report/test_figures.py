@@ -118,6 +118,14 @@ def test_line_joins_last_release_of_each_snapshot():
     assert drawn["layout"]["yaxis"]["rangemode"] == "tozero"
 
 
+def test_trial_after_release_stands_beside_line():
+    trials = [{"snapshot": day, "run": day, "state": "finished", "mrr": 0.6, "cosine": 0.6} for day in ("d1", "d5")]
+    drawn = figures.nights([*nights(), *trials], "mrr", "MRR")
+    found = {trace["name"]: dict(zip(trace["x"], trace["y"], strict=True)) for trace in drawn["data"]}
+    assert found["nights"] == {"d1": 0.4, "d4": 0.45, "d5": 0.6}
+    assert (found["superseded"], found["not published"]) == ({"d1": 0.5}, {"d1": 0.6})
+
+
 @pytest.mark.parametrize(
     ("floor", "fall", "bands"),
     [
