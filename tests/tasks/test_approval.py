@@ -194,6 +194,15 @@ def test_refusal_names_keys_of_its_limits(refused, check, key):
         run_task("gate", refused)
 
 
+def test_refusal_without_limit_proposes_no_other_limits(refused):
+    run = RunContext.open(refused)
+    verdict = json.loads(run.store.get(run.key("results/gate.json")).data)
+    verdict["checks"] = [{"name": "replaced", "passed": False, "value": 0.1, "limit": None, "sentence": "worse"}]
+    run.store.put(run.key("results/gate.json"), canonical_json(verdict))
+    with pytest.raises(QualityGateError, match="worse; train it otherwise, or take it this once: `pbg approve"):
+        run_task("gate", refused)
+
+
 @pytest.mark.parametrize("accepted", [None, "a quiet day"])
 def test_empty_snapshot_can_be_rejected_only(place, accepted):
     place.write_spec(model=QUICK)

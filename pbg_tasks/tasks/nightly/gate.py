@@ -33,11 +33,13 @@ def gate(url: str) -> Result:
     """
     verdict = perform(GateResult, url, _gate)
     if not verdict.passed and approval(RunContext.open(url), "gate") is None:
-        reasons = "; ".join(f"{check.sentence}{_key(check)}" for check in verdict.checks if not check.passed)
+        failed = [check for check in verdict.checks if not check.passed]
+        reasons = "; ".join(f"{check.sentence}{_key(check)}" for check in failed)
         if beyond_approval(verdict):
             raise UnusableError(f"run {verdict.run}: {reasons}; train it otherwise, or leave it: later nights go on")
+        limits = "change the limits, " if any(map(_key, failed)) else ""
         raise QualityGateError(
-            f"run {verdict.run}: {reasons}; train it otherwise, change the limits, or take it this once: "
+            f"run {verdict.run}: {reasons}; train it otherwise, {limits}or take it this once: "
             f"{how_to_approve(verdict.run)}"
         )
     return verdict.document()
