@@ -1,7 +1,4 @@
-"""Quality gate: check of a candidate before it replaces the current release.
-
-The file is longer than others, because all checks stand in it, one function each.
-"""
+"""Quality gate: check of a candidate before it replaces the current release."""
 
 from __future__ import annotations
 
