@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import select
 
 from pbg_operators.internals import DagModel, DagRun, TaskInstance, XComModel, create_session
-from pbg_operators.plugin.database import ERROR_KEY, LONGEST, TAG, decoded, is_plan, place_of, tagged
+from pbg_operators.plugin.database import ERROR_KEY, LONGEST, TAG, decoded, is_plan, of_task, place_of, tagged
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -112,14 +112,8 @@ def siblings(dag_id: str) -> list[str]:
 
 def refusals(session: Session, run: DagRun) -> list[tuple[TaskInstance, str]]:
     """Return the failed tasks that refused a run, with their sentences."""
-    of_task = (
-        (XComModel.dag_id == TaskInstance.dag_id)
-        & (XComModel.run_id == TaskInstance.run_id)
-        & (XComModel.task_id == TaskInstance.task_id)
-        & (XComModel.map_index == TaskInstance.map_index)
-    )
     of_run = (TaskInstance.dag_id == run.dag_id, TaskInstance.run_id == run.run_id, TaskInstance.state == "failed")
-    found = select(TaskInstance, XComModel.value).join(XComModel, of_task & (XComModel.key == REFUSED_KEY))
+    found = select(TaskInstance, XComModel.value).join(XComModel, of_task() & (XComModel.key == REFUSED_KEY))
     rows = session.execute(found.where(*of_run)).all()
     return [(task, text) for task, value in rows if (text := _first_text([value])) is not None]
 

@@ -89,17 +89,21 @@ def is_plan(column: Any) -> Any:  # noqa: ANN401 - a column and a condition of S
     return (column == PLAN) | column.endswith(f".{PLAN}", autoescape=True)
 
 
-def _results(dag_id: str) -> Any:  # noqa: ANN401 - a query of SQLAlchemy's
-    """Select the task's results, with the version of its DAG."""
-    task = (
+def of_task() -> Any:  # noqa: ANN401 - a condition of SQLAlchemy's
+    """Return the condition that joins results to their tasks."""
+    return (
         (TaskInstance.dag_id == XComModel.dag_id)
         & (TaskInstance.run_id == XComModel.run_id)
         & (TaskInstance.task_id == XComModel.task_id)
         & (TaskInstance.map_index == XComModel.map_index)
     )
+
+
+def _results(dag_id: str) -> Any:  # noqa: ANN401 - a query of SQLAlchemy's
+    """Select the task's results, with the version of its DAG."""
     of_plan = (XComModel.dag_id == dag_id) & is_plan(XComModel.task_id) & (XComModel.key == "return_value")
     found = select(XComModel.value, XComModel.task_id, TaskInstance.dag_version_id)
-    return found.join(TaskInstance, task).where(of_plan).order_by(XComModel.task_id)
+    return found.join(TaskInstance, of_task()).where(of_plan).order_by(XComModel.task_id)
 
 
 def _planned(dag_id: str, query: Any, what: str) -> list[Planned]:  # noqa: ANN401 - a query of SQLAlchemy's

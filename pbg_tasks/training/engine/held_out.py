@@ -97,10 +97,10 @@ class Ranking:
 
         Those that are masked are drawn again: to gather all others first takes longer than the ranking.
         """
-        drawn = scores_N[torch.randint(len(scores_N), (count,), generator=self.generator).to(scores_N.device)]
-        while count := int((masked := drawn < MASKED / 2).sum()):
-            again = torch.randint(len(scores_N), (count,), generator=self.generator).to(scores_N.device)
-            drawn[masked] = scores_N[again]
+        drawn = scores_N.new_full((count,), MASKED)
+        while left := int((masked := drawn < MASKED / 2).sum()):
+            places = torch.randint(len(scores_N), (left,), generator=self.generator)
+            drawn[masked] = scores_N[places.to(scores_N.device)]
         return drawn
 
     def join(self, sums: Tensor) -> None:

@@ -5,6 +5,10 @@ The tests that import it have chosen their Airflow home before.
 
 from __future__ import annotations
 
+import logging
+from contextlib import contextmanager
+
+import pytest
 import yaml
 
 from pbg_operators.plugin.database import PLAN
@@ -65,3 +69,27 @@ class Site:
         answer = self.client.get(f"/api/v2/dags/{dag}/details", headers=self.headers["ADMIN"])
         assert answer.status_code == 200, answer.text
         return {name: value for name, value in answer.json().items() if name != "last_parsed"}
+
+
+@contextmanager
+def serving(folder, **spec):
+    """Make Airflow's database, and serve the pages of a graph.
+
+    Args:
+        folder: for the graph's spec.
+        spec: of the graph, beside what any has.
+    """
+    from airflow.models.dagbundle import DagBundleModel
+    from airflow.utils.db import initdb
+    from airflow.utils.session import create_session
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PBG_GRAPHS", str(folder))
+        patch.setenv("AIRFLOW__CORE__MIN_SERIALIZED_DAG_UPDATE_INTERVAL", "0")
+        logging.getLogger("alembic").setLevel(logging.WARNING)
+        initdb()
+        with create_session() as session:
+            session.merge(DagBundleModel(name="tests"))
+        site = Site(folder)
+        site.deploy(**spec)
+        yield site

@@ -7,7 +7,6 @@ server, which takes seconds to start.
 from __future__ import annotations
 
 import json
-import logging
 import re
 import shutil
 import time
@@ -33,7 +32,7 @@ from pbg_tasks.storage import LocalStore  # noqa: E402
 from pbg_tasks.tasks.nightly.plan import plan  # noqa: E402
 from pbg_tasks.tasks.nightly.validate import validate  # noqa: E402
 from pbg_tasks.tasks.tuning.steps import start  # noqa: E402
-from tests.operators.plugin.site import DAG, Site  # noqa: E402
+from tests.operators.plugin.site import DAG, serving  # noqa: E402
 from tests.tasks.conftest import ring, workplace  # noqa: E402
 
 PLAN = database.PLAN
@@ -60,20 +59,7 @@ def place(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def site(place, tmp_path_factory):
-    from airflow.models.dagbundle import DagBundleModel
-    from airflow.utils.db import initdb
-    from airflow.utils.session import create_session
-
-    folder = tmp_path_factory.mktemp("graphs")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PBG_GRAPHS", str(folder))
-        patch.setenv("AIRFLOW__CORE__MIN_SERIALIZED_DAG_UPDATE_INTERVAL", "0")
-        logging.getLogger("alembic").setLevel(logging.WARNING)
-        initdb()
-        with create_session() as session:
-            session.merge(DagBundleModel(name="tests"))
-        site = Site(folder)
-        site.deploy(store=str(place.root / "g"))
+    with serving(tmp_path_factory.mktemp("graphs"), store=str(place.root / "g")) as site:
         yield site
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from types import SimpleNamespace
 
 import pytest
@@ -15,26 +14,14 @@ from sqlalchemy import select  # noqa: E402 - Airflow's home is chosen first
 
 from pbg_operators.internals import DagRun, SerializedDagModel, TaskInstance, create_session  # noqa: E402
 from pbg_operators.plugin import keys, refusals  # noqa: E402
-from tests.operators.plugin.site import DAG, Site  # noqa: E402
+from tests.operators.plugin.site import DAG, serving  # noqa: E402
 
 REASON = "quality_gate: MRR 0.1000 is 80% of 0.1250"
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    from airflow.models.dagbundle import DagBundleModel
-    from airflow.utils.db import initdb
-
-    folder = tmp_path_factory.mktemp("graphs")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PBG_GRAPHS", str(folder))
-        patch.setenv("AIRFLOW__CORE__MIN_SERIALIZED_DAG_UPDATE_INTERVAL", "0")
-        logging.getLogger("alembic").setLevel(logging.WARNING)
-        initdb()
-        with create_session() as session:
-            session.merge(DagBundleModel(name="tests"))
-        site = Site(folder)
-        site.deploy()
+    with serving(tmp_path_factory.mktemp("graphs")) as site:
         yield site
 
 
