@@ -161,7 +161,6 @@ class Newcomers:
         Returns:
             By entity type that has new rows: ``new``, their number; ``by_known`` and ``by_new``, the numbers that were
                 placed by edges to known entities and to new ones; ``random``, the number of the others.
-            edges to known entities and to new ones; ``random``, the others.
         """
         placed = []
         for number in range(_ROUNDS):
