@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from benchmarks.speed.harness import Tools
 
 PLAIN = "portable"
-SETS = (PLAIN, "avx2", "avx512", BFLOAT16)
+SETS = (PLAIN, "avx2", "avx512", *BFLOAT16)
 _NOTE = "one thread; theirs are plain vectors of four floats"
 _HALF_NOTE = f"{_NOTE}, in float32; ours rounds products to bfloat16"
 
@@ -56,7 +56,7 @@ class Ours(steps.Ours):
     def __init__(self, config: dict[str, Any], instruction_set: str) -> None:
         if not use(instruction_set):
             raise ValueError(f"{instruction_set}: this CPU lacks it")
-        variant = "native bf16" if instruction_set == BFLOAT16 else "native"
+        variant = "native bf16" if instruction_set in BFLOAT16 else "native"
         super().__init__(config, [variant], workers=1)
         self._variant = variant
 
@@ -86,7 +86,7 @@ def measure(tools: Tools, *, quick: bool) -> list[Measurement]:  # noqa: ARG001 
                 sides[name] = partial(worker, "step", edges=edges)
             rounds = in_turns(tools.pairs, sides)
         for name in here[1:]:
-            note = _HALF_NOTE if name == BFLOAT16 else _NOTE
+            note = _HALF_NOTE if name in BFLOAT16 else _NOTE
             title = f"{what}: {name}"
             found.append(Measurement.rate(title, "edges/cpu-s", rounds[name], rounds[PLAIN], note=note))
     return found

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from pbg_tasks.config import ModelConfig
 
-BFLOAT16 = "avx512_bf16"
-"""Instruction set that multiplies bfloat16 numbers."""
+BFLOAT16 = ("avx512_bf16", "amx")
+"""Instruction sets that multiply bfloat16 numbers."""
 
 LEFT_TO_TORCH = (
     "entity types with featurized: true",
@@ -43,7 +43,7 @@ def left_to_torch(config: ModelConfig) -> Iterator[str]:
     ):
         if getattr(config, key) not in known:
             yield f"{key}: {getattr(config, key)}"
-    if config.product_precision == "bf16" and instruction_set() != BFLOAT16:
+    if config.product_precision == "bf16" and instruction_set() not in BFLOAT16:
         yield "precision: bf16 (this CPU has no AVX512_BF16)"
     if config.mask_known_negatives:
         yield "mask_known_negatives: true"

@@ -10,11 +10,17 @@
 #include <cstring>
 #include <memory>
 #include <new>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <immintrin.h>
+#endif
+#if defined(__x86_64__) && defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 
 #define INLINE inline __attribute__((always_inline))
@@ -35,6 +41,7 @@
 #define TEXT(x) #x
 
 #define PBG_HALF 0
+#define PBG_AMX 0
 
 namespace portable {
 #define PBG_WIDTH 4
@@ -72,6 +79,16 @@ namespace avx512_bf16 {
 #include "all.inc"
 #undef PBG_WIDTH
 }  // namespace avx512_bf16
+
+#if defined(__linux__)
+#undef PBG_AMX
+#define PBG_AMX 1
+namespace amx {
+#define PBG_WIDTH 16
+#include "all.inc"
+#undef PBG_WIDTH
+}  // namespace amx
+#endif
 END_TARGET
 #endif
 
@@ -101,10 +118,24 @@ bool has_avx512() {
 bool has_avx512_bf16() {  // each CPU with one has the other
   return has_avx512() && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni");
 }
+
+#if defined(__linux__)
+// The kernel makes room for the registers of a process that asks for them.
+bool has_amx() {
+  constexpr unsigned kBfloat16 = 1u << 22, kRegisters = 1u << 24, kBytes = 1u << 25, kAll = kBfloat16 | kRegisters | kBytes;
+  constexpr long kAsk = 0x1023, kData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  unsigned a, b, c, d;
+  return has_avx512_bf16() && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & kAll) == kAll &&
+         syscall(SYS_arch_prctl, kAsk, kData) == 0;
+}
+#endif
 #endif
 
 const InstructionSet kSets[] = {
 #if defined(__x86_64__)
+#if defined(__linux__)
+    {"amx", has_amx, amx::train_step, amx::rank_tile, amx::rank_products},
+#endif
     {"avx512_bf16", has_avx512_bf16, avx512_bf16::train_step, avx512_bf16::rank_tile, avx512_bf16::rank_products},
     {"avx512", has_avx512, avx512::train_step, avx512::rank_tile, avx512::rank_products},
     {"avx2", has_avx2, avx2::train_step, avx2::rank_tile, avx2::rank_products},

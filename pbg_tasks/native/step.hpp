@@ -279,7 +279,7 @@ struct pbg_workspace {
   RowMemory ends[4], drawn;
   Buffer<float> scores, row, by_candidate, discarded, widened, matrix[2], packed_factors[2], packed_queries, packed_strip;
   Buffer<double> global;
-  Buffer<uint16_t> half_queries, half_rows, half_factors, half_in_turns;
+  Buffer<uint16_t> half_queries, half_rows, half_factors, half_in_turns, half_turned, half_block;
   Buffer<const float*> candidates, pointers;
   std::vector<const float*> needed;
   Buffer<float*> candidate_gradients, outputs;

@@ -304,7 +304,7 @@ int main(int count, char** arguments) {
   if (count < 4 || count > 5 || pbg_use_instruction_set(arguments[1])) return 2;
   const int64_t batches = std::atoll(arguments[2]);
   const unsigned seed = 2 * static_cast<unsigned>(std::atoll(arguments[3]));
-  const bool halves = std::string(arguments[1]) == "avx512_bf16";
+  const bool halves = std::string(arguments[1]) == "avx512_bf16" || std::string(arguments[1]) == "amx";
   const std::string mode = count == 5 ? arguments[4] : "";
   if (mode == "hogwild") allow_races();
   int failed[2] = {};

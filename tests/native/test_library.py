@@ -71,6 +71,8 @@ def test_best_instructions_of_cpu_are_chosen():
     avx2 = {"avx2", "fma", "bmi2"}
     if avx2 | {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= has:
         best = "avx512_bf16" if "avx512_bf16" in has else "avx512"
+        if {"avx512_bf16", "amx_tile", "amx_bf16", "amx_int8"} <= has:
+            best = "amx"
     else:
         best = "avx2" if avx2 <= has else "portable"
     program = "from pbg_tasks.native import instruction_set; print(instruction_set())"  # tests may choose others here

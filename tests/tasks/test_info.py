@@ -98,7 +98,7 @@ def test_everything_listed_is_left_to_torch(monkeypatch, plugins):
 
 @pytest.mark.skipif(library() is None, reason="no native library")
 def test_nothing_else_built_in_is_left_to_torch(monkeypatch):
-    monkeypatch.setattr(coverage, "instruction_set", lambda: coverage.BFLOAT16)
+    monkeypatch.setattr(coverage, "instruction_set", lambda: coverage.BFLOAT16[0])
     relations = [{"name": name, "lhs": "e", "rhs": "e", "operator": name} for name in OPERATORS.built_in]
     for changes in (
         {"relations": relations},

@@ -19,7 +19,7 @@ def usable(name):
     return found
 
 
-INSTRUCTIONS = [name for name in ("portable", "avx2", "avx512", "avx512_bf16") if library() and usable(name)]
+INSTRUCTIONS = [name for name in ("portable", "avx2", "avx512", "avx512_bf16", "amx") if library() and usable(name)]
 
 
 @contextmanager
