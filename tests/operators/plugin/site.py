@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import contextmanager
+from uuid import uuid4
 
 import pytest
 import yaml
@@ -32,7 +33,6 @@ class Site:
             for role in ("ADMIN", None)
         }
         self.headers = {role: {"Authorization": f"Bearer {token}"} for role, token in tokens.items()}
-        self.count = 0
 
     def deploy(self, **spec):
         """Write the graph's spec, and let the scheduler know its DAGs."""
@@ -47,8 +47,7 @@ class Site:
 
     def planned(self, result):
         """Trigger the DAG, and store a result by the API."""
-        self.count += 1
-        run_id = f"manual__{self.count}"
+        run_id = f"manual__{uuid4()}"  # modules of a process share its database
         self.post(f"dags/{DAG}/dagRuns", {"dag_run_id": run_id, "logical_date": None})
         path = f"dags/{DAG}/dagRuns/{run_id}/taskInstances/{PLAN}/xcomEntries"
         self.post(path, {"key": "return_value", "value": result, "map_index": -1})
