@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -221,6 +222,22 @@ def test_drafted_spec_runs_unchanged(tmp_path):
     gates = ["gates.min_common_edges=1", "gates.min_over_popularity={}", "gates.min_over_start={}"]
     run = run_chain(tmp_path / "graph.yaml", "2026-11-20", overrides=["model.dimension=8", *gates], epochs=1)
     assert "eval" in run["finished"]
+
+
+def test_draft_passes_over_damaged_newest_snapshots(tmp_path, capsys):
+    for day, edges in (("2026-11-20", 40), ("2026-11-21", 60), ("2026-11-22", 80)):
+        ends = [f"e{number}" for number in range(edges)]
+        pq.write_table(pa.table({"lhs": ends, "rhs": ends[::-1]}), tmp_path / f"{day}.parquet")
+    for day in ("2026-11-21", "2026-11-22"):
+        os.truncate(tmp_path / f"{day}.parquet", 300)
+    spec = drafted(tmp_path, tmp_path / "{snapshot}.parquet")
+    assert spec.gates.data.min_edges.block == 20
+    warnings = [line for line in capsys.readouterr().err.splitlines() if "is passed over" in line]
+    for day, line in zip(("2026-11-22", "2026-11-21"), warnings, strict=True):
+        assert f"warning: snapshot {day} is passed over: {tmp_path}/{day}.parquet: cannot be read: " in line
+    os.truncate(tmp_path / "2026-11-20.parquet", 300)
+    with pytest.raises(InputError, match=r"2026-11-22\.parquet: cannot be read"):
+        draft_spec(f"{tmp_path}/{{snapshot}}.parquet", str(tmp_path / "store"))
 
 
 def test_columns_of_types_give_relations_between_them(tmp_path):

@@ -13,19 +13,23 @@ from pbg_tasks.config import Gates, GraphSpec, Resources
 from pbg_tasks.config.base import parse
 from pbg_tasks.config.names import unsafe_name
 from pbg_tasks.config.presets import OPERATOR, PRESET, of_size, takes_self_negatives
-from pbg_tasks.errors import printable
+from pbg_tasks.errors import InputError, printable
 from pbg_tasks.prepare.connection import connect
 from pbg_tasks.prepare.kinds import count_kinds
 from pbg_tasks.progress import say
 from pbg_tasks.storage import is_remote, open_store
 from pbg_tasks.storage.staging import Scratch
-from pbg_tasks.tasks.nightly.draft_source import find_snapshots, read_columns, recognise
+from pbg_tasks.tasks.nightly.draft_source import find_snapshots, read_columns, recognise, snapshot_before
 
 if TYPE_CHECKING:
+    import duckdb
+
     from pbg_tasks.prepare.kinds import Kinds
     from pbg_tasks.tasks.nightly.draft_source import DraftSource
 
 _ENTITY, _DIMENSION = "entity", 200
+_TRIED = 3
+"""Number of the newest snapshots that are tried, as errors of all may have one cause."""
 _LEAST_EDGES = 0.5
 """Share of this snapshot's edges below which a later one is refused."""
 
@@ -60,7 +64,9 @@ def draft_spec(
     columns: dict[str, str] | None = None,
     memory_gb: float = 4.0,
 ) -> str:
-    """Return a graph spec, YAML with comments, for the newest snapshot.
+    """Return a graph spec, YAML with comments, for the newest readable snapshot.
+
+    Of the newest snapshots, those that cannot be read are named in a warning.
 
     Args:
         location: of the snapshots, as ``find_snapshots`` takes it.
@@ -70,18 +76,15 @@ def draft_spec(
         memory_gb: budget of the counting, in GB.
 
     Raises:
-        InputError: there is no snapshot, or it cannot be read.
+        InputError: there is no snapshot, or none of the newest can be read.
         ConfigError: columns cannot be recognised, no graph can have the name, or no store has the scheme.
     """
     root = store if is_remote(store) else str(Path(store.removeprefix("file://")).expanduser().absolute())
     open_store(root)  # a spec for a store that nothing here opens could not run
     name = graph or re.sub(r"[^A-Za-z0-9_-]+", "-", root.rstrip("/").rpartition("/")[2]).strip("-_") or "graph"
-    source = find_snapshots(location)
     resources = Resources(memory_gb=memory_gb)
     with Scratch() as scratch, connect(resources, scratch.path) as connection:
-        given = columns or {}
-        source = recognise(read_columns(source, given.values(), connection), given, connection)
-        kinds = count_kinds(connection, _provisional(name, root, source), source.files)
+        source, kinds = _newest_readable(find_snapshots(location), name, root, columns or {}, connection)
     sections = _sections(name, root, source, kinds)
     parse(GraphSpec, {key: value for _, keys in sections for key, value in keys.items()}, source="the new spec")
     if source.unread:
@@ -91,6 +94,31 @@ def draft_spec(
         say(f"warning: {_by_values(source)}; if that is wrong, name the ends with --lhs-col and --rhs-col")
     say(f"init: snapshot {source.key}, {kinds.edges:,} edges; keep the spec in a file, then: pbg run FILE")
     return "\n".join(f"{_commented(text)}{yaml.safe_dump(keys, sort_keys=False)}" for text, keys in sections)
+
+
+def _newest_readable(
+    source: DraftSource, name: str, store: str, given: dict[str, str], connection: duckdb.DuckDBPyConnection
+) -> tuple[DraftSource, Kinds]:
+    """Return the newest readable snapshot and the kinds of its edges.
+
+    Raises:
+        InputError: none of the newest can be read; the error of the newest.
+    """
+    errors: list[tuple[str, InputError]] = []
+    while True:
+        try:
+            read = recognise(read_columns(source, given.values(), connection), given, connection)
+            kinds = count_kinds(connection, _provisional(name, store, read), read.files)
+            break
+        except InputError as error:
+            errors.append((source.key, error))
+        before = snapshot_before(source) if len(errors) < _TRIED else None
+        if before is None:
+            raise errors[0][1]
+        source = before
+    for key, error in errors:
+        say(f"warning: snapshot {key} is passed over: {error}")
+    return read, kinds
 
 
 def _by_values(source: DraftSource) -> str:

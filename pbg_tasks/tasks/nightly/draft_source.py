@@ -17,6 +17,7 @@ from pbg_tasks.config.run import SnapshotFile
 from pbg_tasks.errors import ConfigError, InputError, StorageError, printable
 from pbg_tasks.prepare.delimited import first_record
 from pbg_tasks.prepare.kinds import begins_with_names, different_values
+from pbg_tasks.prepare.snapshot import reading
 from pbg_tasks.prepare.sources import snapshot_source
 from pbg_tasks.storage import is_remote, open_store
 from pbg_tasks.storage.columnar import list_files, list_keys
@@ -115,6 +116,20 @@ def find_snapshots(location: str) -> DraftSource:
     keys = tuple(sorted(list_keys(template), key=snapshot_order))
     if not keys:
         raise InputError(f"{template}: no snapshot there; a key has letters, digits and . _ : + - only")
+    return _newest(template, keys)
+
+
+def snapshot_before(source: DraftSource) -> DraftSource | None:
+    """Find the snapshot before the newest one of a source.
+
+    None without one that has files.
+    """
+    with suppress(InputError):
+        return _newest(source.snapshots.location, source.keys[:-1])
+    return None
+
+
+def _newest(template: str, keys: tuple[str, ...]) -> DraftSource:
     key, listed = _newest_with_files(template, keys)
     files = tuple(SnapshotFile(uri=uri, size=size, version=version) for uri, size, version in listed)
     _refuse_table(files[0].uri)
@@ -229,7 +244,8 @@ def read_columns(source: DraftSource, given: Collection[str], connection: duckdb
         numbers = [f"column{number}" for number in range(len(first))]
         if not snapshots.header and not given and begins_with_names(connection, snapshots, file, numbers, first):
             snapshots, guessed = snapshots.model_copy(update={"header": True}), True
-    layout = snapshot_source(snapshots).describe(connection, snapshots, file, place)
+    with reading([file]):
+        layout = snapshot_source(snapshots).describe(connection, snapshots, file, place)
     names = () if layout is None else layout.columns
     return replace(source, snapshots=snapshots, names=tuple(names), guessed=guessed)
 
