@@ -1,7 +1,7 @@
 """Products by AMX compared with those by vectors of bfloat16.
 
-Both round the same numbers; only the order of their sums differs. Chunks and dimensions are up to several matrix registers
-and seldom whole ones.
+Both round the same numbers; only the order of their sums differs. Chunks and dimensions are up to several matrix
+registers and seldom whole ones.
 """
 
 from __future__ import annotations
