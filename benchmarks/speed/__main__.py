@@ -22,7 +22,8 @@ from benchmarks.speed.worker import ROOT
 from pbg_tasks.errors import PbgError
 
 RESULTS = ROOT / "benchmarks" / "results"
-LATEST, QUICK, OTHER_HOST = (RESULTS / f"{name}.json" for name in ("latest", "quick", "other-host"))
+LATEST, QUICK = (RESULTS / f"{name}.json" for name in ("latest", "quick"))
+HOSTS = RESULTS / "hosts"
 DOCUMENT = ROOT / "docs" / "performance.md"
 RATIOS, GROWTH = DOCUMENT.with_suffix(".svg"), DOCUMENT.with_name("performance-growth.svg")
 
@@ -44,9 +45,9 @@ def main(
         int | None, typer.Option(min=1000, help="Of the graph of `night`; its results are kept apart then.")
     ] = None,
     again: Annotated[bool, typer.Option("--again", help="Also what was measured on this very code.")] = False,
-    other_host: Annotated[
-        bool, typer.Option("--other-host", help="Keep the results beside the others, as those of a second CPU.")
-    ] = False,
+    host: Annotated[
+        str | None, typer.Option(help="Keep the results beside the others, as those of another CPU.")
+    ] = None,
 ) -> None:
     """Measure speed and memory against torchbiggraph."""
     unknown = [name for name in names or () if name not in BY_NAME]
@@ -54,12 +55,13 @@ def main(
         raise typer.BadParameter(f"no benchmark is named {', '.join(unknown)}")
     chosen = [each for each in BENCHMARKS if (each.name in names if names else not each.apart and each.quick >= quick)]
     apart = quick or edges is not None
-    path = OTHER_HOST if other_host else QUICK if apart else LATEST
+    path = HOSTS / f"{host}.json" if host else QUICK if apart else LATEST
 
     def keep(results: Results) -> None:
         results.write(path)
-        if other_host or not apart:
-            write(Results.read(LATEST), Results.read(OTHER_HOST), DOCUMENT, RATIOS, GROWTH)
+        if host or not apart:
+            elsewhere = {each.stem: Results.read(each) for each in sorted(HOSTS.glob("*.json"))}
+            write(Results.read(LATEST), elsewhere, DOCUMENT, RATIOS, GROWTH)
 
     runner = Runner(
         Results.read(path),

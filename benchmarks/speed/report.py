@@ -15,7 +15,7 @@ from benchmarks.speed.table import HEADINGS, cells, markdown, number, target
 from pbg_tasks.progress import human_count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from benchmarks.speed.catalogue import Benchmark
@@ -83,12 +83,12 @@ _FOLDED = {
 _VERSIONS = ("python", "torch", "numpy", "duckdb", "torchbiggraph")
 
 
-def write(results: Results, elsewhere: Results, document: Path, ratios: Path, growth: Path) -> None:
+def write(results: Results, elsewhere: Mapping[str, Results], document: Path, ratios: Path, growth: Path) -> None:
     """Write the document and its plots.
 
     Args:
         results: of the measurements; the others are listed as missing.
-        elsewhere: of some of them, on a host with another CPU.
+        elsewhere: of some of them, by host, on other CPUs.
         document: Markdown.
         ratios: SVG in the same directory, of the ratios to torchbiggraph.
         growth: SVG in the same directory, of how cost grows.
@@ -101,7 +101,7 @@ def write(results: Results, elsewhere: Results, document: Path, ratios: Path, gr
         _METHOD,
         *([f"{shared}, unless a section names another.\n"] if shared else []),
     ]
-    parts += [*_plots(results, ratios, growth), *_two_hosts(results, elsewhere), *sections]
+    parts += [*_plots(results, ratios, growth), *_hosts(results, elsewhere), *sections]
     document.write_text("\n".join(parts), encoding="utf-8")
 
 
@@ -124,27 +124,28 @@ def _summary(results: Results) -> Iterator[str]:
         yield ""
 
 
-def _two_hosts(results: Results, elsewhere: Results) -> Iterator[str]:
-    """Yield a table of what both hosts measured.
+def _hosts(results: Results, elsewhere: Mapping[str, Results]) -> Iterator[str]:
+    """Yield a table of figures that were measured on several CPUs.
 
     It has our figure on each, and its ratio to the rival's there.
     """
-    here = {entry["name"]: entry for entry in results.entries}
-    pairs = [(here[entry["name"]], entry) for entry in elsewhere.entries if entry["name"] in here]
-    pairs = [pair for pair in pairs if pair[0]["unit"] == pair[1]["unit"]]
-    if not pairs:
+    places = {"": results, **elsewhere}
+    found = {host: {entry["name"]: entry for entry in place.entries} for host, place in places.items()}
+    shared = [name for name in found[""] if any(name in found[host] for host in elsewhere)]
+    if not shared:
         return
-    yield "## On two hosts\n"
-    columns = [f"{what}, {entry['environment']['features']}" for entry in pairs[0] for what in ("ours", "times better")]
+    yield "## On other CPUs\n"
+    columns = [f"{what}, {host}".removesuffix(", ") for host in places for what in ("ours", "times better")]
     rows = [["", "unit", *columns]]
-    for mine, other in pairs:
-        name, ours, _, unit, ratio, _ = cells(mine)
-        _, ours_there, _, _, ratio_there, _ = cells(other)
-        rows.append([name, unit, ours, ratio, ours_there, ratio_there])
+    for name in shared:
+        unit = found[""][name]["unit"]
+        same = [cells(entry) if (entry := of.get(name)) and entry["unit"] == unit else None for of in found.values()]
+        rows.append([name, unit, *(cell for each in same for cell in ((each[1], each[4]) if each else ("", "")))])
     yield markdown(rows)
-    second = pairs[0][1]
-    circumstances = f"load {second['environment']['load']}; code {second['revision']}"
-    yield f"\nThe second host: {_machine(second)}; {circumstances}. `make bench ARGS=--other-host` measures it.\n"
+    for host, place in elsewhere.items():
+        entry = place.entries[0]
+        circumstances = f"load {entry['environment']['load']}; code {entry['revision']}"
+        yield f'\n*{host}*: {_machine(entry)}; {circumstances}. `make bench ARGS="--host {host}"` measures it.\n'
 
 
 def _plots(results: Results, ratios: Path, growth: Path) -> Iterator[str]:

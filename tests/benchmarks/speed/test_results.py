@@ -101,7 +101,7 @@ def test_document_lists_measured_and_missing_benchmarks(tmp_path):
     results.replace("steps", [compared("FB <step>"), compared("LJ step")], **COMMON)
     results.replace("growth", [grown()], **COMMON)
     paths = [tmp_path / name for name in ("p.md", "ratios.svg", "growth.svg")]
-    report.write(results, Results(), *paths)
+    report.write(results, {}, *paths)
     text = paths[0].read_text()
     assert "| edges/cpu-s | ours | theirs | ratio (min - max) |" in text
     assert "| FB <step> | 30 | 10 | 3 (3 - 3) |" in text
@@ -113,16 +113,20 @@ def test_document_lists_measured_and_missing_benchmarks(tmp_path):
     assert "slope 1.00" in drawn[1]
 
 
-def test_document_shows_both_hosts(tmp_path):
-    results, elsewhere = Results(), Results()
-    results.replace("steps", [compared("FB step"), compared("LJ step")], **COMMON)
-    elsewhere.replace("steps", [replace(compared("FB step"), ours=20.0, ratios=(2.0,)), compared("other")], **COMMON)
+def test_document_shows_other_hosts(tmp_path):
+    results, amx, avx2 = Results(), Results(), Results()
+    results.replace("steps", [compared("FB step"), compared("LJ step"), compared("import")], **COMMON)
+    amx.replace("steps", [replace(compared("FB step"), ours=20.0, ratios=(2.0,)), compared("other")], **COMMON)
+    avx2.replace("steps", [replace(compared("LJ step"), ours=10.0, ratios=(1.0,))], **COMMON)
     document = tmp_path / "p.md"
-    report.write(results, elsewhere, document, tmp_path / "r.svg", tmp_path / "g.svg")
+    report.write(results, {"amx": amx, "avx2": avx2}, document, tmp_path / "r.svg", tmp_path / "g.svg")
     text = document.read_text()
-    assert "## On two hosts" in text
-    assert "| FB step | edges/cpu-s | 30 | 3 (3 - 3) | 20 | 2 (2 - 2) |" in text
+    assert "| ours | times better | ours, amx | times better, amx | ours, avx2 | times better, avx2 |" in text
+    assert "| FB step | edges/cpu-s | 30 | 3 (3 - 3) | 20 | 2 (2 - 2) |  |  |" in text
+    assert "| LJ step | edges/cpu-s | 30 | 3 (3 - 3) |  |  | 10 | 1 (1 - 1) |" in text
+    assert text.count("measures it.") == 2
     assert "| other |" not in text
+    assert "| import | edges/cpu-s | 30 | 3 (3 - 3) | " not in text
 
 
 def test_plot_of_ratios_has_pbg_only(tmp_path):
@@ -130,7 +134,7 @@ def test_plot_of_ratios_has_pbg_only(tmp_path):
     for benchmark in ("steps", "staging", "pykeen"):
         results.replace(benchmark, [compared(f"of {benchmark}")], **COMMON)
     paths = [tmp_path / name for name in ("p.md", "ratios.svg", "growth.svg")]
-    report.write(results, Results(), *paths)
+    report.write(results, {}, *paths)
     drawn = {part.text for part in ET.parse(paths[1]).iter() if part.text}  # noqa: S314 - ours
     assert {text for text in drawn if text.startswith("of ")} == {"of steps"}
     assert "| of staging |" in paths[0].read_text()
@@ -144,7 +148,7 @@ def test_logarithmic_axes_have_powers_as_marks(reach, expected):
 def test_fitted_line_is_straight_on_logarithmic_axes(tmp_path):
     results = Results()
     results.replace("growth", [grown()], **COMMON)
-    report.write(results, Results(), tmp_path / "p.md", tmp_path / "r.svg", tmp_path / "g.svg")
+    report.write(results, {}, tmp_path / "p.md", tmp_path / "r.svg", tmp_path / "g.svg")
     root = ET.parse(tmp_path / "g.svg").getroot()  # noqa: S314 - ours
     measured, fitted = (
         [tuple(map(float, place.split(","))) for place in line.get("points").split()]
@@ -163,7 +167,7 @@ def test_document_puts_figures_beside_their_row(tmp_path):
         Measurement(f"{which} night, plan{place}", "cpu-s", 1.5) for which in ("cold", "warm") for place in ("", ", S3")
     ]
     results.replace("night", nights, **COMMON)
-    report.write(results, Results(), tmp_path / "p.md", tmp_path / "r.svg", tmp_path / "g.svg")
+    report.write(results, {}, tmp_path / "p.md", tmp_path / "r.svg", tmp_path / "g.svg")
     text = (tmp_path / "p.md").read_text()
     assert "| FB step | 30 | 10 | edges/cpu-s | 3 (3 - 3) | 3 |" in text
     assert "*huge pages*: a note.\n" in text
@@ -175,5 +179,5 @@ def test_document_names_missed_targets_only(tmp_path):
     results = Results()
     missed = Measurement("LJ step", "edges/cpu-s", 5.0, target=9)
     results.replace("steps", [compared("FB step"), missed], **COMMON)
-    report.write(results, Results(), tmp_path / "p.md", tmp_path / "r.svg", tmp_path / "g.svg")
+    report.write(results, {}, tmp_path / "p.md", tmp_path / "r.svg", tmp_path / "g.svg")
     assert "\nTargets missed: LJ step (9).\n" in (tmp_path / "p.md").read_text()
