@@ -41,6 +41,7 @@
 #define TEXT(x) #x
 
 #define PBG_HALF 0
+#define PBG_VNNI 0
 #define PBG_AMX 0
 
 namespace portable {
@@ -69,6 +70,21 @@ namespace avx512 {
 #include "all.inc"
 #undef PBG_WIDTH
 }  // namespace avx512
+END_TARGET
+
+// Ranking alone, for CPUs without bfloat16.
+#undef PBG_VNNI
+#define PBG_VNNI 1
+BEGIN_TARGET("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,bmi2")
+namespace avx512_vnni {
+#define PBG_WIDTH 16
+#include "simd.inc"
+#include "kernels.inc"
+#include "rank.inc"
+#include "integers.inc"
+#include "screen.inc"
+#undef PBG_WIDTH
+}  // namespace avx512_vnni
 END_TARGET
 
 #undef PBG_HALF
@@ -115,9 +131,9 @@ bool has_avx512() {
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
 
-bool has_avx512_bf16() {  // each CPU with one has the other
-  return has_avx512() && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni");
-}
+bool has_avx512_vnni() { return has_avx512() && __builtin_cpu_supports("avx512vnni"); }
+
+bool has_avx512_bf16() { return has_avx512_vnni() && __builtin_cpu_supports("avx512bf16"); }
 
 #if defined(__linux__)
 // The kernel makes room for the registers of a process that asks for them.
@@ -137,6 +153,7 @@ const InstructionSet kSets[] = {
     {"amx", has_amx, amx::train_step, amx::rank_tile, amx::rank_products},
 #endif
     {"avx512_bf16", has_avx512_bf16, avx512_bf16::train_step, avx512_bf16::rank_tile, avx512_bf16::rank_products},
+    {"avx512_vnni", has_avx512_vnni, avx512::train_step, avx512::rank_tile, avx512_vnni::rank_products},
     {"avx512", has_avx512, avx512::train_step, avx512::rank_tile, avx512::rank_products},
     {"avx2", has_avx2, avx2::train_step, avx2::rank_tile, avx2::rank_products},
 #endif

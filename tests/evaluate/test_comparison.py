@@ -152,7 +152,7 @@ def check_products(queries, candidates, scores, asked, compare_products=compare_
         assert close <= set(np.flatnonzero(possible & (mine <= wins + error)).tolist())
 
 
-@pytest.mark.parametrize("instructions", [b"amx", b"avx512_bf16", b"avx512", b"avx2", b"portable"])
+@pytest.mark.parametrize("instructions", [b"amx", b"avx512_bf16", b"avx512_vnni", b"avx512", b"avx2", b"portable"])
 def test_products_count_as_scores_do(instructions):
     @given(products())
     @settings(deadline=None, max_examples=60)

@@ -70,9 +70,13 @@ def test_best_instructions_of_cpu_are_chosen():
     has = set(next(line for line in CPU.read_text().splitlines() if line.startswith("flags")).split())
     avx2 = {"avx2", "fma", "bmi2"}
     if avx2 | {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= has:
-        best = "avx512_bf16" if "avx512_bf16" in has else "avx512"
-        if {"avx512_bf16", "amx_tile", "amx_bf16", "amx_int8"} <= has:
-            best = "amx"
+        needed = {
+            "amx": {"amx_tile", "amx_bf16", "amx_int8", "avx512_bf16", "avx512_vnni"},
+            "avx512_bf16": {"avx512_bf16", "avx512_vnni"},
+            "avx512_vnni": {"avx512_vnni"},
+            "avx512": set(),
+        }
+        best = next(name for name, features in needed.items() if features <= has)
     else:
         best = "avx2" if avx2 <= has else "portable"
     program = "from pbg_tasks.native import instruction_set; print(instruction_set())"  # tests may choose others here
