@@ -116,8 +116,8 @@ def _newest_readable(
         if before is None:
             raise errors[0][1]
         source = before
-    for key, error in errors:
-        say(f"warning: snapshot {key} is passed over: {error}")
+    for key, reason in errors:
+        say(f"warning: snapshot {key} is passed over: {reason}")
     return read, kinds
 
 
