@@ -152,6 +152,8 @@ def check_rows(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, files: Se
         edges, loops, low, high, *bad = _count(connection, checked, checks)
         if edges == 0:
             held = f"{len(files)} files, none with a row, as {files[0].uri}" if files else "its folder holds no files"
+            if len(files) == 1:
+                held = f"its only file, {files[0].uri}, has no row"
             raise NoEdgesError(f"{spec.snapshots.location}: the snapshot has no edges ({held})")
         for (condition, sentence), count in zip(checks, bad, strict=True):
             if count:

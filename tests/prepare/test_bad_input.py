@@ -69,6 +69,12 @@ def test_headerless_files_of_no_bytes_have_no_rows(tmp_path):
     assert "7.csv, line 2: empty id in column rhs (1 such rows" in refusal(spec, tmp_path)
 
 
+def test_single_file_without_rows_is_named(tmp_path):
+    put(tmp_path, b"", "1.csv")
+    message = refusal(make_spec(tmp_path, **HEADERLESS), tmp_path)
+    assert f"the snapshot has no edges (its only file, {tmp_path / 'day' / '1.csv'}, has no row)" in message
+
+
 def test_headerless_file_with_empty_first_line_is_refused(tmp_path):
     put(tmp_path, "\na,likes,b\n")
     assert "part.csv, line 1: is empty" in refusal(make_spec(tmp_path, **HEADERLESS), tmp_path)
