@@ -45,6 +45,11 @@ def snapshot_order(key: str) -> tuple[tuple[str | int, ...], str]:
     return tuple(int(part) if at % 2 else part for at, part in enumerate(parts)), key
 
 
+def key_form(key: str) -> str:
+    """Return a snapshot key with a zero for each digit."""
+    return re.sub(r"[0-9]", "0", key)
+
+
 def snapshot_folder(location: str) -> str | None:
     """Return the folder that each snapshot has for itself.
 

@@ -229,6 +229,7 @@ def test_incomplete_snapshot_is_never_planned(place):
     [
         ("2026/11/20", ConfigError, r"'2026/11/20': a key has .*; did you mean '2026-11-20'\? Keys there: d0"),
         ("2026-11-2", InputError, r"no snapshot there .*; did you mean '2026-11-20'\? Keys there: d0, 2026-11-20$"),
+        ("2026-11-21", InputError, r"no snapshot there[^?]*; keys there: d0, 2026-11-20$"),
         ("../x", ConfigError, r"a key has up to 64 .* digit; keys there: d0, 2026-11-20$"),
     ],
 )

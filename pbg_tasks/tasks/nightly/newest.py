@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from pbg_tasks.config.base import did_you_mean
-from pbg_tasks.config.nights import snapshot_folder, snapshot_order
+from pbg_tasks.config.nights import key_form, snapshot_folder, snapshot_order
 from pbg_tasks.errors import InputError, PbgError
 from pbg_tasks.prepare.sources import lists_files, snapshot_keys, snapshot_source
 from pbg_tasks.progress import say
@@ -83,7 +83,8 @@ def _has_files(location: str, key: str, complete: Whole, environment: Mapping[st
 def keys_there(snapshots: Snapshots, lacking: str) -> str:
     """Return the nearest and the newest keys, to end a sentence.
 
-    The key of a folder without files, ``lacking``, is left out.
+    The key of a folder without files, ``lacking``, is left out. No key is named as the nearest where others differ from
+    ``lacking`` in digits alone, because then that day is missing, not misspelt.
     """
     try:
         keys = sorted({*snapshot_keys(snapshots)} - {lacking}, key=snapshot_order, reverse=True)
@@ -92,5 +93,6 @@ def keys_there(snapshots: Snapshots, lacking: str) -> str:
     if not keys:
         return ""
     more = f" and {len(keys) - _SHOWN} more" if len(keys) > _SHOWN else ""
-    near = did_you_mean(lacking, keys, cutoff=_NEAR)
+    is_missing_day = key_form(lacking) in map(key_form, keys)
+    near = "" if is_missing_day else did_you_mean(lacking, keys, cutoff=_NEAR)
     return f"; {f'{near} Keys' if near else 'keys'} there: {', '.join(keys[:_SHOWN])}{more}"
