@@ -188,6 +188,22 @@ def test_skip_takes_keys_of_releases_and_calendar(place, channel):
         assert when_skipped(channel, key) is not None
 
 
+@pytest.mark.parametrize("day", ["2026-11-99", "2026-02-29", "2026-13-01T02"])
+def test_skip_refuses_day_of_no_month(place, channel, day):
+    place.write_spec(nights={"calendar": {"cron": "0 2 * * *"}})
+    with pytest.raises(ConfigError, match=rf"^snapshot '{day}': {day[:10]} is no date \(.*\); name a day that exists$"):
+        skip(place.spec, day)
+    assert when_skipped(channel, day) is None
+
+
+def test_skip_of_released_day_names_release(place, channel, capsys):
+    publish(channel, 1, 2)
+    skip(place.spec, "d2")
+    said = capsys.readouterr().err
+    assert "skip: d2 has release 2 of channel production already, so no night waits for it" in said
+    assert "go on without" not in said
+
+
 def test_channel_changed_after_plan_leaves_night_alone(place):
     place.write_spec({"num_epochs": 1})
     place.snapshot("d1", ring(40))

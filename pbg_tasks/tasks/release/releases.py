@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import time
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, NotRequired, TypedDict
 from zoneinfo import ZoneInfo
 
@@ -270,13 +270,21 @@ def skip(spec: Path, snapshot: str, *, reason: str | None = None) -> Skipped:
     Also without a run of it that has not finished. Without a reason, that of its failure is kept.
 
     Raises:
-        ConfigError: the key is none, or is written otherwise than those of the releases and of the calendar.
+        ConfigError: the key is none, is no day of a month, or is written otherwise than those of the releases and of
+            the calendar.
     """
     graph = load_graph_spec(spec)
     channel = _channel(spec, graph.channel)
-    _check_key(graph, snapshot, [release.snapshot for release in channel.releases()])
+    releases = {release.snapshot: release.seq for release in channel.releases()}
+    _check_key(graph, snapshot, [*releases])
     skip_anew(channel, snapshot, reason or why_broken(channel, graph.graph, snapshot))
-    say(f"skip: the nights of channel {channel.name} go on without {snapshot}")
+    if snapshot in releases:
+        say(
+            f"skip: {snapshot} has release {releases[snapshot]} of channel {channel.name} already, so no night waits for "
+            "it, and the release stays; `pbg rollback SPEC` leaves a release that is served"
+        )
+    else:
+        say(f"skip: the nights of channel {channel.name} go on without {snapshot}")
     return {"channel": channel.name, "skipped": snapshot}
 
 
@@ -286,6 +294,11 @@ def _check_key(graph: GraphSpec, snapshot: str, known: list[str]) -> None:
     The place of the snapshots is not listed, because the role that publishes may not read there.
     """
     check_snapshot_key(snapshot)
+    if (day := re.match(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?![0-9])", snapshot)) is not None:
+        try:
+            date.fromisoformat(day[0])
+        except ValueError as error:
+            raise ConfigError(f"snapshot {snapshot!r}: {day[0]} is no date ({error}); name a day that exists") from None
     calendar = graph.nights.calendar
     if calendar is not None:
         known = [*known, datetime.now(ZoneInfo(calendar.timezone)).strftime(calendar.key_format)]
