@@ -20,11 +20,15 @@ _AT_ONCE = 16
 
 
 class Way(TypedDict):
-    """Origin of a release; ``because``: the reason against its ancestor."""
+    """Origin of a release.
+
+    ``because`` is the reason against its ancestor, ``void`` the reason against the release itself.
+    """
 
     continues: int | None
     descends_from: int | None
     because: str | None
+    void: str | None
 
 
 def descent(channel: Channel, releases: Sequence[Release], pointer: Pointer) -> dict[int, Way]:
@@ -32,7 +36,8 @@ def descent(channel: Channel, releases: Sequence[Release], pointer: Pointer) -> 
 
     A release is void once its snapshot has a later release (it was redone), or the channel was rolled back from it.
     ``descends_from`` is the nearest void release among those that a release was trained from, one after the other;
-    ``because`` is the reason why it is void. Both are None where there is none, and ``continues`` too.
+    ``because`` is the reason why it is void. Both are None where there is none, and ``continues`` too. ``void`` is the
+    reason why the release itself is void, None where it is not.
 
     Args:
         channel: of the releases.
@@ -108,4 +113,9 @@ def _way(number: int, continues: Mapping[int, int | None], reasons: Mapping[int,
         # No run continues a later release, so such a document was changed by hand.
         ancestor = further if further is not None and further < ancestor else None
     because = None if ancestor is None else reasons[ancestor]
-    return {"continues": continues[number], "descends_from": ancestor, "because": because}
+    return {
+        "continues": continues[number],
+        "descends_from": ancestor,
+        "because": because,
+        "void": reasons.get(number),
+    }

@@ -124,6 +124,13 @@ def test_releases_from_a_rolled_back_one_are_named(chain):
     assert " 3: rolled back" in history_table(history(chain.spec))
 
 
+def test_table_marks_releases_that_count_no_longer(chain):
+    rollback(chain.spec, to=2)
+    assert [row["void"] for row in history(chain.spec)] == [None, None, "rolled back", "rolled back"]
+    rows = history_table(history(chain.spec)).splitlines()[2:]
+    assert [" no, rolled back " in row for row in rows] == [False, False, True, True]
+
+
 def test_releases_from_a_left_one_stay_named(chain):
     """The next night moves the channel on."""
     rollback(chain.spec, to=2)

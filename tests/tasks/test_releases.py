@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from pbg_tasks.cli import app
 from pbg_tasks.errors import ConfigError, FormatError, InputError, StorageError
 from pbg_tasks.publish import Channel, channel_names
+from pbg_tasks.publish.skips import skip as mark_skipped
 from pbg_tasks.publish.skips import when_skipped
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.context import CHAIN
@@ -18,6 +19,8 @@ from pbg_tasks.tasks.nightly.chain import run_task
 from pbg_tasks.tasks.nightly.plan import plan
 from pbg_tasks.tasks.nightly.promote import promote_due
 from pbg_tasks.tasks.release.releases import drill, gc, pin, rollback, skip, unpin
+from pbg_tasks.tasks.view.show import overview
+from pbg_tasks.tasks.view.tables import overview_table
 from tests.commands import pbg
 from tests.publish.runs import candidate, write_run
 from tests.tasks.conftest import ring
@@ -202,6 +205,14 @@ def test_skip_of_released_day_names_release(place, channel, capsys):
     said = capsys.readouterr().err
     assert "skip: d2 has release 2 of channel production already, so no night waits for it" in said
     assert "go on without" not in said
+
+
+def test_show_of_skipped_day_advises_no_approval(place, channel):
+    skip(place.spec, "d6", reason="half of it is missing")
+    told = "days without a release, which nights go on without:\n  d6: half of it is missing"
+    assert overview_table(overview(place.spec)).endswith(told)
+    mark_skipped(channel, "d7", "33% of the edges are gone (run d7-1f)", planned=1.0)
+    assert overview_table(overview(place.spec)).endswith("`pbg approve` lets pass what a gate refused")
 
 
 def test_channel_changed_after_plan_leaves_night_alone(place):

@@ -35,7 +35,6 @@ from pbg_tasks.tasks.view.days_left import why_broken
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from datetime import date
     from pathlib import Path
 
     from pbg_tasks.config import GraphSpec
@@ -280,8 +279,8 @@ def skip(spec: Path, snapshot: str, *, reason: str | None = None) -> Skipped:
     skip_anew(channel, snapshot, reason or why_broken(channel, graph.graph, snapshot))
     if snapshot in releases:
         say(
-            f"skip: {snapshot} has release {releases[snapshot]} of channel {channel.name} already, so no night waits for "
-            "it, and the release stays; `pbg rollback SPEC` leaves a release that is served"
+            f"skip: {snapshot} has release {releases[snapshot]} of channel {channel.name} already, so no night waits "
+            "for it, and the release stays; `pbg rollback SPEC` leaves a release that is served"
         )
     else:
         say(f"skip: the nights of channel {channel.name} go on without {snapshot}")

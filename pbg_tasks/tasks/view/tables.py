@@ -200,7 +200,8 @@ def history_table(listed: Sequence[ReleaseRow]) -> str:
                 way += f", from {release['descends_from']}"
             way += f": {release['because']}"
         origin = [release["promoted_from"] or _NOTHING] if promoted else []
-        rows.append((str(release["release"]), [*cells, _cell(release["current"], "{}"), way, *origin]))
+        served = _cell(release["current"], "{}") + (f", {release['void']}" if release["void"] is not None else "")
+        rows.append((str(release["release"]), [*cells, served, way, *origin]))
     return draw(rows)
 
 
@@ -213,7 +214,8 @@ def overview_table(found: Overview) -> str:
         if left := found["without_release"].get(name):
             days = [printable(f"  {snapshot}: {reason}") for snapshot, reason in left.items()]
             more = f"`pbg show {found['store']}/runs/RUN` has all of it; `pbg approve` lets pass what a gate refused"
-            parts.append("\n".join(["days without a release, which nights go on without:", *days, more]))
+            named = [more] if any("(run " in reason for reason in left.values()) else []  # a skip by hand names none
+            parts.append("\n".join(["days without a release, which nights go on without:", *days, *named]))
         if broken := found["failed"].get(name):
             lines = [
                 f"  {_failure(night['snapshot'], night['failed'])}"
