@@ -110,8 +110,8 @@ def _newest_readable(
             read = recognise(read_columns(source, given.values(), connection), given, connection)
             kinds = count_kinds(connection, _provisional(name, store, read), read.files)
             break
-        except InputError as error:
-            errors.append((source.key, error))
+        except InputError as refused:
+            errors.append((source.key, refused))
         before = snapshot_before(source) if len(errors) < _TRIED else None
         if before is None:
             raise errors[0][1]
