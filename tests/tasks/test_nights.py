@@ -64,6 +64,25 @@ def test_independent_nights_in_any_order_are_equal(place):
 
 
 @pytest.mark.parametrize(
+    ("key_format", "snapshot", "warned"),
+    [
+        ("%Y%m%d", "2026-11-20", True),
+        ("%Y-%m-%dT%H", "2026-11-20", True),
+        ("%Y-%m-%d", "2026-11-20", False),
+        ("%d-%B-%Y", "20-September-2026", False),
+        ("d%-j", "d7", False),
+    ],
+)
+def test_plan_warns_of_key_format_unlike_snapshot(place, capsys, key_format, snapshot, warned):
+    place.write_spec(model=QUICK, nights={"calendar": {"cron": "0 2 * * *", "key_format": key_format}})
+    place.snapshot(snapshot, ring(40))
+    plan(place.spec, snapshot)
+    said = capsys.readouterr().err
+    assert (f"warning: {place.spec}: nights.calendar.key_format '{key_format}' gives keys such as '" in said) is warned
+    assert (f"none like snapshot '{snapshot}'" in said) is warned
+
+
+@pytest.mark.parametrize(
     ("sections", "epochs", "warned"),
     [
         ({"nights": {"walk": "independent"}}, None, True),

@@ -6,11 +6,12 @@ import time
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
 
 from pbg_tasks.config import GraphSpec, Previous, RunLayout, RunSpec, SnapshotFile
 from pbg_tasks.config.base import digest, parse
 from pbg_tasks.config.loading import load_graph_spec
-from pbg_tasks.config.nights import Nights, Watch
+from pbg_tasks.config.nights import Nights, Watch, key_form
 from pbg_tasks.config.results import ForecastDocument, MemoryDocument, PlanResult, Result, ValidateResult
 from pbg_tasks.config.run import check_snapshot_key, id_layout, vector_space
 from pbg_tasks.config.support import check_nightly
@@ -91,6 +92,7 @@ def plan(
             f"warning: {spec}: train.warm_epochs counts for no night, because none continues a release; each trains "
             f"model.num_epochs, {graph.model.num_epochs}"
         )
+    _warn_of_calendar(written, spec, snapshot)
     store = graph_store(graph)
     probe(store)
     files = _files(written, snapshot, due=due)
@@ -162,6 +164,24 @@ def _adjusted(
     if engine is not None:
         data["train"]["engine"] = engine
     return parse(GraphSpec, data, source=source)
+
+
+def _warn_of_calendar(graph: GraphSpec, spec: Path, snapshot: str) -> None:
+    """Warn of a calendar that gives no key like a snapshot's.
+
+    The forms of its keys are those of a year of hours, as names of months and weekdays differ in length.
+    """
+    calendar = graph.nights.calendar
+    if calendar is None:
+        return
+    now = datetime.now(ZoneInfo(calendar.timezone))
+    keys = [(now - timedelta(hours=25 * at)).strftime(calendar.key_format) for at in range(366)]
+    if key_form(snapshot) not in map(key_form, keys):
+        say(
+            f"warning: {spec}: nights.calendar.key_format {calendar.key_format!r} gives keys such as {keys[0]!r}, none "
+            f"like snapshot {snapshot!r}: nights of the calendar would wait for snapshots that never come; write the "
+            "format of the snapshots' names"
+        )
 
 
 def _files(graph: GraphSpec, snapshot: str, *, due: datetime | None) -> tuple[SnapshotFile, ...]:
