@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pbg_operators.deadline import PublishedBy
 from pbg_operators.internals import AsyncCallback, DeadlineAlert
+from pbg_operators.task import REFUSED_KEY, Refused
 from pbg_tasks.config.alerts import Notifier
 from pbg_tasks.errors import ConfigError
 
@@ -45,7 +46,36 @@ class Alert:
             context: of the task or run.
             text: description of the occasion, in a sentence; made of the context unless given.
         """
-        notify(self._notifiers, context, graph=self._graph, occasion=self._occasion, text=text or _text(context))
+        called = self._called(context)
+        notify(called, context, graph=self._graph, occasion=self._occasion, text=text or _text(context))
+
+    def _called(self, context: Mapping[str, Any]) -> tuple[Notifier, ...]:
+        """Return the notifiers to call.
+
+        Of a failure that is a refusal, those with ``refused`` have had an alert.
+        """
+        if self._occasion != "failed" or not _was_reported(context):
+            return self._notifiers
+        return tuple(notifier for notifier in self._notifiers if "refused" not in notifier.on)
+
+
+def _was_reported(context: Mapping[str, Any]) -> bool:
+    """Return whether a failure is a refusal whose alert was sent.
+
+    A gate that asks sends it before it asks; that the answer was no, or never came, is another occasion.
+    """
+    task, run = context.get("task"), context.get("ti")
+    if run is None or getattr(task, "refused", None) is None:
+        return False
+    if "exception" in context:  # the callback of a task
+        return isinstance(context["exception"], Refused)
+    if getattr(task, "asks", False):
+        return False
+    try:
+        return run.xcom_pull(task_ids=run.task_id, key=REFUSED_KEY, map_indexes=run.map_index) is not None
+    except Exception:  # any failure, as two alerts are better than none
+        log.exception("the XCom %s of task %s cannot be read", REFUSED_KEY, run.task_id)
+        return False
 
 
 def notify(notifiers: Iterable[Notifier], context: Mapping[str, Any], **facts: str) -> None:

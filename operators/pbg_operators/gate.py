@@ -42,6 +42,8 @@ class ApprovalGateOperator(PbgOperator, ApprovalOperator):
 
     template_fields: Sequence[str] = (*PbgOperator.template_fields, "subject", "body")
 
+    asks = True
+
     def __init__(self, *, command: str, snapshot: str, hours: float, **kwargs: Any) -> None:  # noqa: ANN401 - PbgOperator's own
         super().__init__(
             command=command,

@@ -92,6 +92,7 @@ class PbgOperator(OnSpark):
             Spark Connect.
     """
 
+    asks: ClassVar[bool] = False  # whether a refusal, after its alert, waits for a person instead of ending the task
     template_fields: Sequence[str] = ("arguments", "scratch")
     operator_extra_links: tuple[RunLink, ...] = (RunLink(),)
     ui_color = "#e8f0fe"

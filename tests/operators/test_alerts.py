@@ -15,7 +15,7 @@ import yaml
 from airflow.sdk import DAG, Asset
 from airflow.sdk.exceptions import AirflowFailException
 
-from pbg_operators.alerts import Alert, check_notifiers, deadline, report_late
+from pbg_operators.alerts import Alert, check_notifiers, deadline, on_failure, report_late
 from pbg_operators.deadline import PublishedBy
 from pbg_operators.plan import PlanOperator
 from pbg_operators.publish import PublishOperator
@@ -62,6 +62,38 @@ def test_notifier_gets_facts_of_its_occasions(tmp_path, context):
          "rendered": "g: nightly_g: night-1: task_failure"},
         {"graph": "g", "occasion": "refused", "text": "MRR 0.1", "rendered": "g: MRR 0.1"},
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("occasions", "ended", "changes", "occasion"),
+    [
+        (("failed", "refused"), {"pulled": "MRR 0.1"}, {}, None),
+        (("failed", "refused"), {"exception": Refused("MRR 0.1")}, {}, None),
+        (("failed", "refused"), {"pulled": None}, {}, "failed"),
+        (("failed", "refused"), {"exception": AirflowFailException("no store")}, {}, "failed"),
+        (("failed",), {"pulled": "MRR 0.1"}, {}, "failed"),  # a notifier that has no other alert of it
+        (("failed", "refused"), {"pulled": "MRR 0.1"}, {"refused": None}, "failed"),  # a command without that alert
+        (("failed", "refused"), {"pulled": "MRR 0.1"}, {"asks": True}, "failed"),  # rejected by a person
+    ],
+)
+def test_refusal_is_one_alert(tmp_path, context, occasions, ended, changes, occasion):
+    spec = spec_of(tmp_path, notify=[notifier(tmp_path, *occasions)])
+    task = SimpleNamespace(**{"refused": Alert(spec, "refused"), "asks": False} | changes)
+    run = SimpleNamespace(task_id="gate", map_index=-1, xcom_pull=lambda **_: ended["pulled"])
+    ended = {"reason": "task_failure"} | ended
+    on_failure(spec)["on_failure_callback"]({**context, **ended, "task": task, "ti": run})
+    assert [each["occasion"] for each in told(tmp_path)] == [occasion] * (occasion is not None)
+
+
+def test_unreadable_xcom_leaves_failure_its_alert(tmp_path, context):
+    def pull(**_):
+        raise RuntimeError("no such message")
+
+    spec = spec_of(tmp_path, notify=[notifier(tmp_path, "failed", "refused")])
+    task = SimpleNamespace(refused=Alert(spec, "refused"))
+    run = SimpleNamespace(task_id="gate", map_index=-1, xcom_pull=pull)
+    Alert(spec, "failed")({**context, "task": task, "ti": run})
+    assert [each["occasion"] for each in told(tmp_path)] == ["failed"]
 
 
 @pytest.mark.parametrize(("key", "named"), [("2026-11-20", "2026-11-20 (night-1)"), (None, "night-1")])
