@@ -17,6 +17,7 @@ from pbg_tasks.errors import InputError, StorageError
 from pbg_tasks.formats.tables import file_names
 from pbg_tasks.prepare.connection import duckdb_message, is_disk_full, phase
 from pbg_tasks.prepare.sources import blamed, snapshot_source
+from pbg_tasks.prepare.sources.parquet import first_damaged
 from pbg_tasks.prepare.sql import quoted
 from pbg_tasks.prepare.sql import table as table_text
 from pbg_tasks.prepare.text_files import copy_name
@@ -261,7 +262,7 @@ def reading(files: Sequence[SnapshotFile]) -> Iterator[None]:
         text = str(error)
         copies = file_names(STAGED, len(files))
         named = (file.uri for file, copy in zip(files, copies, strict=True) if _names(text, file) or copy in text)
-        uri = next(named, files[0].uri if len(files) == 1 else "snapshot")
+        uri = next(named, None) or _blamed_file(files, error)
         if _RAISED.search(text):
             if _REPLACED in text:
                 raise InputError(f"{uri}: {CHANGED}") from None
@@ -269,6 +270,14 @@ def reading(files: Sequence[SnapshotFile]) -> Iterator[None]:
         raise _unreadable(uri, error) from None
     except UnicodeDecodeError as error:  # the name of a column, or a text, is not UTF-8
         raise _unreadable(files[0].uri if len(files) == 1 else "snapshot", error) from None
+
+
+def _blamed_file(files: Sequence[SnapshotFile], error: duckdb.Error) -> str:
+    """Return the file of an error that names none, or ``snapshot``."""
+    uris = [file.uri for file in files]
+    if len(uris) == 1:
+        return uris[0]
+    return (first_damaged(uris) if type(error) is duckdb.Error else None) or "snapshot"
 
 
 def _names(text: str, file: SnapshotFile) -> bool:

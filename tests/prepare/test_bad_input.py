@@ -69,6 +69,19 @@ def test_headerless_files_of_no_bytes_have_no_rows(tmp_path):
     assert "7.csv, line 2: empty id in column rhs (1 such rows" in refusal(spec, tmp_path)
 
 
+def test_damaged_page_is_named_among_several_files(tmp_path):
+    """DuckDB's error of such a page names no file."""
+    for name in ("1.parquet", "2.parquet", "3.parquet"):
+        put(tmp_path, b"", name)
+        ends = [f"e{number}" for number in range(5000)]
+        table = pa.table({"lhs": ends, "rel": ["likes"] * 5000, "rhs": ends[::-1]})
+        pq.write_table(table, tmp_path / "day" / name, use_dictionary=False, compression="gzip")
+    path = tmp_path / "day" / "2.parquet"
+    path.write_bytes(path.read_bytes()[:4] + bytes(40) + path.read_bytes()[44:])
+    message = refusal(make_spec(tmp_path, snapshots={"format": "parquet"}), tmp_path)
+    assert message.startswith(f"{path}: cannot be read: ")
+
+
 def test_single_file_without_rows_is_named(tmp_path):
     put(tmp_path, b"", "1.csv")
     message = refusal(make_spec(tmp_path, **HEADERLESS), tmp_path)

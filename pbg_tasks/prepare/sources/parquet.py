@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from pbg_tasks.prepare.sources.base import Layout, SnapshotSource
@@ -56,6 +57,24 @@ class ParquetSource(SnapshotSource):
         del snapshots, layout
         more = ", file_row_number=true" if numbered else ""
         return f"read_parquet([{', '.join(map(quoted, places))}]{more})"
+
+
+def first_damaged(uris: Sequence[str]) -> str | None:
+    """Return the first file with a damaged page; None without one.
+
+    The files are read one after the other, as DuckDB's error of such a page, a plain ``Error``, names none.
+    """
+    import duckdb  # not by schedulers, which list snapshots with this module
+
+    with closing(duckdb.connect()) as connection:
+        _register(connection, [uri for uri in uris if "://" in uri])
+        for uri in uris:
+            try:
+                connection.execute(f"SELECT bit_xor(hash(COLUMNS(*))) FROM read_parquet({quoted(uri)})").fetchall()
+            except duckdb.Error as error:
+                if type(error) is duckdb.Error:
+                    return uri
+    return None
 
 
 def _register(connection: duckdb.DuckDBPyConnection, uris: Sequence[str]) -> None:
