@@ -260,7 +260,12 @@ def report(
     """
     from pbg_tasks.tasks.view import report as reporting
 
-    found = reporting.report_graph(named_spec(Path(target))) if is_config(target) else reporting.report(target)
+    if not is_config(target):
+        show_result(reporting.report(target), as_json=as_json)
+        return
+    found = reporting.report_graph(named_spec(Path(target)))
+    if not as_json:  # the page of a run links its other ones
+        found["pages"] = [page for page in found["pages"] if page.endswith("/index.html")]
     show_result(found, as_json=as_json)
 
 

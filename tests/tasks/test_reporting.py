@@ -6,6 +6,7 @@ They are written with every night and updated by hand; without them a night succ
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -123,6 +124,18 @@ def test_damaged_run_hides_no_other(place, capsys):
     }
     assert states[whole.name] == ("released", None)
     assert states[damaged.run_id] == ("damaged", f"{damaged.url}/results/plan.json: not JSON; it was edited by hand")
+
+
+def test_report_of_graph_prints_line_per_run(place):
+    runs = []
+    for day in ("d1", "d2"):
+        place.snapshot(day, ring(40))
+        runs.append(run_chain(place.spec, day, epochs=1)["run"])
+    asked = ["report", str(place.spec)]
+    printed = CliRunner().invoke(app, asked).stdout
+    pages = [f"{run}/report/index.html" for run in runs[::-1]] + [f"{place.store}/report/production/index.html"]
+    assert re.findall(r"\S+\.html", printed) == pages
+    assert len(json.loads(CliRunner().invoke(app, [*asked, "--json"]).stdout)["pages"]) > len(pages)
 
 
 def test_missing_run_has_no_page(place):
