@@ -40,8 +40,8 @@ pytestmark = [
 
 BUCKET = "team"
 DAYS = [f"2026-11-{day}" for day in range(10, 13)]
-STRICT, LENIENT = "strict", "lenient"
-"""Two graphs of the same snapshots: the nights of one are all refused, those of the other never."""
+STRICT, LENIENT, BLUNT = "strict", "lenient", "blunt"
+"""Graphs of the same snapshots: the first asks at each night, the second never refuses, the third refuses all."""
 GATE = "release.gate"
 PATIENCE = 60.0 * 40
 
@@ -60,10 +60,12 @@ def write_specs(directory, deadline="00:00"):
         ],
         "collect": {},
     }
-    for graph in (STRICT, LENIENT):
+    for graph in (STRICT, LENIENT, BLUNT):
         spec = small_spec(f"s3://{BUCKET}", graph) | {"nights": nights}
+        if graph != LENIENT:
+            spec["gates"] |= {"min_mrr": 1.5}
         if graph == STRICT:
-            spec["gates"] |= {"min_mrr": 1.5, "on_failure": "ask"}
+            spec["gates"] |= {"on_failure": "ask"}
         (directory / "graphs" / f"{graph}.yaml").write_text(yaml.safe_dump(spec))
 
 
@@ -167,6 +169,10 @@ def alerts(team):
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
+def occasions(team, graph):
+    return [each["occasion"] for each in alerts(team) if each["graph"] == graph]
+
+
 def test_night_of_each_graph_begins_with_whole_snapshot(team, api):
     time.sleep(5)
     assert not [run for graph in (STRICT, LENIENT) for run in api.runs(f"reembed_{graph}")]
@@ -191,8 +197,16 @@ def test_release_of_refused_night_records_its_approval(team, api):
     (decision,) = release.data["decisions"]
     assert (decision["task"], decision["approved"]) == ("gate", True)
     assert (decision["by"], decision["reason"]) == ("admin", "a first night")
-    occasions = [(each["graph"], each["occasion"]) for each in alerts(team)]
-    assert {(STRICT, "refused"), (STRICT, "published"), (LENIENT, "published")} <= set(occasions)
+    assert {"refused", "published"} <= set(occasions(team, STRICT))
+    assert "published" in occasions(team, LENIENT)
+
+
+def test_refusal_without_a_question_ends_the_night(team, api):
+    dag = f"reembed_{BLUNT}"
+    until("its DAG is read", lambda: dag in api.dag_ids(), api.import_errors)
+    run_id = api.trigger(dag, partition_key=DAYS[0])
+    until("it is refused", lambda: api.run_state(dag, run_id) == "failed", lambda: api.tasks(dag, run_id))
+    until("its alert comes", lambda: occasions(team, BLUNT))
 
 
 def test_killed_triggerer_loses_and_repeats_nothing(team, api):
@@ -212,10 +226,8 @@ def test_rejected_night_ends_as_refused(team, api):
     answer(api, run_id, "Reject", "too weak", ends_as="failed")
     release = Channel(open_store(f"s3://{BUCKET}/store/{STRICT}"), "production").current().release
     assert release.snapshot == DAYS[0]
-    until(
-        "its failure is reported",
-        lambda: (STRICT, "failed") in [(each["graph"], each["occasion"]) for each in alerts(team)],
-    )
+    until("its failure is reported", lambda: "failed" in occasions(team, STRICT))
+    assert occasions(team, BLUNT) == ["refused"]  # its failure, too, would have been reported by now
 
 
 def test_night_waiting_past_its_deadline_is_reported(team, api):
