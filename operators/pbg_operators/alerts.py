@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pbg_operators.deadline import PublishedBy
 from pbg_operators.internals import AsyncCallback, DeadlineAlert
-from pbg_operators.task import REFUSED_KEY, Refused
+from pbg_operators.task import ASKED_KEY, REFUSED_KEY, Refused
 from pbg_tasks.config.alerts import Notifier
 from pbg_tasks.errors import ConfigError
 
@@ -69,13 +69,13 @@ def _was_reported(context: Mapping[str, Any]) -> bool:
         return False
     if "exception" in context:  # the callback of a task
         return isinstance(context["exception"], Refused)
-    if getattr(task, "asks", False):
-        return False
+    of_task = {"task_ids": run.task_id, "map_indexes": run.map_index}
     try:
-        return run.xcom_pull(task_ids=run.task_id, key=REFUSED_KEY, map_indexes=run.map_index) is not None
+        refused, asked = (run.xcom_pull(key=key, **of_task) is not None for key in (REFUSED_KEY, ASKED_KEY))
     except Exception:  # any failure, as two alerts are better than none
-        log.exception("the XCom %s of task %s cannot be read", REFUSED_KEY, run.task_id)
+        log.exception("the XComs %s and %s of task %s cannot be read", REFUSED_KEY, ASKED_KEY, run.task_id)
         return False
+    return refused and not asked
 
 
 def notify(notifiers: Iterable[Notifier], context: Mapping[str, Any], **facts: str) -> None:

@@ -14,7 +14,7 @@ from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import Param
 from airflow.sdk.exceptions import AirflowFailException
 
-from pbg_operators.task import PbgOperator, Refused, Unusable
+from pbg_operators.task import ASKED_KEY, PbgOperator, Refused, Unusable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,8 +42,6 @@ class ApprovalGateOperator(PbgOperator, ApprovalOperator):
 
     template_fields: Sequence[str] = (*PbgOperator.template_fields, "subject", "body")
 
-    asks = True
-
     def __init__(self, *, command: str, snapshot: str, hours: float, **kwargs: Any) -> None:  # noqa: ANN401 - PbgOperator's own
         super().__init__(
             command=command,
@@ -70,6 +68,7 @@ class ApprovalGateOperator(PbgOperator, ApprovalOperator):
             raise
         except Refused as refusal:
             choice = "**Approve** goes on with the night all the same, **Reject** ends it."
+            context["ti"].xcom_push(key=ASKED_KEY, value=True)
             self.body = f"{as_markdown(str(refusal))}\n\n{choice}"
             return ApprovalOperator.execute(self, context)  # type: ignore[no-any-return] # it only raises
 

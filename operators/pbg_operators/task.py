@@ -40,6 +40,7 @@ ERROR_KEY = "error"
 """XCom with the reason why a task failed, which the pages show."""
 REFUSED_KEY = "refused"
 """XCom key of a task that refused its night, with the sentence. A task that failed otherwise has none."""
+ASKED_KEY = "asked"  # XCom key of a task that asked a person about its refusal, instead of failing
 JUDGES = ("validate", "partition", "gate")
 """Commands that store their results before they refuse a night."""
 KILL_GRACE_SECONDS = 3.5
@@ -92,7 +93,6 @@ class PbgOperator(OnSpark):
             Spark Connect.
     """
 
-    asks: ClassVar[bool] = False  # whether a refusal, after its alert, waits for a person instead of ending the task
     template_fields: Sequence[str] = ("arguments", "scratch")
     operator_extra_links: tuple[RunLink, ...] = (RunLink(),)
     ui_color = "#e8f0fe"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class TaskInstance:
     """Keeps the values that a task pushes."""
 
-    dag_id, run_id = "reembed_toy", "manual__1"
+    dag_id, run_id, task_id, map_index = "reembed_toy", "manual__1", "gate", -1
 
     def __init__(self) -> None:
         self.pushed: dict[str, Any] = {}
@@ -31,6 +31,10 @@ class TaskInstance:
     def xcom_push(self, key: str, value: object) -> None:
         """Keep a value."""
         self.pushed[key] = value
+
+    def xcom_pull(self, key: str, **_: object) -> object:
+        """Return a value that was kept."""
+        return self.pushed.get(key)
 
 
 @pytest.fixture

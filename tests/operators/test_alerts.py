@@ -67,19 +67,24 @@ def test_notifier_gets_facts_of_its_occasions(tmp_path, context):
 @pytest.mark.parametrize(
     ("occasions", "ended", "changes", "occasion"),
     [
-        (("failed", "refused"), {"pulled": "MRR 0.1"}, {}, None),
+        (("failed", "refused"), {"pulled": {"refused": "MRR 0.1"}}, {}, None),
         (("failed", "refused"), {"exception": Refused("MRR 0.1")}, {}, None),
-        (("failed", "refused"), {"pulled": None}, {}, "failed"),
+        (("failed", "refused"), {"pulled": {}}, {}, "failed"),
         (("failed", "refused"), {"exception": AirflowFailException("no store")}, {}, "failed"),
-        (("failed",), {"pulled": "MRR 0.1"}, {}, "failed"),  # a notifier that has no other alert of it
-        (("failed", "refused"), {"pulled": "MRR 0.1"}, {"refused": None}, "failed"),  # a command without that alert
-        (("failed", "refused"), {"pulled": "MRR 0.1"}, {"asks": True}, "failed"),  # rejected by a person
+        (("failed",), {"pulled": {"refused": "MRR 0.1"}}, {}, "failed"),  # a notifier that has no other alert of it
+        (("failed", "refused"), {"pulled": {"refused": "MRR 0.1"}}, {"refused": None}, "failed"),  # without that alert
+        (
+            ("failed", "refused"),
+            {"pulled": {"refused": "MRR 0.1", "asked": True}},
+            {},
+            "failed",
+        ),  # rejected by a person
     ],
 )
 def test_refusal_is_one_alert(tmp_path, context, occasions, ended, changes, occasion):
     spec = spec_of(tmp_path, notify=[notifier(tmp_path, *occasions)])
-    task = SimpleNamespace(**{"refused": Alert(spec, "refused"), "asks": False} | changes)
-    run = SimpleNamespace(task_id="gate", map_index=-1, xcom_pull=lambda **_: ended["pulled"])
+    task = SimpleNamespace(**{"refused": Alert(spec, "refused")} | changes)
+    run = SimpleNamespace(task_id="gate", map_index=-1, xcom_pull=lambda key, **_: ended["pulled"].get(key))
     ended = {"reason": "task_failure"} | ended
     on_failure(spec)["on_failure_callback"]({**context, **ended, "task": task, "ti": run})
     assert [each["occasion"] for each in told(tmp_path)] == [occasion] * (occasion is not None)

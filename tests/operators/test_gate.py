@@ -15,6 +15,7 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException, TaskAwaitingInput
 
 from pbg_operators import PbgTaskGroup
+from pbg_operators.alerts import _was_reported
 from pbg_operators.gate import ApprovalGateOperator
 from pbg_operators.task import PbgOperator, Refused, Unusable
 from tests.operators.specs import small_spec
@@ -94,6 +95,7 @@ def test_question_has_reasons_and_link_to_run(calls, asking, told):
     assert list(question["params"]) == ["reason"]
     assert len(told) == 1
     assert asking.context["ti"].pushed  # the link
+    assert not _was_reported(asking.context | {"task": asking.task})  # what ends the night later is another occasion
 
 
 def test_question_names_the_planned_snapshot(tmp_path, context):
@@ -113,6 +115,7 @@ def test_unusable_night_is_not_asked_about(fake_pbg, asking, told):
         asking.task.execute(asking.context)
     assert asking.questions == []
     assert len(told) == 1
+    assert _was_reported(asking.context | {"task": asking.task})
 
 
 def test_approval_is_stored_and_gate_passes(calls, asking):
