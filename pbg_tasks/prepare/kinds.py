@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pbg_tasks.errors import InputError
 from pbg_tasks.prepare.snapshot import open_snapshot, reading
 from pbg_tasks.prepare.sources import snapshot_source
 
@@ -50,7 +51,7 @@ def count_kinds(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, files: S
         files: of the snapshot.
 
     Raises:
-        InputError: a file is unreadable, or lacks a column.
+        InputError: a file is unreadable, or lacks a column, or there are no rows.
     """
     open_snapshot(connection, spec, files)
     typed = spec.columns.lhs_type is not None
@@ -75,7 +76,9 @@ def count_kinds(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, files: S
             ((common,),) = connection.execute("SELECT count(*) FROM raw WHERE lhs IN (SELECT rhs FROM raw)").fetchall()
     entities = {str(kind): int(count) for kind, count in counted}
     edges, relations = map(int, total)
-    repeated = 1 - int(different) / max(edges, 1)
+    if not edges:
+        raise InputError(f"{files[0].uri}: the snapshot has no edges")
+    repeated = 1 - int(different) / edges
     return Kinds(edges, listed if len(listed) <= _LISTED else [], relations, entities, int(common), repeated)
 
 

@@ -240,6 +240,29 @@ def test_draft_passes_over_damaged_newest_snapshots(tmp_path, capsys):
         draft_spec(f"{tmp_path}/{{snapshot}}.parquet", str(tmp_path / "store"))
 
 
+@pytest.mark.parametrize(("suffix", "header"), [("parquet", ""), ("csv", "lhs,rhs\n"), ("tsv", "")])
+def test_draft_passes_over_snapshots_without_edges(tmp_path, capsys, suffix, header):
+    for day, edges in (("2026-11-20", range(40)), ("2026-11-21", ()), ("2026-11-22", ())):
+        path, ends = tmp_path / f"{day}.{suffix}", pa.array([f"e{number}" for number in edges], pa.string())
+        path.write_text(header + "".join(f"{end},{end}\n" for end in ends))
+        if suffix == "parquet":
+            pq.write_table(pa.table({"lhs": ends, "rhs": ends}), path)
+    assert drafted(tmp_path, tmp_path).gates.data.min_edges.block == 20
+    warnings = [line for line in capsys.readouterr().err.splitlines() if "is passed over" in line]
+    for day, line in zip(("2026-11-22", "2026-11-21"), warnings, strict=True):
+        assert f"warning: snapshot {day} is passed over: {tmp_path}/{day}.{suffix}: the snapshot has no edges" in line
+    (tmp_path / f"2026-11-20.{suffix}").unlink()
+    with pytest.raises(InputError, match=rf"2026-11-22\.{suffix}: the snapshot has no edges"):
+        draft_spec(str(tmp_path), str(tmp_path / "store"))
+
+
+def test_draft_reads_columns_of_first_filled_part(tmp_path):
+    (tmp_path / "d1").mkdir()
+    (tmp_path / "d1" / "part-0.tsv").touch()
+    (tmp_path / "d1" / "part-1.tsv").write_text("a1\tb1\na2\tb2\n")
+    assert drafted(tmp_path, tmp_path / "{snapshot}").gates.data.min_edges.block == 1
+
+
 def test_columns_of_types_give_relations_between_them(tmp_path):
     rows = {
         "src": ["ada", "ada", "bob"],

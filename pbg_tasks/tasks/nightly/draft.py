@@ -66,7 +66,7 @@ def draft_spec(
 ) -> str:
     """Return a graph spec, YAML with comments, for the newest readable snapshot.
 
-    Of the newest snapshots, those that cannot be read are named in a warning.
+    Of the newest snapshots, those that cannot be read or have no edges are named in a warning.
 
     Args:
         location: of the snapshots, as ``find_snapshots`` takes it.
@@ -76,7 +76,7 @@ def draft_spec(
         memory_gb: budget of the counting, in GB.
 
     Raises:
-        InputError: there is no snapshot, or none of the newest can be read.
+        InputError: there is no snapshot, or none of the newest can be read and has edges.
         ConfigError: columns cannot be recognised, no graph can have the name, or no store has the scheme.
     """
     root = store if is_remote(store) else str(Path(store.removeprefix("file://")).expanduser().absolute())

@@ -131,7 +131,8 @@ def snapshot_before(source: DraftSource) -> DraftSource | None:
 
 def _newest(template: str, keys: tuple[str, ...]) -> DraftSource:
     key, listed = _newest_with_files(template, keys)
-    files = tuple(SnapshotFile(uri=uri, size=size, version=version) for uri, size, version in listed)
+    found = [SnapshotFile(uri=uri, size=size, version=version) for uri, size, version in listed]
+    files = tuple(sorted(found, key=lambda file: file.size == 0))  # columns are read from the first, which has some
     _refuse_table(files[0].uri)
     snapshots = Snapshots(location=template, format=_format(files[0].uri))
     return DraftSource(snapshots, key, keys[: keys.index(key) + 1], files)
@@ -234,7 +235,7 @@ def read_columns(source: DraftSource, given: Collection[str], connection: duckdb
         connection: for the work.
 
     Raises:
-        InputError: the file cannot be read.
+        InputError: the file cannot be read, or is empty.
     """
     snapshots, file = source.snapshots, source.files[0]
     place = snapshot_source(snapshots).open(connection, snapshots, [file], ())[file.uri]
@@ -246,8 +247,9 @@ def read_columns(source: DraftSource, given: Collection[str], connection: duckdb
             snapshots, guessed = snapshots.model_copy(update={"header": True}), True
     with reading([file]):
         layout = snapshot_source(snapshots).describe(connection, snapshots, file, place)
-    names = () if layout is None else layout.columns
-    return replace(source, snapshots=snapshots, names=tuple(names), guessed=guessed)
+    if layout is None:
+        raise InputError(f"{file.uri}: the snapshot has no edges")
+    return replace(source, snapshots=snapshots, names=tuple(layout.columns), guessed=guessed)
 
 
 def _delimited(snapshots: Snapshots, uri: str, place: str, given: Collection[str]) -> tuple[Snapshots, list[str]]:
