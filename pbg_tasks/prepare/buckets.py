@@ -209,11 +209,13 @@ def _writer(
 class _SortedEdges:
     """Edges of a table like ``placed``, sorted, as a stream.
 
-    See ``text.files`` for its columns, and ``text.order``.
+    See ``text.files`` and ``text.order``.
     """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, spec: GraphSpec, table: str) -> None:
-        edges = connection.sql(f"{text.files(DUCKDB, spec, table)} ORDER BY {text.order(DUCKDB, spec)}")
+        columns, order = ", ".join(text.file_columns(spec)), ", ".join(text.order(DUCKDB, spec))
+        rows = text.files(DUCKDB, spec, table, "bucket", "hash")
+        edges = connection.sql(f"SELECT {columns} FROM ({rows}) ORDER BY {order}")
         self._batches = batches(edges, BATCH_ROWS)
         self._batch: pa.RecordBatch | None = None
 

@@ -158,10 +158,10 @@ def _write(
     from pyspark.sql import functions
 
     weighted = spec.columns.weight is not None
-    query = text.files(SPARK, spec, table, "bucket", "hash", "lhs_id", "rhs_id")
-    sort = [functions.expr(term) for term in text.order(SPARK, spec).split(", ")]
+    query = text.files(SPARK, spec, table, "bucket", "hash")
+    sort = [functions.expr(term) for term in text.order(SPARK, spec)]
     rows = tables.session.sql(query).repartition("bucket").sortWithinPartitions(*sort)
-    columns = ["bucket", "lhs", "rhs", "rel", *["weight"] * weighted]
+    columns = ["bucket", *text.file_columns(spec)]
     filled = {int(bucket): int(counts.flat[bucket]) for bucket in np.flatnonzero(counts)}
     write = WriteBuckets(spec, filled, folders, destination)
     stored = tables.written(rows.select(*columns).mapInArrow(write, OUTCOME))
