@@ -34,7 +34,8 @@ class Way(TypedDict):
 def descent(channel: Channel, releases: Sequence[Release], pointer: Pointer) -> dict[int, Way]:
     """Return the release from which each release descends, by number.
 
-    A release is void once its snapshot has a later release (it was redone), or the channel was rolled back from it.
+    A release is void once its snapshot has a later release (it was redone), also where the channel was rolled back from
+    that one, since the day may have been a bad one; or once the channel was rolled back from it.
     ``descends_from`` is the nearest void release among those that a release was trained from, one after the other;
     ``because`` is the reason why it is void. Both are None where there is none, and ``continues`` too. ``void`` is the
     reason why the release itself is void, None where it is not.
@@ -70,14 +71,21 @@ def _continued(channel: Channel, release: Release, numbers: Mapping[str, int]) -
 
 
 def _reasons(releases: Sequence[Release], pointer: Pointer) -> dict[int, str]:
-    """Return the reasons why releases are void, by number."""
-    newest = {release.snapshot: release.seq for release in sorted(releases, key=lambda each: each.seq)}
-    reasons = {
-        release.seq: f"redone as {newest[release.snapshot]}"
-        for release in releases
-        if newest[release.snapshot] != release.seq
-    }
-    return dict.fromkeys(_left(releases, pointer), "rolled back") | reasons
+    """Return the reasons why releases are void, by number.
+
+    Of later releases of a snapshot, the newest is named that the channel was not rolled back from, if there is one.
+    """
+    left, ordered = _left(releases, pointer), sorted(releases, key=lambda each: each.seq)
+    newest = {each.snapshot: each.seq for each in ordered}
+    standing = {each.snapshot: each.seq for each in ordered if each.seq not in left}
+    reasons = dict.fromkeys(left, "rolled back")
+    for release in ordered:
+        snapshot = release.snapshot
+        if standing.get(snapshot, 0) > release.seq:
+            reasons[release.seq] = f"redone as {standing[snapshot]}"
+        elif newest[snapshot] > release.seq:
+            reasons[release.seq] = f"redone as {newest[snapshot]} (rolled back)"
+    return reasons
 
 
 def _left(releases: Sequence[Release], pointer: Pointer) -> set[int]:

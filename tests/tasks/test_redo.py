@@ -67,7 +67,7 @@ def test_rollback_warns_of_redone_ancestors(chain, capsys):
     rollback(chain.spec, to=6)
     assert "warning" not in capsys.readouterr().err.rpartition("rollback: ")[2]
     rollback(chain.spec, to=4)
-    told = "warning: release 4 was trained from release 3, which was redone as 6; `pbg releases` names such releases"
+    told = "warning: release 4 was trained from release 3, which was redone as 6 (rolled back); `pbg"
     assert told in capsys.readouterr().err
 
 
@@ -129,6 +129,17 @@ def test_table_marks_releases_that_count_no_longer(chain):
     assert [row["void"] for row in history(chain.spec)] == [None, None, "rolled back", "rolled back"]
     rows = history_table(history(chain.spec)).splitlines()[2:]
     assert [" no, rolled back " in row for row in rows] == [False, False, True, True]
+
+
+def test_redo_that_was_rolled_back_is_named_so(chain):
+    for seed in (1, 2):
+        chain.snapshot("d4", ring(43, seed=seed)[5:])
+        redo(chain.spec, "d4")
+    rollback(chain.spec, to=5)
+    voids = ["redone as 5", "redone as 6 (rolled back)", "rolled back"]
+    assert [row["void"] for row in history(chain.spec)] == [None, None, None, *voids]
+    rollback(chain.spec, to=4)
+    assert history(chain.spec)[3]["void"] == "redone as 6 (rolled back)"
 
 
 def test_releases_from_a_left_one_stay_named(chain):
