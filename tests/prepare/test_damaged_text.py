@@ -321,6 +321,26 @@ def test_column_of_no_text_is_named(tmp_path, kind, column):
         check(spec, tmp_path)
 
 
+@pytest.mark.parametrize("column", ["lhs", "rel", "rhs"])
+def test_decimals_that_would_be_rounded_are_refused(tmp_path, column):
+    (tmp_path / "day").mkdir()
+    wide = pa.array([10**50 + 1], pa.decimal256(60, 0))
+    table = {"lhs": ["a"], "rel": ["likes"], "rhs": ["x"], "weight": wide, column: wide}
+    pq.write_table(pa.table(table), tmp_path / "day" / "p.parquet")
+    spec = make_spec(tmp_path, form="parquet", columns={"weight": "weight"})
+    with pytest.raises(InputError, match=rf"'{column}' \(columns\.{column}\) is of type DECIMAL\(60,0\), which "):
+        check(spec, tmp_path)
+
+
+def test_weight_of_many_digits_is_read(tmp_path):
+    (tmp_path / "day").mkdir()
+    wide = pa.array([2], pa.decimal256(60, 0))
+    pq.write_table(
+        pa.table({"lhs": ["a"], "rel": ["likes"], "rhs": ["x"], "weight": wide}), tmp_path / "day" / "p.parquet"
+    )
+    assert check(make_spec(tmp_path, form="parquet", columns={"weight": "weight"}), tmp_path).edges == 1
+
+
 PLAIN = [
     ("a", pa.string()),
     ("a", pa.dictionary(pa.int32(), pa.string())),

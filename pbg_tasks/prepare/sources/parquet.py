@@ -41,10 +41,20 @@ class ParquetSource(SnapshotSource):
     def describe(
         self, connection: duckdb.DuckDBPyConnection, snapshots: Snapshots, file: SnapshotFile, place: str
     ) -> Layout | None:
-        """Read the schema of a file."""
+        """Read the schema of a file.
+
+        A decimal of more digits than DuckDB's has its own type and not DOUBLE, as which DuckDB reads it: rounded.
+        """
         del snapshots, file
         described = connection.execute(f"DESCRIBE SELECT * FROM read_parquet({quoted(place)})").fetchall()
-        return Layout(tuple(row[0] for row in described), tuple(row[1] for row in described))
+        names, types = zip(*(row[:2] for row in described), strict=True)
+        if "DOUBLE" in types:
+            schema = f"SELECT name, precision, scale FROM parquet_schema({quoted(place)}) WHERE precision > 38"
+            wide = {row[0]: f"DECIMAL({row[1]},{row[2]})" for row in connection.execute(schema).fetchall()}
+            types = tuple(
+                wide.get(name, kind) if kind == "DOUBLE" else kind for name, kind in zip(names, types, strict=True)
+            )
+        return Layout(names, types)
 
     def as_staged(self, connection: duckdb.DuckDBPyConnection, uris: Sequence[str]) -> bool:
         """Return whether the files have row groups that tasks read well."""
