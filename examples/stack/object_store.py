@@ -9,6 +9,7 @@ import json
 import os
 import random
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
@@ -33,12 +34,14 @@ OWNER = "owner"
 GRPC_OFFSET = 10_000
 """SeaweedFS serves gRPC of each service at its HTTP port plus this."""
 SERVICES = ("master", "volume", "filer", "s3", "admin")
+SPARE_BYTES = 2**30
+"""Free space that a start takes, beside the share of the disk below which the server writes nothing and hangs."""
 START_SECONDS = 30.0
 STOP_SECONDS = 3.0
 
 
 class ObjectStoreError(RuntimeError):
-    """The server cannot be started; the message names its log."""
+    """The server cannot be started; the message names its log or disk."""
 
 
 class ObjectStore:
@@ -96,16 +99,26 @@ class ObjectStore:
         """Start the server and wait until it answers.
 
         Raises:
-            ObjectStoreError: it did not come up.
+            ObjectStoreError: it did not come up, or the disk is nearly full.
         """
         stop_recorded(self.directory)
         self.directory.mkdir(parents=True, exist_ok=True)
+        self._check_space()
         for _ in range(3):  # another process may take a port between its choice and the server's bind
             self._launch()
             if self._wait_until_ready():
                 return self
             self.stop()
         raise ObjectStoreError(f"the S3 server did not come up in {START_SECONDS:.0f} s; its log is {self.log}")
+
+    def _check_space(self) -> None:
+        disk = shutil.disk_usage(self.directory)
+        needed = disk.total // 100 + SPARE_BYTES
+        if disk.free < needed:
+            raise ObjectStoreError(
+                f"{self.directory}: has {disk.free / 1e9:.1f} GB free, and the S3 server takes {needed / 1e9:.1f} GB: below "
+                "1 % of a disk its writes hang; free some space, or take a directory on another disk"
+            )
 
     def stop(self) -> None:
         """Stop the server, also an earlier command's, and wait for its end."""
@@ -222,6 +235,7 @@ def _arguments(ports: dict[str, int], data: Path, config: Path) -> list[str]:
         "-s3.autoCreateBucket=false",
         "-s3.readerCacheSizeMB=128",
         "-s3.concurrentUploadLimitMB=256",
+        "-volume.max=1000",  # by default one for each free GB, and each bucket takes one
     ]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import boto3
 import pytest
 
-from examples.stack.object_store import GRPC_OFFSET, ObjectStore, stop_recorded
+from examples.stack.object_store import GRPC_OFFSET, ObjectStore, ObjectStoreError, stop_recorded
 
 pytestmark = pytest.mark.s3
 
@@ -78,3 +78,9 @@ def test_process_that_inherited_the_number_is_left_alone(tmp_path):
         stop_recorded(tmp_path)
         assert bystander.poll() is None
         bystander.kill()
+
+
+def test_full_disk_is_named_before_the_start(small_disk):
+    with pytest.raises(ObjectStoreError, match=r"s3: has 0\.0 GB free, and the S3 server takes 1\.1 GB: .* free some"):
+        ObjectStore(small_disk / "s3").start()
+    assert not (small_disk / "s3" / "weed.pid").exists()
