@@ -116,8 +116,8 @@ class ObjectStore:
         needed = disk.total // 100 + SPARE_BYTES
         if disk.free < needed:
             raise ObjectStoreError(
-                f"{self.directory}: has {disk.free / 1e9:.1f} GB free, and the S3 server takes {needed / 1e9:.1f} GB: below "
-                "1 % of a disk its writes hang; free some space, or take a directory on another disk"
+                f"{self.directory}: has {disk.free / 1e9:.1f} GB free, and the S3 server takes {needed / 1e9:.1f} GB: "
+                "below 1 % of a disk its writes hang; free some space, or take a directory on another disk"
             )
 
     def stop(self) -> None:
