@@ -13,7 +13,7 @@ import numpy as np
 from pbg_tasks.prepare.connection import loading
 from pbg_tasks.prepare.difference import EDGE_HASHES
 from pbg_tasks.prepare.ids import entity_ids_file_name
-from pbg_tasks.prepare.sql import one_file, table
+from pbg_tasks.prepare.sql import one_file, parquet_rows, table
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -134,7 +134,7 @@ def returned_pairs(
             CREATE OR REPLACE TEMP TABLE returned AS
             SELECT split_part(least_key, chr(30), 1) AS one_type, split_part(greatest_key, chr(30), 1) AS other_type,
                 substr(least_key, length(one_type) + 2) AS one, substr(greatest_key, length(other_type) + 2) AS other
-            FROM read_parquet({one_file(returned)})
+            FROM {parquet_rows([one_file(returned)])}
             """
         )
     types = connection.execute("SELECT DISTINCT one_type, other_type FROM returned ORDER BY ALL").fetchall()

@@ -6,7 +6,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from pbg_tasks.prepare.sources.base import Layout, SnapshotSource
-from pbg_tasks.prepare.sql import quoted
+from pbg_tasks.prepare.sql import parquet_rows, quoted
 from pbg_tasks.storage.columnar import describe_once
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class ParquetSource(SnapshotSource):
         A decimal of more digits than DuckDB's has its own type and not DOUBLE, as which DuckDB reads it: rounded.
         """
         del snapshots, file
-        described = connection.execute(f"DESCRIBE SELECT * FROM read_parquet({quoted(place)})").fetchall()
+        described = connection.execute(f"DESCRIBE SELECT * FROM {parquet_rows([quoted(place)])}").fetchall()
         names, types = zip(*(row[:2] for row in described), strict=True)
         if "DOUBLE" in types:
             schema = f"SELECT name, precision, scale FROM parquet_schema({quoted(place)}) WHERE precision > 38"
@@ -66,7 +66,13 @@ class ParquetSource(SnapshotSource):
         """Return a call of DuckDB's reader."""
         del snapshots, layout
         more = ", file_row_number=true" if numbered else ""
-        return f"read_parquet([{', '.join(map(quoted, places))}]{more})"
+        return parquet_rows(map(quoted, places), more)
+
+    def hint(self, snapshots: Snapshots, file: SnapshotFile, place: str, columns: Collection[str]) -> str:
+        """Return a hint about a folder that is named like a column."""
+        del snapshots, place
+        named = next((name for name in columns if f"/{name}=" in file.uri), None)
+        return f"; the folder {named}=... is not read as a column: write it into the file" if named else ""
 
 
 def first_damaged(uris: Sequence[str]) -> str | None:
@@ -80,7 +86,7 @@ def first_damaged(uris: Sequence[str]) -> str | None:
         _register(connection, [uri for uri in uris if "://" in uri])
         for uri in uris:
             try:
-                connection.execute(f"SELECT bit_xor(hash(COLUMNS(*))) FROM read_parquet({quoted(uri)})").fetchall()
+                connection.execute(f"SELECT bit_xor(hash(COLUMNS(*))) FROM {parquet_rows([quoted(uri)])}").fetchall()
             except duckdb.Error as error:
                 if type(error) is duckdb.Error:
                     return uri

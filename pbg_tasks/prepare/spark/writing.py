@@ -25,7 +25,7 @@ from pbg_tasks.formats.entities import (
 from pbg_tasks.formats.entity_sets import EXPIRED, EntitySet
 from pbg_tasks.prepare.connection import connect
 from pbg_tasks.prepare.spark.files import reported, watched
-from pbg_tasks.prepare.sql import one_file, quoted
+from pbg_tasks.prepare.sql import one_file, parquet_rows, quoted
 from pbg_tasks.storage.staging import Scratch
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ class WriteTable:
                     writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
             with connect(self.spec.resources, scratch.path) as connection:
                 # DuckDB writes that columns have no nulls, which a file or a row group without rows would not show.
-                connection.execute(f"CREATE TEMP {kind} listed AS FROM read_parquet({one_file(unsorted)})")
+                connection.execute(f"CREATE TEMP {kind} listed AS FROM {parquet_rows([one_file(unsorted)])}")
                 target = quoted(str(scratch.path / name))
                 connection.execute(f"COPY ({self.query}) TO {target} (FORMAT parquet, {self.options})")
             unsorted.unlink()

@@ -17,9 +17,10 @@ from pbg_tasks.formats.tables import present_files
 from pbg_tasks.prepare.sql.dialect import DUCKDB, Dialect, quoted
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
-__all__ = ["DUCKDB", "Dialect", "features_sql", "md5_head", "md5_tail", "one_file", "quoted", "table"]
+__all__ = ["DUCKDB", "Dialect", "features_sql", "md5_head", "md5_tail", "one_file", "parquet_rows", "quoted", "table"]
 
 md5_head, md5_tail, features_sql = DUCKDB.md5_head, DUCKDB.md5_tail, DUCKDB.features
 
@@ -32,6 +33,19 @@ def one_file(path: object) -> str:
     return quoted(re.sub(r"([*?\[])", r"[\1]", str(path)))
 
 
+def parquet_rows(files: Iterable[str], more: str = "") -> str:
+    """Return DuckDB's text for the rows of Parquet files.
+
+    A folder named ``rel=likes`` is no column. DuckDB would put it in the place of the files' own column, if all files
+    are in such folders.
+
+    Args:
+        files: DuckDB's texts of their paths.
+        more: further options.
+    """
+    return f"read_parquet([{', '.join(files)}], hive_partitioning=false{more})"
+
+
 def table(path: Path) -> str:
     """Return DuckDB's text for a table of this package.
 
@@ -39,4 +53,4 @@ def table(path: Path) -> str:
         path: of its file; beside it are those of a table of several files.
     """
     names = present_files(path.name, (each.name for each in path.parent.glob("*.parquet"))) or [path.name]
-    return f"read_parquet([{', '.join(one_file(path.with_name(name)) for name in names)}])"
+    return parquet_rows(one_file(path.with_name(name)) for name in names)
