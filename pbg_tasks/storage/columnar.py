@@ -134,7 +134,7 @@ def list_files(location: str, environment: Mapping[str, str] = os.environ) -> li
         environment: variables with the store's endpoint and credentials.
 
     Raises:
-        InputError: the location has no files.
+        InputError: the location has no files, or one with a wildcard in its name.
         AccessError: reading it is not permitted.
         StorageError: the store cannot be reached.
     """
@@ -143,6 +143,8 @@ def list_files(location: str, environment: Mapping[str, str] = os.environ) -> li
     ]
     if not files:
         raise InputError(f"{location}: {_ABSENT}")
+    if named := next((uri for uri, _, _ in sorted(files) if _WILDCARDS & set(uri)), None):
+        raise InputError(f"{named}: the name holds *, ? or [, which would stand for other names, too; rename it")
     return sorted(files)
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import time
 
 import duckdb
@@ -50,6 +51,14 @@ def test_glob_lists_its_matches(folder):
     assert names(list_files(f"{folder}/*.csv"), folder) == ["a.csv", "b.csv"]
     assert names(list_files(f"{folder}/**/*.csv"), folder) == ["a.csv", "b.csv", "sub/c.csv"]
     assert names(list_files(f"{folder}/[ab].csv"), folder) == ["a.csv", "b.csv"]
+
+
+@pytest.mark.parametrize("name", ["part[1].csv", "part*.csv", "part?.csv", "a[1]/part.csv"])
+def test_file_with_wildcard_is_named(tmp_path, name):
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("x")
+    with pytest.raises(InputError, match=re.escape(f"/{name}: the name holds *, ? or [")):
+        list_files(str(tmp_path))
 
 
 @pytest.mark.parametrize("location", ["absent", "absent/*.csv", "*.parquet", "_temporary/absent.csv"])
