@@ -143,6 +143,11 @@ def test_few_commands_need_an_option():
     }
 
 
+def test_help_shows_no_default_that_is_blank():
+    shown = [(path, each) for path, command in LEAVES.items() for each in command.params if each.show_default]
+    assert [(path, each.name) for path, each in shown if isinstance(each.default, str) and each.default.isspace()] == []
+
+
 def is_needed(parameter):
     return parameter.param_type_name == "option" and parameter.required
 

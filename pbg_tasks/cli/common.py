@@ -57,7 +57,8 @@ def _is_override(argument: str) -> bool:
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
 Override = Annotated[
-    list[str] | None, typer.Option("--param", "-p", metavar="KEY.PATH=VALUE", help="Change a key of the spec.")
+    list[str] | None,
+    typer.Option("--param", "-p", metavar="KEY.PATH=VALUE", help="Change a key of the spec or config."),
 ]
 Patch = Annotated[
     Path | None,

@@ -136,7 +136,7 @@ def tsv(
     rhs_col: Rhs,
     rel_col: Rel = None,
     weight_col: Weight = None,
-    delimiter: Annotated[str, typer.Option(help="Between two fields; a tab by default.")] = "\t",
+    delimiter: Annotated[str, typer.Option(help="Between two fields; a tab by default.", show_default=False)] = "\t",
     entity_min_count: EntityMinCount = 1,
     relation_type_min_count: RelationMinCount = 1,
     feature_separator: Separator = ",",

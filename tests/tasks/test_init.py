@@ -71,8 +71,8 @@ def test_one_relation_has_no_operator(lists):
     write_config("plain.yaml", lists, EdgeLists("tsv", "0", "2", delimiter="\t"))
     config = load_config_from("plain.yaml", choose=lambda _, auto: dict.fromkeys(auto, 1))
     assert config.relations[0].operator == "none"
-    assert not config.self_negatives
-    assert not config.dynamic_relations
+    assert (config.self_negatives, config.dynamic_relations) == (False, False)
+    assert Path("plain.yaml").read_text().startswith("# For 40 entities, 1 relation, 112 edges: a start, not tuned.\n")
 
 
 def test_existing_config_stays(lists):

@@ -13,6 +13,7 @@ from pbg_tasks.config.presets import OPERATOR, PRESET, of_size, takes_self_negat
 from pbg_tasks.errors import ConfigError, ConflictError
 from pbg_tasks.prepare.connection import connect
 from pbg_tasks.prepare.counting import count_snapshot
+from pbg_tasks.progress import counted
 from pbg_tasks.storage import open_file, tidy
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.directory.importing import found_lists, graph_of_lists
@@ -59,7 +60,7 @@ def write_config(url: str, lists: Sequence[str], how: EdgeLists, *, memory_gb: f
     keys |= of_size(counts.edges)
     keys["entities"] = {_ENTITY: {"num_partitions": "auto"}}
     figures = {"entities": counts.entities[_ENTITY], "relations": counts.relations, "edges": counts.edges}
-    size = ", ".join(f"{count:,} {what}" for what, count in figures.items())
+    size = f"{figures['entities']:,} entities, {counted(counts.relations, 'relation')}, {counted(counts.edges, 'edge')}"
     head = f"# For {size}: a start, not tuned.\n{_first_only(name, edges)}"
     text = head + yaml.safe_dump(paths | keys, sort_keys=False)
     try:
