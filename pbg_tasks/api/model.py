@@ -8,6 +8,7 @@ from __future__ import annotations
 import weakref
 from contextlib import ExitStack
 from functools import cached_property
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
@@ -113,6 +114,8 @@ class Model:
             FormatError: a file is missing, damaged, or does not fit the others.
             IncompatibleError: the model is not what is expected.
         """
+        if release is not None:
+            _check_whole("release", release)
         with ExitStack() as resources:
             contents = open_contents(
                 resources,
@@ -233,9 +236,11 @@ class Model:
             limit: the most that are returned; None: all.
 
         Raises:
-            InputError: the type is not given, and there are several.
+            InputError: the type is not given, and there are several; or the limit is negative.
             FormatError: the index of the names is damaged.
         """
+        if limit is not None:
+            _check_whole("limit", limit, least=0)
         index = self._only_table(entity_type).names
         if prefix:
             return index.prefixed(prefix, limit)
@@ -330,7 +335,7 @@ class Model:
         given = {side: value for side, value in zip(SIDES, (lhs, rhs), strict=True) if value is not None}
         if len(given) != 1:
             raise InputError("give one of lhs and rhs: the other end is what is searched")
-        _check_count(k)
+        _check_whole("k", k)
         (known,) = given
         predict = OTHER_SIDE[known]
         query = self._resolver.query(rel, given, lhs_type=lhs_type, rhs_type=rhs_type)
@@ -382,7 +387,7 @@ class Model:
             UnknownNameError: a name is not in the model.
             InputError: several types have it.
         """
-        _check_count(k)
+        _check_whole("k", k)
         names, single = as_names(entity)
         kind = self._type_of(names, entity_type)
         numbers = self._table(kind).names.numbers(names)
@@ -530,6 +535,7 @@ class Model:
         raise UnknownNameError(f"no entity of any type is named {names[0]!r}" if names else "name an entity")
 
 
-def _check_count(k: int) -> None:
-    if k < 1:
-        raise InputError(f"k is {k}: ask for one answer at least")
+def _check_whole(name: str, value: object, *, least: int = 1) -> None:
+    """Refuse a number that is not whole, or too small."""
+    if not isinstance(value, Integral) or int(value) < least:
+        raise InputError(f"{name} is {value!r}: give a whole number of at least {least}")

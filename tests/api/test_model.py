@@ -258,6 +258,17 @@ def test_unknown_name_suggests_the_nearest(trained):
             model.score([1.5], "a", "n0_0")
 
 
+def test_number_that_is_not_whole_is_named(trained):
+    with Model.open(trained(**MODES["dynamic"]).checkpoint) as model:
+        for k in (1.5, "3", None):
+            with pytest.raises(InputError, match=f"k is {k!r}: give a whole number of at least 1"):
+                model.top_k("n0_0", "a", k=k)
+        with pytest.raises(InputError, match="limit is -1: give a whole number of at least 0"):
+            model.entities(limit=-1)
+    with pytest.raises(InputError, match="release is '1': give a whole number"):
+        Model.open("anywhere", release="1")
+
+
 def test_featurized_entities_are_means_of_their_features(trained):
     data = trained(
         entities={"doc": {"num_partitions": 1, "featurized": True}, "user": {"num_partitions": 2}},
