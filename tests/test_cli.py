@@ -148,6 +148,13 @@ def test_help_shows_no_default_that_is_blank():
     assert [(path, each.name) for path, each in shown if isinstance(each.default, str) and each.default.isspace()] == []
 
 
+@pytest.mark.parametrize("path", LEAVES)
+def test_help_shows_all_of_its_text(path):
+    """Words in square brackets would be a style of the terminal."""
+    texts = [LEAVES[path].help, *(getattr(each, "help", None) for each in LEAVES[path].params)]
+    assert [text for text in texts if text and re.search(r"\[[a-z]", text)] == []
+
+
 def is_needed(parameter):
     return parameter.param_type_name == "option" and parameter.required
 

@@ -12,7 +12,10 @@ from pbg_tasks.cli.common import Json, show_result
 app = typer.Typer()
 
 Graphs = Annotated[
-    Path | None, typer.Option(help="Folder of graph specs where neither PBG_GRAPHS nor [pbg] graphs_folder names one.")
+    Path | None,
+    typer.Option(
+        help="Folder of graph specs, if neither PBG_GRAPHS nor graphs_folder of Airflow's section pbg names one."
+    ),
 ]
 
 
