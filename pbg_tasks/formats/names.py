@@ -1,7 +1,13 @@
-"""File names of checkpoints and releases, without the formats themselves."""
+"""File names of checkpoints, releases and exports, without the formats themselves."""
 
 from __future__ import annotations
 
+EXCHANGE_MANIFEST = "_manifest.json"
+"""Manifest of an export or import. Readers of folders (Spark, pyarrow) leave out names with an underscore first."""
+EXCHANGE_MARK = "_unfinished.json"
+"""Mark that an export or import is under way or was cut off. Without a manifest beside it, the folder is not whole."""
+UNFINISHED = "is being written, or was cut off and has to be written again"
+"""The same in the words of an error."""
 EDGE_HASHES = "edge_hashes.parquet"
 """File with the columns ``relation`` (its label) and ``hash``, sorted by both; one row for each distinct edge; see
 ``formats.tables``."""

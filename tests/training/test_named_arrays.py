@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pbg_tasks.errors import FormatError
+from pbg_tasks.errors import FormatError, InputError
 from pbg_tasks.training.data import named_arrays
 from pbg_tasks.training.data.initial import open_initial
 from pbg_tasks.training.data.partitions import PartitionKey
@@ -206,3 +206,13 @@ def test_damaged_parquet_or_both_forms_are_refused(tmp_path):
     write_npy(tmp_path / "given")
     with pytest.raises(FormatError, match=r"holds both user\.npy and user\.parquet"):
         opened(tmp_path / "given", tmp_path)
+
+
+def test_unfinished_import_is_refused(tmp_path):
+    """A killed import may have some types only, or old names."""
+    write_npy(tmp_path / "init")
+    (tmp_path / "init" / "_unfinished.json").write_text("{}")
+    with pytest.raises(InputError, match=r"init_path: .*/init is being written, or was cut off and has to be written"):
+        opened(tmp_path / "init", tmp_path)
+    (tmp_path / "init" / "_manifest.json").write_text("{}")
+    check(tmp_path / "init", tmp_path)

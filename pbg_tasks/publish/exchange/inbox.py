@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pbg_tasks.checkpoint.manifest import decode
 from pbg_tasks.errors import ConfigError, FormatError, InputError, NotFoundError
+from pbg_tasks.formats.names import UNFINISHED
 from pbg_tasks.publish.exchange.manifest import MANIFEST, MARK, ExchangeManifest
 from pbg_tasks.storage import LocalStore, open_file, open_store
 from pbg_tasks.storage.names import is_hidden
@@ -45,7 +46,7 @@ class Inbox:
         self.single, self._store, self.sizes = _look(url)
         self.manifest = None if self.single else self._read_manifest()
         if self.manifest is None and MARK in self.sizes:
-            raise InputError(f"{self.url}: is being written, or was cut off and has to be written again")
+            raise InputError(f"{self.url}: {UNFINISHED}")
         if self.manifest is not None:
             self.sizes = {name: record.size for name, record in sorted(self.manifest.objects.items())}
 

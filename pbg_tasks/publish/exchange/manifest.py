@@ -14,14 +14,9 @@ from pbg_tasks.checkpoint.manifest import Sha256
 from pbg_tasks.config.base import Frozen
 from pbg_tasks.config.contract import Contract
 from pbg_tasks.config.names import EntityName
+from pbg_tasks.formats.names import EXCHANGE_MANIFEST, EXCHANGE_MARK
 
-MANIFEST = "_manifest.json"
-"""Name of the manifest. Readers of folders (Spark, pyarrow) leave out names that begin with an underscore."""
-
-MARK = "_unfinished.json"
-"""Name of the mark that an export or import is under way or was cut off. Without a manifest beside it, the folder is
-not whole.
-"""
+MANIFEST, MARK = EXCHANGE_MANIFEST, EXCHANGE_MARK
 
 STAGED = "_staged/"
 """Prefix of files that wait to replace others."""

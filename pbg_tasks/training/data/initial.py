@@ -46,6 +46,7 @@ def open_initial(
 
     Raises:
         ConfigError: the path has neither a checkpoint nor an array.
+        InputError: an import there is not finished.
         NotFoundError: no version of the checkpoint is complete.
         FormatError: an object is damaged or does not fit.
     """

@@ -14,8 +14,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
 
-from pbg_tasks.errors import ConfigError, FormatError, NotFoundError
+from pbg_tasks.errors import ConfigError, FormatError, InputError, NotFoundError
 from pbg_tasks.formats.files import require_space
+from pbg_tasks.formats.names import EXCHANGE_MANIFEST, EXCHANGE_MARK, UNFINISHED
 from pbg_tasks.formats.npy import map_array
 from pbg_tasks.progress import say
 
@@ -106,12 +107,15 @@ class NamedArrays:
 
     Raises:
         ConfigError: no type has an array.
+        InputError: an import or export there is not finished.
         FormatError: an array is damaged or does not fit.
     """
 
     def __init__(
         self, config: ConfigSchema, store: Store, scratch: Path, names: Callable[[PartitionKey], list[str]]
     ) -> None:
+        if store.head(EXCHANGE_MARK) is not None and store.head(EXCHANGE_MANIFEST) is None:
+            raise InputError(f"init_path: {store.url} {UNFINISHED}")
         self._config, self._names = config, names
         self._arrays = {
             entity: array
