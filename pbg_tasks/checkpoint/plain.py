@@ -116,7 +116,9 @@ def open_directory(store: Store, prefix: str, *, expect: Names) -> CheckpointFil
         return files
     if not files.version and not files.names:
         there = Contents(store, prefix, expect).summary()
-        raise NotFoundError(f"{files.url}: holds no trained version of a checkpoint ({there})")
+        raise NotFoundError(
+            f"{files.url}: holds no trained version of a checkpoint ({there}); train it, or name another directory"
+        )
     raise FormatError(
         f"{files.url}: version {files.version} was saved without {', '.join(missing[:5])}; the config's entities or "
         "num_partitions are not those it was trained with"

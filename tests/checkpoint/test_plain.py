@@ -259,7 +259,7 @@ def test_bad_directory_is_refused_and_left_alone(store, directory, mirror, versi
 @pytest.mark.parametrize(("mirror", "versions"), [(None, []), ("", []), ("0\n", []), ("0\n", [1])])
 def test_directory_without_version_can_be_started(store, directory, mirror, versions):
     bad(directory, mirror, *versions)
-    with pytest.raises(NotFoundError, match="holds no trained version"):
+    with pytest.raises(NotFoundError, match=r"holds no trained version .*; train it, or name another directory"):
         open_directory(store, "", expect=pbg.names)
     with claim(store, "", SPEC, adopt=pbg.names) as writer:
         assert (writer.version, list(writer.files.names)) == (0, [])
