@@ -49,7 +49,8 @@ def first_record(snapshots: Snapshots, uri: str, place: str) -> list[str] | None
     if not line and not snapshots.header:
         return None
     if not line.strip():
-        raise InputError(f"{uri}, line 1: is empty; a {snapshots.format} file needs a first line")
+        wanted = "the names of its columns" if snapshots.header else "an edge"
+        raise InputError(f"{uri}, line 1: is empty; write {wanted} there, or remove the file")
     fields: list[str] = next(_reader(snapshots, [line.rstrip("\r\n")]))
     return fields
 

@@ -90,7 +90,9 @@ def test_single_file_without_rows_is_named(tmp_path):
 
 def test_headerless_file_with_empty_first_line_is_refused(tmp_path):
     put(tmp_path, "\na,likes,b\n")
-    assert "part.csv, line 1: is empty" in refusal(make_spec(tmp_path, **HEADERLESS), tmp_path)
+    assert "part.csv, line 1: is empty; write an edge there, or remove the file" in refusal(
+        make_spec(tmp_path, **HEADERLESS), tmp_path
+    )
 
 
 @pytest.mark.parametrize(
@@ -107,7 +109,7 @@ def test_headerless_file_with_empty_first_line_is_refused(tmp_path):
         (GOOD + "a" * 5000 + ",likes,b\n", ["line 5", "longer than 4096 bytes"]),
         ("lhs,relation,rhs\na,likes,b\n", ["no column 'rel'", "columns.rel", "lhs, relation, rhs"]),
         ("lhs,rel,rhs\n", ["no edges"]),
-        ("", ["line 1", "is empty"]),
+        ("", ["line 1", "is empty; write the names of its columns there, or remove the file"]),
         ("lhs,lhs,rel,rhs\na,b,likes,c\n", ["2 columns named 'lhs'", "columns.lhs"]),
         ("lhs,rel,rhs\n\n\na,likes,b\n\n,likes,b\n", ["line 6", "empty id in column lhs"]),
         ('lhs,rel,rhs\n"a\nb\nc",likes,b\n,likes,b\n', ["line 5", "empty id in column lhs"]),
