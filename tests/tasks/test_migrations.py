@@ -184,6 +184,16 @@ def test_repeated_day_does_not_undo_a_move(place):
     assert run_chain(place.spec, "d2", epochs=1)["warm_start"]
 
 
+def test_move_to_other_partitions_than_specs_warns(place, capsys):
+    place.snapshot("d1", ring(40))
+    run_chain(place.spec, "d1", epochs=1)
+    repartition(place.spec, partitions=2)
+    assert "warning" not in capsys.readouterr().err
+    repartition(place.spec, partitions=3)
+    expected = f"warning: {place.spec}: model.entities.n.num_partitions is 2; write 3 before the next night"
+    assert expected in capsys.readouterr().err
+
+
 def test_move_rolled_back_from_names_its_return(place):
     channel = Channel(open_store(str(place.store)), "production")
     place.snapshot("d1", ring(40))

@@ -110,6 +110,12 @@ def repartition(spec: Path, *, partitions: int | None = None, compact: bool = Fa
     present = read_config(directory.read(CONFIG) or b"", source=f"{directory.url}/{CONFIG}")
     config = _wanted(present, graph, partitions)
     was, now = partition_counts(present), partition_counts(config)
+    for name, count in partition_counts(graph.model).items():
+        if count and name in now and count != now[name]:
+            say(
+                f"warning: {spec}: model.entities.{name}.num_partitions is {count}; write {now[name]} before the next "
+                "night, whose ids and vectors would start anew"
+            )
     nothing: _Channel = {
         "task": "repartition",
         "channel": graph.channel,
