@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pbg_tasks.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 Edges = Any
 """A numpy array (n, 2) of lhs, rhs or (n, 3) of lhs, rel, rhs; a tuple of two, three or four columns (the fourth are
@@ -55,7 +59,8 @@ def _as_table(edges: Edges) -> pa.Table:
 
 def _from_frame(edges: Any) -> pa.Table:  # noqa: ANN401 - an Arrow table or a data frame of any library
     if type(edges).__module__.partition(".")[0] == "pandas":
-        return pa.Table.from_pandas(edges, preserve_index=False)  # its stream would have the index as a column
+        with _refusals():
+            return pa.Table.from_pandas(edges, preserve_index=False)  # its stream would have the index as a column
     if hasattr(edges, "__arrow_c_stream__"):
         return pa.table(edges)
     if hasattr(edges, "to_arrow"):
@@ -80,20 +85,37 @@ def _from_rows(rows: list[Any]) -> pa.Table:
 
 
 def _built(columns: dict[str, Any]) -> pa.Table:
-    try:
+    with _refusals():
         return pa.table({name: _array(column) for name, column in columns.items()})
-    except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeEncodeError) as error:
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Turn Arrow's errors of a caller's values into one of the edges.
+
+    Raises:
+        InputError: in place of those.
+    """
+    try:
+        yield
+    except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeEncodeError, OverflowError) as error:
         raise InputError(f"edges cannot be made a table: {error}") from None
 
 
 def _array(column: Any) -> Any:  # noqa: ANN401 - a column in, a column out
     """Return a column that Arrow accepts.
 
-    Arrays of objects become lists, so that Arrow finds the type itself.
+    Arrays of objects become lists, so that Arrow finds the type itself. It finds none for whole numbers of more than 64
+    bits with a sign, which become text.
     """
     if isinstance(column, np.ndarray) and column.dtype.kind == "O":
-        return pa.array(column.tolist())
-    return pa.array(column) if isinstance(column, np.ndarray | list) else column
+        column = column.tolist()
+    try:
+        return pa.array(column) if isinstance(column, np.ndarray | list) else column
+    except OverflowError:
+        if not all(isinstance(value, int | np.integer) for value in column):
+            raise
+        return pa.array([str(int(value)) for value in column])
 
 
 def _column(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:

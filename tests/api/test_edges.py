@@ -76,9 +76,23 @@ def test_whole_numbers_become_text_and_weights_numbers():
     assert table.to_pydict() == {"lhs": ["1", "2"], "rel": ["r", "r"], "rhs": ["3", "4"], "weight": [0.5, 2.0]}
 
 
+@pytest.mark.parametrize("make", [list, lambda ids: np.array(ids, object)])
+def test_ids_beyond_64_bits_keep_their_digits(make):
+    ids = [2**64 - 1, 2**63, 7, 2**70, -(2**63)]
+    assert edge_table((make(ids), make(ids[::-1])))["lhs"].to_pylist() == [str(value) for value in ids]
+
+
+@pytest.mark.parametrize("values", [["a", 1], [2**70, 1]])
+def test_mixed_columns_of_pandas_are_refused(values):
+    pandas = pytest.importorskip("pandas")
+    with pytest.raises(InputError, match="edges cannot be made a table"):
+        edge_table(pandas.DataFrame({"lhs": pandas.Series(values, dtype=object), "rhs": ["b", "c"]}))
+
+
 @pytest.mark.parametrize(
     ("edges", "message"),
     [
+        (([1, 2**63, "a"], [1, 2, 3]), "cannot be made a table"),
         (np.zeros((3, 4), int), r"shape \(n, 2\) or \(n, 3\), not \(3, 4\)"),
         (np.zeros((3, 2)), "column 'lhs' is of type double; names are text or whole numbers"),
         ({"lhs": [["x", "y"]], "rhs": [7]}, "column 'lhs' is of type list"),
