@@ -121,7 +121,7 @@ def test_existing_files_are_kept(place):
 def test_arrays_of_any_float_type_are_read(place, dtype, order):
     vectors = np.array([[0.5, -2, 3], [4, 5, 6], [7, 8, 9]], dtype, order=order)
     np.save(place / "v.npy", vectors)
-    (place / "ids.txt").write_text("\r\n".join(NAMES) + "\r\n", encoding="utf-8")
+    (place / "ids.txt").write_text("\r\n".join(NAMES) + "\r\n", encoding="utf-8-sig" if order == "F" else "utf-8")
     same(take("npy", place / "v.npy", place), vectors=vectors.astype(np.float32))
 
 
@@ -135,6 +135,24 @@ def test_names_may_be_numbers(place):
 def parquet(path, **columns):
     pq.write_table(pa.table(columns), path)
     return path
+
+
+@pytest.mark.parametrize("empty", [[0], [1], [0, 1], [0, 2]])
+def test_empty_files_of_spark_are_passed_over(place, empty):
+    kind = pa.list_(pa.float32())
+    (place / "in").mkdir()
+    for part in range(len(empty) + 1):
+        rows = slice(0, 0) if part in empty else slice(None)
+        columns = {"id": pa.array(NAMES[rows], pa.string()), "embedding": pa.array(VECTORS.tolist()[rows], kind)}
+        parquet(place / "in" / f"part-{part}.parquet", **columns)
+    same(take("parquet", place / "in", place))
+
+
+def test_repeated_columns_are_refused(place):
+    columns = [pa.array(NAMES), pa.array(NAMES), pa.array(VECTORS.tolist())]
+    pq.write_table(pa.Table.from_arrays(columns, ["id", "id", "embedding"]), place / "v.parquet")
+    with pytest.raises(FormatError, match=r"v\.parquet: .*exists 2 times"):
+        take("parquet", place / "v.parquet", place)
 
 
 @pytest.mark.parametrize("kind", [pa.list_(pa.float32()), pa.large_list(pa.float64()), pa.list_(pa.float32(), 3)])
@@ -356,6 +374,7 @@ def test_bad_input_is_reported_and_leaves_nothing(place, case):
         ({"id": ["a"], "embedding": [1.0]}, "of lists of floats"),
         ({"id": ["a", "b"], "embedding": [[1.0, 2], [3.0]]}, "row 1 has 1 numbers, the first row has 2"),
         ({"id": ["a", "b"], "embedding": [[1.0], None]}, "row 1 has 0 numbers"),
+        ({"id": ["a"], "embedding": pa.array([[]], pa.list_(pa.float32()))}, r"v\.parquet: row 0 has no numbers"),
         ({"id": ["a", None], "embedding": [[1.0], [2.0]]}, "row 1 has no name"),
         ({"id": ["a", "b"], "embedding": [[1.0], [None]]}, "the vector of 'b' is not finite"),
         ({"id": ["a"], "embedding": [[float("inf")]]}, "the vector of 'a' is not finite"),

@@ -183,7 +183,7 @@ def _names(path: Path) -> Iterator[str]:
 
 def _text_names(path: Path) -> Iterator[str]:
     try:
-        with path.open(encoding="utf-8", newline="\n") as file:
+        with path.open(encoding="utf-8-sig", newline="\n") as file:  # as readers of tables do
             for line in file:
                 yield line.removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError as error:

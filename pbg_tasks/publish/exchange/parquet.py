@@ -38,7 +38,7 @@ _ID_COLUMNS = ("id", "name")
 _GROUP_VALUES = 1 << 24  # numbers of a row group: 64 MiB of float32
 _READ_VALUES = 1 << 20
 _BUFFER_BYTES = 1 << 20
-_DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError)
+_DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError, KeyError)
 _PARAMETERS = pa.schema(
     [
         ("relation", pa.string()),
@@ -151,6 +151,8 @@ def read(inbox: Inbox, options: ReadOptions) -> Iterator[Vectors]:
             dimension = _dimension(file, columns[1])
         except _DAMAGE as error:
             raise FormatError(f"{path}: not a readable Parquet file ({error})") from None
+        if file.metadata.num_rows and not dimension:
+            raise FormatError(f"{path}: row 0 has no numbers")
         return Part(dimension, file.metadata.num_rows, _blocks(file, path, columns, dimension))
 
     return read_parts(inbox, options, (".parquet",), open_part)

@@ -42,6 +42,8 @@ def read_parts(
 ) -> Iterator[Vectors]:
     """Yield the vectors of each type.
 
+    Files without rows and dimension, as Spark writes one where its first partition is empty, are passed over.
+
     Args:
         inbox: holds the files.
         options: given by the user.
@@ -52,14 +54,22 @@ def read_parts(
         FormatError: files of one type differ in dimension.
     """
     for entity, files in inbox.typed(suffixes, options.entity).items():
-        head, *others = files
-        with inbox.local(head) as path:
-            with named(path, inbox.source(head)):
-                first = open_part(path)
-            rest = _rest(inbox, others, open_part, first.dimension)
-            blocks: Iterator[Block] = chain(named_items(first.blocks, path, inbox.source(head)), rest)
-            source = inbox.url if others else inbox.source(head)
-            yield Vectors(entity, first.dimension, source, blocks, None if others else first.total)
+        for number, head in enumerate(files, start=1):
+            with inbox.local(head) as path:
+                with named(path, inbox.source(head)):
+                    first = open_part(path)
+                others = files[number:]
+                if others and _is_empty(first):
+                    continue
+                rest = _rest(inbox, others, open_part, first.dimension)
+                blocks: Iterator[Block] = chain(named_items(first.blocks, path, inbox.source(head)), rest)
+                source = inbox.url if others else inbox.source(head)
+                yield Vectors(entity, first.dimension, source, blocks, None if others else first.total)
+                break
+
+
+def _is_empty(part: Part) -> bool:
+    return not part.dimension and part.total == 0
 
 
 def named_items(items: Iterator[Item], path: Path, source: str) -> Iterator[Item]:
@@ -72,6 +82,6 @@ def _rest(inbox: Inbox, files: list[str], open_part: Callable[[Path], Part], dim
     for file in files:
         with inbox.local(file) as path, named(path, inbox.source(file)):
             part = open_part(path)
-            if part.dimension != dimension:
+            if part.dimension != dimension and not _is_empty(part):
                 raise FormatError(f"{path}: has dimension {part.dimension}, the files before it have {dimension}")
             yield from part.blocks
