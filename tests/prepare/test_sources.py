@@ -219,7 +219,8 @@ def test_built_in_scans_are_as_before():
     snapshots = Snapshots(location="{snapshot}", format="tsv")
     layout = Layout(("lhs", "rhs"), ("VARCHAR", "VARCHAR"))
     parquet = snapshot_source(Snapshots(location="{snapshot}"))
-    assert parquet.scan(snapshots, ["/a'b", "/c"], layout) == "read_parquet(['/a''b', '/c'])"
+    expected = "read_parquet(['/a''b', '/c'], hive_partitioning=false)"
+    assert parquet.scan(snapshots, ["/a'b", "/c"], layout) == expected
     assert snapshot_source(snapshots).scan(snapshots, ["/a"], layout) == (
         "read_csv(['/a'], columns={column0: 'VARCHAR', column1: 'VARCHAR'}, auto_detect=false, header=true, "
         "delim='\t', quote='\"', escape='\"', compression='none', max_line_size=1048576, strict_mode=true)"
