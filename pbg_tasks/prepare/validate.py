@@ -11,6 +11,7 @@ from pbg_tasks.prepare.difference import EdgeChanges, find_edges, write_edge_has
 from pbg_tasks.prepare.relations import make_relations, unknown_relation
 from pbg_tasks.prepare.snapshot import open_numbered, open_snapshot, reading, write_staged
 from pbg_tasks.prepare.sources import blamed, snapshot_source
+from pbg_tasks.prepare.sql import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -145,6 +146,7 @@ def check_rows(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, files: Se
     checks = [
         *_end_checks(spec),
         *(_REL_CHECKS if spec.columns.rel is not None else ()),
+        *_header_check(spec),
         *([_WEIGHT_CHECK] if spec.columns.weight is not None else []),
         _FIT_CHECK,
     ]
@@ -168,6 +170,17 @@ def _end_checks(spec: GraphSpec) -> Iterator[tuple[str, str]]:
         yield f"contains({end}, chr(0))", f"id with a NUL byte in column {end}"
         if not any(entities[getattr(relation, end)].featurized for relation in spec.model.relations):
             yield f"strlen({end}) > {MAX_NAME_BYTES}", f"id longer than {MAX_NAME_BYTES} bytes in column {end}"
+
+
+def _header_check(spec: GraphSpec) -> Iterator[tuple[str, str]]:
+    """Yield the check for a header among the rows.
+
+    Files that were joined have one, which would be an edge.
+    """
+    columns = spec.columns
+    if columns.rel is not None:
+        condition = f"lhs = {quoted(columns.lhs)} AND rel = {quoted(columns.rel)} AND rhs = {quoted(columns.rhs)}"
+        yield condition, "has the names of the columns, as a header does; remove it"
 
 
 def _count(connection: duckdb.DuckDBPyConnection, checked: str, checks: list[tuple[str, str]]) -> tuple[Any, ...]:

@@ -106,6 +106,7 @@ def test_headerless_file_with_empty_first_line_is_refused(tmp_path):
         (GOOD + "a,likes\n", ["part.csv", "Line: 5", "Expected Number of Columns: 3 Found: 2"]),
         (GOOD.replace("\n", "\r\n") + "a,likes\r\n", ["Line: 5", "Expected Number of Columns: 3 Found: 2"]),
         (GOOD.replace("\n", "\r\n") + "a,likes,b\n", ["one kind of line ends"]),
+        (GOOD + GOOD, ["line 5", "has the names of the columns, as a header does; remove it (1 such rows"]),
         (GOOD + "a" * 5000 + ",likes,b\n", ["line 5", "longer than 4096 bytes"]),
         ("lhs,relation,rhs\na,likes,b\n", ["no column 'rel'", "columns.rel", "lhs, relation, rhs"]),
         ("lhs,rel,rhs\n", ["no edges"]),
