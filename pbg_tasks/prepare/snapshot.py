@@ -17,6 +17,7 @@ from pbg_tasks.errors import InputError, StorageError
 from pbg_tasks.formats.tables import file_names
 from pbg_tasks.prepare.connection import duckdb_message, is_disk_full, phase
 from pbg_tasks.prepare.sources import blamed, snapshot_source
+from pbg_tasks.prepare.sources.base import check_plain
 from pbg_tasks.prepare.sources.parquet import first_damaged
 from pbg_tasks.prepare.sql import quoted
 from pbg_tasks.prepare.sql import table as table_text
@@ -43,12 +44,6 @@ _RAISED = re.compile(r"^(Traceback \(most recent|At:$)", re.MULTILINE)
 _REPLACED = "The remote file corresponding to filename"
 """Text in it where an object is no longer the one that was opened (``s3fs.FileExpired``)."""
 _NO_PARQUET = re.compile(r"[Nn]o magic bytes|too small to be a Parquet file")
-# Types whose values have one text each, by DuckDB's names. Bytes (BLOB, BIT), which would be cast to an escaped form,
-# nested types, and decimals of more than 38 digits, which DuckDB rounds, are left out.
-_IS_PLAIN = re.compile(
-    r"VARCHAR|JSON|UUID|BOOLEAN|FLOAT|DOUBLE|U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|DECIMAL\(([12]?\d|3[0-8]),.*\)|ENUM\(.*\)|\"?NULL\"?"
-    r"|INTERVAL|DATE|TIME[A-Z_]*( WITH TIME ZONE)?"
-)
 
 
 class StagedFiles(Sequence["SnapshotFile"]):
@@ -320,12 +315,7 @@ def _check_columns(spec: GraphSpec, source: SnapshotSource, file: SnapshotFile, 
                 f"{source.hint(spec.snapshots, file, place, _chosen(spec.columns).values())}"
             )
         kind = layout.types[layout.columns.index(name)]
-        rounded = field == "weight" and kind.startswith("DECIMAL")  # of no harm to a weight, a float32
-        if not (rounded or _IS_PLAIN.fullmatch(kind)):
-            raise InputError(
-                f"{file.uri}: column {name!r} (columns.{field}) is of type {kind:.{_SHOWN_CHARACTERS}}, which stands "
-                "for no one text; write it as strings or numbers"
-            )
+        check_plain(f"{file.uri}: column {name!r} (columns.{field})", kind, rounded=field == "weight")
 
 
 def _chosen(columns: Columns) -> dict[str, str]:

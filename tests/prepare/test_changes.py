@@ -129,6 +129,29 @@ def test_missing_column_and_damaged_file_are_named(log, tmp_path):
         log.fold("1", tmp_path)
 
 
+@pytest.mark.parametrize("column", ["lhs", "w"])
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (pa.array([10**50 + 1, 10**50 + 2], pa.decimal256(60, 0)), r"DECIMAL\(60,0\)"),
+        (pa.array([b"\xff", b"a"]), "BLOB"),
+        (pa.array([["a"], ["b"]]), r"VARCHAR\[\]"),
+    ],
+)
+def test_columns_of_no_text_are_refused(tmp_path, values, kind, column):
+    log, day = Log(tmp_path / "log", weight="w"), tmp_path / "log" / "2026-11-01"
+    day.mkdir(parents=True)
+    (day / "_SUCCESS").touch()
+    plain = {"change": ["+", "+"], "lhs": ["a", "b"], "rel": ["r", "r"], "rhs": ["c", "d"], "w": [1, 2]}
+    pq.write_table(pa.table(plain | {column: values}), day / "part-0.parquet")
+    columns = (*COLUMNS, "w")
+    if column == "w" and "DECIMAL" in kind:  # a weight is rounded in any case
+        assert [row[0] for row in log.fold("2026-11-01", tmp_path / "scratch", columns)[0]] == ["a", "b"]
+        return
+    with pytest.raises(InputError, match=rf"part-0\.parquet: column '{column}' is of type {kind}, which stands"):
+        log.fold("2026-11-01", tmp_path / "scratch", columns)
+
+
 def test_day_without_sign_is_not_whole(log, tmp_path):
     log.write("1", ("+", "a", "r", "b"))
     log.write("2", ("+", "c", "r", "d"), whole=False)

@@ -7,6 +7,7 @@ id take the place of a file's. A part is named in the run spec, so that all task
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -23,6 +24,13 @@ if TYPE_CHECKING:
     from pbg_tasks.config import Snapshots
 
 _Piece = TypeVar("_Piece")
+_SHOWN_CHARACTERS = 200
+# Types whose values have one text each, by DuckDB's names. Bytes (BLOB, BIT), which would be cast to an escaped form,
+# nested types, and decimals of more than 38 digits, which DuckDB rounds, are left out.
+_IS_PLAIN = re.compile(
+    r"VARCHAR|JSON|UUID|BOOLEAN|FLOAT|DOUBLE|U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|DECIMAL\(([12]?\d|3[0-8]),.*\)|ENUM\(.*\)|\"?NULL\"?"
+    r"|INTERVAL|DATE|TIME[A-Z_]*( WITH TIME ZONE)?"
+)
 
 
 class Share(SnapshotFile):
@@ -53,6 +61,24 @@ class Layout:
 
     columns: tuple[str, ...]
     types: tuple[str, ...]
+
+
+def check_plain(column: str, kind: str, *, rounded: bool) -> None:
+    """Refuse a column whose values have no one text each.
+
+    Args:
+        column: its file and name, for the message.
+        kind: its type, by DuckDB's name.
+        rounded: whether its numbers may be rounded, as those of a weight, which is a float32.
+
+    Raises:
+        InputError: it is one of bytes, lists or the like.
+    """
+    if not (rounded and kind.startswith("DECIMAL")) and not _IS_PLAIN.fullmatch(kind):
+        raise InputError(
+            f"{column} is of type {kind:.{_SHOWN_CHARACTERS}}, which stands for no one text; write it as strings or "
+            "numbers"
+        )
 
 
 class SnapshotSource:

@@ -19,6 +19,7 @@ from pbg_tasks.config.nights import snapshot_order
 from pbg_tasks.config.sources import ChangesOptions
 from pbg_tasks.errors import InputError, MissingSnapshotError, PbgError
 from pbg_tasks.prepare.connection import duckdb_message, is_disk_full, phase, scratch_of
+from pbg_tasks.prepare.sources.base import check_plain
 from pbg_tasks.prepare.sources.parquet import ParquetSource
 from pbg_tasks.prepare.sources.text import TextSource
 from pbg_tasks.prepare.sql import quoted
@@ -213,6 +214,8 @@ class ChangesSource(ParquetSource):
                         raise InputError(
                             f"{part.uri}: no column {name!r}, or several; its columns are: {', '.join(layout.columns)}"
                         )
+                    kind = layout.types[layout.columns.index(name)]
+                    check_plain(f"{part.uri}: column {name!r}", kind, rounded=name == self.options.weight)
                 texts = ", ".join(f"CAST({reader.column(layout, name)} AS VARCHAR)" for name in wanted)
                 scan = reader.scan(own, [place], layout, numbered=True)
                 connection.execute(f"INSERT INTO changes SELECT {number}, {reader.row_number}, {texts} FROM {scan}")
