@@ -324,6 +324,16 @@ def test_repeated_mapping_line_needs_the_same_name(place):
         import_embeddings("angel-line", str(place / "out"), str(place / "again"), options=ReadOptions("n"))
 
 
+@pytest.mark.parametrize("cut", ["0", "mapping/part-00000"])
+def test_cut_line_of_angel_is_reported(place, cut, capsys):
+    (place / "in" / "mapping").mkdir(parents=True)
+    for name, text in {"0": "0:1.5 2.5\n1:3.5 4.5\n", "mapping/part-00000": "0:ann\n1:bob\n"}.items():
+        (place / "in" / name).write_text(text[:-3] if name == cut else text)
+    take("angel-line", place / "in", place)
+    said = [line.partition(" ")[2] for line in capsys.readouterr().err.splitlines() if "line break" in line]
+    assert said == [f"{place}/in/{cut}: the last line has no line break; the file may have been cut off"]
+
+
 BAD = {
     "npy-names": ("npy", {"v.npy": VECTORS, "v.json": b'["a", "b"]'}, r"v\.npy: has 3 rows, .*v\.json has 2 names"),
     "npy-no-names": ("npy", {"v.npy": VECTORS}, r"v\.npy: no names beside it; put one of v\.json, ids\.json"),

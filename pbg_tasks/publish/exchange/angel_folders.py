@@ -17,6 +17,7 @@ from pbg_tasks.errors import ConfigError, FormatError, InputError
 from pbg_tasks.formats.angel import read_mapping
 from pbg_tasks.progress import say
 from pbg_tasks.publish.exchange.contents import Block
+from pbg_tasks.publish.exchange.delimited import check_end
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -38,10 +39,12 @@ class InboxFolder:
     Args:
         inbox: holds the files.
         prefix: of their names, without a slash at the end; empty for all files at the top.
+        lines: whether they are text, of which no metadata has the length.
     """
 
-    def __init__(self, inbox: Inbox, prefix: str) -> None:
+    def __init__(self, inbox: Inbox, prefix: str, *, lines: bool = False) -> None:
         self._inbox, self._prefix = inbox, f"{prefix}/" if prefix else ""
+        self._lines = lines
         self._held, self._name = ExitStack(), ""
         self._path: Path | None = None
 
@@ -64,6 +67,8 @@ class InboxFolder:
         if self._path is None or name != self._name:
             self._held.close()
             self._path, self._name = self._held.enter_context(self._inbox.local(f"{self._prefix}{name}")), name
+            if self._lines:
+                check_end(self._path, self._inbox.source(f"{self._prefix}{name}"))
         return self._path
 
     def __enter__(self) -> Self:
@@ -141,7 +146,7 @@ def named_blocks(
 
 def _names(inbox: Inbox, mappings: Iterable[str]) -> _Names | None:
     for mapping in mappings:
-        with InboxFolder(inbox, mapping) as folder:
+        with InboxFolder(inbox, mapping, lines=True) as folder:
             if any(name.startswith("part-") for name in folder.sizes()):
                 return _Names(read_mapping(folder), folder.where)
     say(f"{inbox.url}: no folder {MAPPING} beside the embeddings: entities are named by their numbers")

@@ -62,7 +62,7 @@ def read(inbox: Inbox, options: ReadOptions) -> Iterator[Vectors]:
     """
     for entity, folder in of_type(inbox, options.entity, _outputs(inbox)).items():
         output = match["output"] if (match := _EMBEDDING.fullmatch(folder)) else folder
-        with InboxFolder(inbox, folder) as files:
+        with InboxFolder(inbox, folder, lines=True) as files:
             blocks = read_line(files, key_separator=options.key_separator, feature_separator=options.feature_separator)
             first = next(blocks, None)
             if first is None:

@@ -92,7 +92,7 @@ def read_lines(path: Path, *, delimiter: str, dimension: int, skip: int = 0) -> 
                 yield Block(batch.column(0).to_pylist(), np.stack(numbers, axis=1))
     except _DAMAGE as error:
         raise _bad_line(path, delimiter, dimension, skip, padded=padded, reason=error) from None
-    _check_end(path)
+    check_end(path, path.name)
 
 
 def _reader(stream: pa.NativeFile, columns: list[str], delimiter: str, skip: int) -> Any:  # noqa: ANN401 - untyped
@@ -153,10 +153,14 @@ def _problem(line: bytes, delimiter: str, dimension: int, *, padded: bool) -> st
     return None
 
 
-def _check_end(path: Path) -> None:
+def check_end(path: Path, source: str) -> None:
     """Report a plain text without a last line break.
 
-    A number at its end may have lost digits.
+    A number or name at its end may be cut.
+
+    Args:
+        path: of the text.
+        source: its name in the message.
     """
     if path.suffix in {".gz", ".zst", ".bz2"}:
         return  # their checksums reveal a cut
@@ -165,4 +169,4 @@ def _check_end(path: Path) -> None:
         if file.tell():
             file.seek(-1, 1)
             if file.read(1) != b"\n":
-                say(f"{path.name}: the last line has no line break; the file may have been cut off")
+                say(f"{source}: the last line has no line break; the file may have been cut off")
