@@ -17,7 +17,7 @@ from pbg_tasks.errors import InputError, StorageError
 from pbg_tasks.formats.tables import file_names
 from pbg_tasks.prepare.connection import duckdb_message, is_disk_full, phase
 from pbg_tasks.prepare.sources import blamed, snapshot_source
-from pbg_tasks.prepare.sources.base import check_plain
+from pbg_tasks.prepare.sources.base import FOLDER, check_plain
 from pbg_tasks.prepare.sources.parquet import first_damaged
 from pbg_tasks.prepare.sql import quoted
 from pbg_tasks.prepare.sql import table as table_text
@@ -207,10 +207,12 @@ def _open_files(
         scans = {layout: source.scan(snapshots, uris, layout) for layout, uris in alike.items()}
     with reading(files):  # the view is bound to the files, so their schemas are read
         _make_raw(connection, [f"SELECT {_fields(spec, source, layout)} FROM {scan}" for layout, scan in scans.items()])
+    chosen = set(_chosen(spec.columns).values())
     types: dict[str, set[str]] = {}
     for layout in alike:
         for name, kind in zip(layout.columns, layout.types, strict=True):
-            types.setdefault(name, set()).add(kind)
+            if kind != FOLDER or name in chosen:
+                types.setdefault(name, set()).add(kind)
     in_place = [file for file in files if places[file.uri] == file.uri]
     return {name: sorted(kinds) for name, kinds in types.items()}, in_place
 

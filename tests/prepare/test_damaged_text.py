@@ -12,7 +12,6 @@ import sys
 import time
 from pathlib import Path
 
-import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -25,8 +24,6 @@ from pbg_tasks.prepare.connection import connect
 from pbg_tasks.prepare.counting import count_snapshot
 from pbg_tasks.prepare.difference import EDGE_HASHES
 from pbg_tasks.prepare.snapshot import stage_snapshot
-from pbg_tasks.prepare.sources.parquet import ParquetSource
-from pbg_tasks.prepare.sql import table
 from pbg_tasks.prepare.text_files import MAX_LINE_BYTES, plain_texts
 from pbg_tasks.storage.columnar import filesystem_for, list_files
 from tests.prepare.inputs import GOOD, TYPED, check, make_spec, put, refusal
@@ -322,25 +319,6 @@ def test_column_of_no_text_is_named(tmp_path, kind, column):
     spec = make_spec(tmp_path, form="parquet", columns={"weight": "weight"})
     with pytest.raises(InputError, match=rf"p\.parquet: column '{column}' \(columns\.{column}\) is of type {named}, "):
         check(spec, tmp_path)
-
-
-@pytest.mark.parametrize("scan", [table, lambda path: ParquetSource().scan(None, [str(path)], None)])
-def test_folder_named_like_column_leaves_rows(tmp_path, scan):
-    path = tmp_path / "lhs=7" / "p.parquet"
-    path.parent.mkdir()
-    pq.write_table(pa.table({"lhs": ["a"]}), path)
-    assert duckdb.sql(f"SELECT lhs FROM {scan(path)}").fetchall() == [("a",)]
-
-
-def test_folder_in_place_of_column_is_named(tmp_path):
-    (tmp_path / "day" / "rel=likes").mkdir(parents=True)
-    pq.write_table(pa.table({"lhs": ["a"], "rhs": ["x"]}), tmp_path / "day" / "rel=likes" / "p.parquet")
-    expected = r"no column 'rel' .*; its columns are: lhs, rhs; the folder rel=\.\.\. is not read as a column"
-    with pytest.raises(InputError, match=expected):
-        check(
-            make_spec(tmp_path, form="parquet", snapshots={"location": f"{tmp_path}/{{snapshot}}/*/*.parquet"}),
-            tmp_path,
-        )
 
 
 @pytest.mark.parametrize("column", ["lhs", "rel", "rhs"])

@@ -23,13 +23,15 @@ if TYPE_CHECKING:
 
     from pbg_tasks.config import Snapshots
 
+FOLDER = "FOLDER"
+"""Type of a column whose value is in the path of a file: ``likes`` in ``rel=likes/part-0.parquet``."""
 _Piece = TypeVar("_Piece")
 _SHOWN_CHARACTERS = 200
 # Types whose values have one text each, by DuckDB's names. Bytes (BLOB, BIT), which would be cast to an escaped form,
 # nested types, and decimals of more than 38 digits, which DuckDB rounds, are left out.
 _IS_PLAIN = re.compile(
-    r"VARCHAR|JSON|UUID|BOOLEAN|FLOAT|DOUBLE|U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|DECIMAL\(([12]?\d|3[0-8]),.*\)|ENUM\(.*\)|\"?NULL\"?"
-    r"|INTERVAL|DATE|TIME[A-Z_]*( WITH TIME ZONE)?"
+    rf"{FOLDER}|VARCHAR|JSON|UUID|BOOLEAN|FLOAT|DOUBLE|U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?"
+    r"|DECIMAL\(([12]?\d|3[0-8]),.*\)|ENUM\(.*\)|\"?NULL\"?|INTERVAL|DATE|TIME[A-Z_]*( WITH TIME ZONE)?"
 )
 
 
@@ -56,7 +58,7 @@ class Layout:
 
     Attributes:
         columns: names.
-        types: DuckDB's type of each; text of a CSV or TSV file.
+        types: DuckDB's type of each; text of a CSV or TSV file; ``FOLDER``.
     """
 
     columns: tuple[str, ...]

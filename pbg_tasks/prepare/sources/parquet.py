@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from pbg_tasks.prepare.sources.base import Layout, SnapshotSource
+from pbg_tasks.prepare.sources.base import FOLDER, Layout, SnapshotSource
 from pbg_tasks.prepare.sql import parquet_rows, quoted
 from pbg_tasks.storage.columnar import describe_once
 
@@ -18,10 +19,17 @@ if TYPE_CHECKING:
 
 _FEWEST_ROWS, _MOST_ROWS = 1 << 14, 1 << 20
 """Rows of a row group: fewer are read slowly, and of more a task has too much in memory. DuckDB writes 122,880."""
+_FOLDER = re.compile(r"/([^/=]+)=[^/]*(?=/)")
+_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+_PATH = "path of the file"
+"""Column of a scan with each row's file."""
 
 
 class ParquetSource(SnapshotSource):
-    """Source of the format ``parquet``."""
+    """Source of the format ``parquet``.
+
+    A folder named ``rel=likes``, as Spark's ``partitionBy`` makes it, is a column of files that have none of its name.
+    """
 
     row_number = "file_row_number + 1"
     columnar = True
@@ -54,7 +62,8 @@ class ParquetSource(SnapshotSource):
             types = tuple(
                 wide.get(name, kind) if kind == "DOUBLE" else kind for name, kind in zip(names, types, strict=True)
             )
-        return Layout(names, types)
+        folders = [name for name in dict.fromkeys(_FOLDER.findall(place)) if name not in names]
+        return Layout((*names, *folders), (*types, *[FOLDER] * len(folders)))
 
     def as_staged(self, connection: duckdb.DuckDBPyConnection, uris: Sequence[str]) -> bool:
         """Return whether the files have row groups that tasks read well."""
@@ -64,15 +73,17 @@ class ParquetSource(SnapshotSource):
 
     def scan(self, snapshots: Snapshots, places: Sequence[str], layout: Layout, *, numbered: bool = False) -> str:
         """Return a call of DuckDB's reader."""
-        del snapshots, layout
+        del snapshots
         more = ", file_row_number=true" if numbered else ""
+        more += f", filename={quoted(_PATH)}" if FOLDER in layout.types else ""
         return parquet_rows(map(quoted, places), more)
 
-    def hint(self, snapshots: Snapshots, file: SnapshotFile, place: str, columns: Collection[str]) -> str:
-        """Return a hint about a folder that is named like a column."""
-        del snapshots, place
-        named = next((name for name in columns if f"/{name}=" in file.uri), None)
-        return f"; the folder {named}=... is not read as a column: write it into the file" if named else ""
+    def column(self, layout: Layout, name: str) -> str:
+        """Return the SQL of a column, or of a folder's value."""
+        if layout.types[layout.columns.index(name)] != FOLDER:
+            return super().column(layout, name)
+        pattern = quoted(f"/{re.escape(name)}=([^/]*)/")
+        return f"""nullif(url_decode(regexp_extract("{_PATH}", {pattern}, 1)), '{_NO_VALUE}')"""
 
 
 def first_damaged(uris: Sequence[str]) -> str | None:
