@@ -221,6 +221,8 @@ def _explain(model: type[BaseModel], problem: ErrorDetails) -> str:
         return f"{where}: takes keys, not a value alone; known keys: {', '.join(known)}"
     if problem["type"] == "string_pattern_mismatch" and NAME_PATTERN in problem["msg"]:
         return f"{where}: {NAME_RULE}"
+    if problem["type"] == "string_type":
+        return f"{where}: {problem['msg']}; write words such as on, and numbers, in quotes"
     return f"{where}: {problem['msg'].removeprefix('Value error, ')}"
 
 

@@ -102,6 +102,10 @@ def test_config_json_has_pbgs_keys_and_no_others():
         ),
         (lambda s: s.update(graph="a/b"), "graph"),
         (
+            lambda s: s["model"]["relations"][1].update(name=True),
+            "model.relations.1.name: Input should be a valid string; write words such as on, and numbers, in quotes",
+        ),
+        (
             lambda s: s.update(gates={"relations": {"*": {"min_mrr": 0.1}, "by": {"min_mrr": 0.2}}}),
             "gates.relations names 'by'; relations of the model: buys, knows",
         ),
