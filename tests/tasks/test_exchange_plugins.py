@@ -140,6 +140,32 @@ def test_fault_of_package_is_named(tmp_path, install, source, problem):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("names", "vectors", "problem"),
+    [
+        ("names", "vectors[:1]", r"2 names with float32 of shape \(1, 2\)"),
+        ("names[:1]", "vectors", r"1 names with float32 of shape \(2, 2\)"),
+        ("names", "vectors[:, :1]", r"2 names with float32 of shape \(2, 1\)"),
+        ("names", "vectors.astype(int)", r"2 names with int64 of shape \(2, 2\)"),
+        ("[1, 2]", "vectors", r"texts and float32 of shape \(2, 2\) are needed"),
+    ],
+)
+def test_blocks_of_package_have_to_fit(tmp_path, install, names, vectors, problem):
+    block = "Block([name for name, _ in rows], vectors)"
+    install(LINES.replace(block, f"Block({names.replace('names', '[name for name, _ in rows]')}, {vectors})"))
+    (tmp_path / "n.jsonl").write_text('["a", [1.0, 2.0]]\n["b", [3.0, 4.0]]\n')
+    with pytest.raises(ConfigError, match=f"{NAMED}is wrong: read yields .*{problem}"):
+        import_embeddings("lines", str(tmp_path / "n.jsonl"), str(tmp_path / "out"), options=ReadOptions("n"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_doubles_of_package_beyond_float32_are_refused(tmp_path, install):
+    install(LINES.replace("for _, vector in rows], np.float32)", "for _, vector in rows])"))
+    (tmp_path / "n.jsonl").write_text('["a", [1.0, 2.0]]\n["b", [3.0, 1e300]]\n')
+    with pytest.raises(FormatError, match="the vector of 'b' is not finite in float32"):
+        import_embeddings("lines", str(tmp_path / "n.jsonl"), str(tmp_path / "out"), options=ReadOptions("n"))
+
+
 def test_fault_of_package_at_write_is_named(tmp_path, install):
     install(LINES.replace('return {"digits": options.digits}', "return None"))
     data = model(tmp_path / "data")

@@ -10,11 +10,14 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+import numpy as np
+
 from pbg_tasks.config.base import Options, parse
 from pbg_tasks.config.exports import is_sink, no_parts
 from pbg_tasks.config.registry import EXPORTS, IMPORTS, JOINED, SINKS
 from pbg_tasks.errors import ConfigError
 from pbg_tasks.plugins import AT_WORK, PluginError
+from pbg_tasks.publish.exchange.contents import Block
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
 
     from pbg_tasks.config.exports import ExportOptions
     from pbg_tasks.plugins import Kind
-    from pbg_tasks.publish.exchange.contents import Block, Contents
+    from pbg_tasks.publish.exchange.contents import Contents
     from pbg_tasks.publish.exchange.inbox import Inbox
     from pbg_tasks.publish.exchange.outbox import Outbox
     from pbg_tasks.publish.exchange.vectors import ReadOptions, Vectors
@@ -219,14 +222,23 @@ def reader(name: str, options: ReadOptions) -> Reader:
     def read(inbox: Inbox) -> Iterator[Vectors]:
         with IMPORTS.blamed(name, passing=AT_WORK):
             for vectors in form.read(inbox, options.entity, own):
-                yield replace(vectors, blocks=_blamed(name, vectors.blocks))
+                yield replace(vectors, blocks=_blamed(name, vectors))
 
     return read
 
 
-def _blamed(name: str, blocks: Iterator[Block]) -> Iterator[Block]:
+def _blamed(name: str, vectors: Vectors) -> Iterator[Block]:
     with IMPORTS.blamed(name, passing=AT_WORK):
-        yield from blocks
+        for block in vectors.blocks:
+            names, rows = list(block.names), np.asarray(block.vectors)
+            wanted = (len(names), vectors.dimension)
+            if rows.shape != wanted or rows.dtype.kind != "f" or not all(isinstance(each, str) for each in names):
+                raise PluginError(
+                    f"is wrong: read yields {len(names)} names with {rows.dtype} of shape {rows.shape}; texts and "
+                    f"float32 of shape {wanted} are needed"
+                )
+            with np.errstate(over="ignore"):  # a double beyond float32 becomes infinite, which is refused later
+                yield Block(names, rows.astype(np.float32, copy=False))
 
 
 def _check(name: str, kind: Kind) -> None:
