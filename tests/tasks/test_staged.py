@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from pbg_tasks.errors import FormatError
@@ -27,6 +29,19 @@ def validated(place):
 def snapshot_of(place):
     (path,) = (place.root / "edges").glob("d1*")
     return path
+
+
+def test_names_with_fraction_are_warned_of(place, capsys):
+    place.write_spec(snapshots={"location": f"{place.root}/edges/{{snapshot}}.parquet"})
+    (place.root / "edges").mkdir()
+    lhs, rel, rhs = zip(*ring(50), strict=True)
+    numbers = pa.array([float(name.strip("en")) for name in rhs])
+    pq.write_table(pa.table({"lhs": lhs, "rel": rel, "rhs": numbers}), place.root / "edges" / "d1.parquet")
+    run_task("validate", plan(place.spec, "d1")["run"])
+    warned = [line for line in capsys.readouterr().err.splitlines() if "becomes the name" in line]
+    assert [line.partition("warning: ")[2] for line in warned] == [
+        "column 'rhs' is of type DOUBLE: 7 becomes the name '7.0'; write whole numbers or text"
+    ]
 
 
 def test_tasks_after_validate_read_no_snapshot_file(place):
