@@ -147,6 +147,7 @@ def test_unused_row_may_contain_anything(tmp_path):
         (vectors(), ["dan"], "has 4 rows and 1 names"),
         (vectors(), ["a", "b", "c", 4], r"user\.json: not a JSON list of strings"),
         (vectors(), {"a": 1}, r"user\.json: not a JSON list of strings"),
+        (vectors(), ["a", "b", "c", "\ud800"], r"user\.json: holds a name that is no Unicode text"),
         (np.array([{}]), None, r"not a readable \.npy array"),
     ],
 )
@@ -206,6 +207,27 @@ def test_damaged_parquet_or_both_forms_are_refused(tmp_path):
     write_npy(tmp_path / "given")
     with pytest.raises(FormatError, match=r"holds both user\.npy and user\.parquet"):
         opened(tmp_path / "given", tmp_path)
+
+
+@pytest.mark.parametrize("names", [[1.0, 2, 3, 4], [True, False, True, False], [b"a", b"b", b"c", b"d"]])
+def test_parquet_names_of_several_texts_are_refused(tmp_path, names):
+    write_parquet(tmp_path / "given", names=names)
+    with pytest.raises(FormatError, match=r"needs a column 'name' of strings or whole numbers .* has name \("):
+        opened(tmp_path / "given", tmp_path)
+
+
+def test_parquet_with_repeated_columns_is_refused(tmp_path):
+    write_parquet(tmp_path / "given")
+    table = pq.read_table(tmp_path / "given" / "user.parquet")
+    pq.write_table(table.append_column("name", table["name"]), tmp_path / "given" / "user.parquet")
+    with pytest.raises(FormatError, match=r"user\.parquet: not a readable Parquet file .*exists 2 times"):
+        opened(tmp_path / "given", tmp_path)
+
+
+def test_parquet_of_numbers_keeps_their_digits(tmp_path):
+    names = pa.array([2**64 - 1, 2**53 + 1, 7, 8], pa.uint64())
+    write_parquet(tmp_path / "given", names=names)
+    assert opened(tmp_path / "given", tmp_path)._arrays["user"].names.to_pylist() == [*map(str, names.to_pylist())]
 
 
 def test_unfinished_import_is_refused(tmp_path):

@@ -179,7 +179,10 @@ def _json_names(store: Store, name: str) -> pa.LargeStringArray:
         raise FormatError(f"{source}: not readable JSON: {error}") from None
     if not isinstance(names, list) or not all(isinstance(item, str) for item in names):
         raise FormatError(f"{source}: not a JSON list of strings")
-    return pa.array(names, pa.large_string())
+    try:
+        return pa.array(names, pa.large_string())
+    except UnicodeEncodeError as error:
+        raise FormatError(f"{source}: holds a name that is no Unicode text ({error.reason})") from None
 
 
 def _from_parquet(path: Path, source: str, dimension: int) -> NamedArray:
@@ -198,7 +201,7 @@ def _from_parquet(path: Path, source: str, dimension: int) -> NamedArray:
                 stop = start + len(batch)
                 vectors[start:stop] = _block(batch.column("embedding"), names[start:stop], source, dimension)
                 start = stop
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError, KeyError) as error:  # KeyError: a column occurs twice
         raise FormatError(f"{source}: not a readable Parquet file ({error})") from None
     finally:
         path.unlink()
@@ -207,12 +210,15 @@ def _from_parquet(path: Path, source: str, dimension: int) -> NamedArray:
 
 def _check_columns(schema: pa.Schema, source: str) -> None:
     kinds = {field.name: field.type for field in schema}
-    vector = kinds.get("embedding", pa.null())
+    vector, name = kinds.get("embedding", pa.null()), kinds.get("name", pa.null())
+    name = name.value_type if pa.types.is_dictionary(name) else name
     is_list = any(test(vector) for test in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list))
-    if "name" not in kinds or not is_list or not pa.types.is_floating(vector.value_type):
+    # Other types have several texts: 1.0 is the name "1.0" in a snapshot and "1" for Arrow.
+    is_name = name in (pa.string(), pa.large_string(), pa.string_view()) or pa.types.is_integer(name)
+    if not is_name or not is_list or not pa.types.is_floating(vector.value_type):
         raise FormatError(
-            f"{source}: needs a column 'name' of strings and a column 'embedding' of lists of floats, has "
-            + ", ".join(f"{name} ({kind})" for name, kind in kinds.items())
+            f"{source}: needs a column 'name' of strings or whole numbers and a column 'embedding' of lists of floats, "
+            "has " + ", ".join(f"{field.name} ({field.type})" for field in schema)
         )
 
 
