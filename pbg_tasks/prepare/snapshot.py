@@ -340,6 +340,8 @@ def _unreadable(uri: str, error: Exception) -> InputError:
     text, _, _ = duckdb_message(error).partition("Possible fixes:")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     shown = [line if len(line) <= _SHOWN_CHARACTERS else f"{line[:_SHOWN_CHARACTERS]}..." for line in lines[:4]]
+    if "not utf-8 encoded" in text:  # DuckDB suggests an encoding, which no key of a spec sets
+        shown = [*(line for line in shown if not line.startswith("Possible Solution")), "write it as UTF-8"]
     if "state machine" in text:  # DuckDB gives no line for it
         shown.append("write it with one kind of line ends, and with all quotes closed")
     if _NO_PARQUET.search(text):

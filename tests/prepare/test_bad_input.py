@@ -114,7 +114,7 @@ def test_headerless_file_with_empty_first_line_is_refused(tmp_path):
         ("lhs,lhs,rel,rhs\na,b,likes,c\n", ["2 columns named 'lhs'", "columns.lhs"]),
         ("lhs,rel,rhs\n\n\na,likes,b\n\n,likes,b\n", ["line 6", "empty id in column lhs"]),
         ('lhs,rel,rhs\n"a\nb\nc",likes,b\n,likes,b\n', ["line 5", "empty id in column lhs"]),
-        (b"lhs,rel,rhs\na,likes,\xff\xfe\n", ["part.csv"]),
+        (b"lhs,rel,rhs\na,likes,\xff\xfe\n", ["part.csv", "Line: 2", "is not utf-8 encoded.; write it as UTF-8"]),
     ],
 )
 def test_each_fault_of_a_csv_file_is_named(tmp_path, text, expected):
