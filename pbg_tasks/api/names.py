@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pbg_tasks.errors import InputError
+from pbg_tasks.errors import FormatError, InputError
 from pbg_tasks.formats import names as file_names
 from pbg_tasks.formats.name_index import NameTable
 
@@ -44,8 +44,17 @@ class NameIndex:
 
     @classmethod
     def of(cls, what: str, partitions: Iterable[Sequence[str]]) -> Self:
-        """Index names of partitions, in the order of their offsets, in memory."""
-        texts = [pa.array(names, pa.large_string()) for names in partitions]
+        """Index names of partitions, in the order of their offsets, in memory.
+
+        Raises:
+            FormatError: a name is no Unicode text.
+        """
+        try:
+            texts = [pa.array(names, pa.large_string()) for names in partitions]
+        except UnicodeEncodeError as error:
+            raise FormatError(
+                f"an {what} has a name that is no Unicode text ({error.reason}): {error.object!r:.60}"
+            ) from None
         return cls(what, NameTable.of(pa.concat_arrays(texts) if texts else pa.array([], pa.large_string())))
 
     def __len__(self) -> int:

@@ -302,6 +302,13 @@ def test_wrong_arguments_are_refused(trained, tmp_path):
         Model.open(data.checkpoint)
 
 
+def test_half_a_character_in_a_name_is_refused(trained):
+    data = trained(entities={"n": {"num_partitions": 1}}, sizes={"n": 2})
+    data.rename("n", 0, ["a", "b\ud800"])
+    with pytest.raises(FormatError, match=r"an entity of type 'n' has a name that is no Unicode text .*: 'b\\ud800'"):
+        Model.open(data.checkpoint)
+
+
 def test_infinite_embeddings_are_refused_by_name(trained):
     data = trained()
     data.rewrite("n", 0, np.full((50, 8), np.nan, np.float32))
