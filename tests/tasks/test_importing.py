@@ -254,6 +254,14 @@ def test_entity_types_may_have_any_name(work):
     assert train_directory(config)["edges_trained"] == 20
 
 
+def test_edge_list_without_rows_is_named(work):
+    lists = [work.write(ring(6)), work.write([], "valid.tsv")]
+    with pytest.raises(
+        InputError, match=r"^\S+valid\.tsv: this edge list has no edges; leave it out, with its edge path"
+    ):
+        import_edges(work.config(1, paths=("train", "valid")), lists, TSV)
+
+
 def test_bad_row_is_named_and_nothing_changes(work):
     import_edges(work.config(), [work.write(ring(9))], TSV)
     before = work.digests()

@@ -33,7 +33,7 @@ from pbg_tasks.prepare.buckets import write_buckets
 from pbg_tasks.prepare.connection import connect
 from pbg_tasks.prepare.ids import Minimum, assign_ids, write_known
 from pbg_tasks.prepare.snapshot import StagedFiles, stage_snapshot
-from pbg_tasks.prepare.validate import check_rows
+from pbg_tasks.prepare.validate import NoEdgesError, check_rows
 from pbg_tasks.progress import Progress, human_seconds, say
 from pbg_tasks.storage import FinalFile, open_store, tidy
 from pbg_tasks.storage.columnar import list_files
@@ -45,6 +45,8 @@ from pbg_tasks.tasks.files import IMPORT_MANIFEST, FileSet
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+
+    import duckdb
 
     from pbg_tasks.config import ConfigSchema
     from pbg_tasks.prepare.buckets import BucketReport
@@ -145,7 +147,7 @@ def import_edges(
         with named(scratch.path / "known", store.url):
             known = _known_ids(config, store, scratch.path / "known", whole=not claim.follows_cut_off)
         staged = [stage_snapshot(connection, graph, listed, f"list_{number}") for number, listed in enumerate(files)]
-        rows = [check_rows(connection, graph, listed).edges for listed in staged]
+        rows = [_count_rows(connection, graph, url, listed) for url, listed in zip(lists, staged, strict=True)]
         out = scratch.path / "entities"
         out.mkdir()
         entities = assign_ids(
@@ -240,6 +242,14 @@ def found_lists(url: str) -> list[SnapshotFile]:
     if not files:
         raise InputError(f"{url}: no such edge list")
     return files
+
+
+def _count_rows(connection: duckdb.DuckDBPyConnection, graph: GraphSpec, url: str, files: StagedFiles) -> int:
+    """Check every row of an edge list; return how many it has."""
+    try:
+        return check_rows(connection, graph, files).edges
+    except NoEdgesError:
+        raise InputError(f"{url}: this edge list has no edges; leave it out, with its edge path") from None
 
 
 def _known_ids(config: ConfigSchema, store: Store, directory: Path, *, whole: bool) -> Path | None:
