@@ -72,6 +72,12 @@ def test_more_epochs_continue_the_last_training(data):
     assert np.array_equal(data.embeddings(data.config(), 3), data.embeddings(data.config("other"), 3))
 
 
+def test_lowered_num_epochs_still_reports_trained_ones(data):
+    train_directory(data.config(num_epochs=3, num_edge_chunks=2))
+    result = train_directory(data.config(num_epochs=1, num_edge_chunks=2))
+    assert (result["version"], result["epochs"]) == (6, 3)
+
+
 def test_pbg_training_with_other_paths_is_refused(data):
     """PBG's files contain the number of edge paths.
 

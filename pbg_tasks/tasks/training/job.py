@@ -212,8 +212,15 @@ class Job:
         return found if held_out is None else found.model_copy(update={"held_out": held_out.to_json()})
 
     def _finished_epochs(self, writer: CheckpointWriter) -> int:
-        stopped = self.early_stopping is not None and self.early_stopping.stops(writer.manifest)
-        return len(writer.manifest.valid) if stopped and writer.manifest is not None else self.config.num_epochs
+        """Return the trained epochs, which a lowered num_epochs does not undo."""
+        manifest = writer.manifest
+        if manifest is None:
+            return self.config.num_epochs
+        if self.early_stopping is not None and self.early_stopping.stops(manifest):
+            return len(manifest.valid)
+        last = manifest.iteration
+        before = last.number // (last.num_edge_paths * last.num_edge_chunks) if last is not None else 0
+        return max(before, self.config.num_epochs)
 
     def forecast(self, *, remote: bool = False, gang: GangPart | None = None) -> Forecast:
         """Forecast the memory of the training, beside what this process has now.
