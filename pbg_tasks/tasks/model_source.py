@@ -19,6 +19,7 @@ from pbg_tasks.checkpoint.reader import VERSION_MIRROR, read_mirror
 from pbg_tasks.config import RunLayout
 from pbg_tasks.config.contract import Contract
 from pbg_tasks.config.results import EvalResult, Metrics, PreserveResult
+from pbg_tasks.config.run import vector_space
 from pbg_tasks.errors import AccessError, ConfigError, FormatError, InputError, NotFoundError, printable
 from pbg_tasks.formats.directory import read_config
 from pbg_tasks.formats.distinct_names import check_distinct
@@ -64,6 +65,7 @@ Loaded = TypeVar("Loaded")
 
 CONFIG = "config.json"
 HERE = "."  # as entity_path of a directory that holds its names itself
+_SPACE_KEYS = ("comparator", "bias", "dimension", "global_emb", "dynamic_relations")
 _THREADS = 4
 _TRIES = 5
 
@@ -415,7 +417,17 @@ def locate_config(config: ConfigSchema) -> Source:
 
 def open_config(config: ConfigSchema) -> CheckpointFiles:
     """Open the newest version of a config's checkpoint; raises as ``locate_config``."""
-    return open_directory(open_store(config.checkpoint_path), "", expect=checkpoint_names(config))
+    store = open_store(config.checkpoint_path)
+    files = open_directory(store, "", expect=checkpoint_names(config))
+    if isinstance(files, VerifiedFiles) and (data := Directory.of(files).read(CONFIG)) is not None:
+        trained = read_config(data, source=f"{store.url}/{CONFIG}")
+        if vector_space(trained) != vector_space(config):
+            others = [key for key in _SPACE_KEYS if getattr(trained, key) != getattr(config, key)]
+            say(
+                f"warning: {store.url}: was trained with other {' and '.join(others or ['relations'])} than the config "
+                "has, so what follows is of a model that was never trained"
+            )
+    return files
 
 
 def _directory(files: CheckpointFiles, store: Store) -> Directory:

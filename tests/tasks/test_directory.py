@@ -46,6 +46,14 @@ def test_missing_known_edges_give_no_filtered_figures(data):
     assert "filtered" not in json.dumps(figures)
 
 
+def test_config_of_another_model_is_warned_of(data, capsys):
+    train_directory(data.config())
+    evaluate_directory(data.config())
+    assert "warning" not in capsys.readouterr().err
+    evaluate_directory(data.config(comparator="squared_l2"))
+    assert "was trained with other comparator than the config has" in capsys.readouterr().err
+
+
 def test_evaluation_outlasts_pbg_beginning_anew(data, monkeypatch):
     train_directory(data.config())
     before = evaluate_directory(data.config())
