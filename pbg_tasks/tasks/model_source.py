@@ -424,8 +424,8 @@ def open_config(config: ConfigSchema) -> CheckpointFiles:
         if vector_space(trained) != vector_space(config):
             others = [key for key in _SPACE_KEYS if getattr(trained, key) != getattr(config, key)]
             say(
-                f"warning: {store.url}: was trained with other {' and '.join(others or ['relations'])} than the config "
-                "has, so what follows is of a model that was never trained"
+                f"warning: {store.url}: was trained with another model than the config's (other "
+                f"{', '.join(others or ['relations'])}); what follows is of one that was never trained"
             )
     return files
 

@@ -51,7 +51,7 @@ def test_config_of_another_model_is_warned_of(data, capsys):
     evaluate_directory(data.config())
     assert "warning" not in capsys.readouterr().err
     evaluate_directory(data.config(comparator="squared_l2"))
-    assert "was trained with other comparator than the config has" in capsys.readouterr().err
+    assert "was trained with another model than the config's (other comparator)" in capsys.readouterr().err
 
 
 def test_evaluation_outlasts_pbg_beginning_anew(data, monkeypatch):
