@@ -10,7 +10,7 @@ from pbg_tasks.errors import FormatError
 from pbg_tasks.model.arrays import INITIAL, STACKED
 from pbg_tasks.model.families import Families
 from pbg_tasks.model.parameters import SIDES, global_path, operator_path
-from pbg_tasks.progress import say
+from pbg_tasks.progress import counted, say
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -76,11 +76,17 @@ def fit_shared(
     for path in sorted(shapes.keys() ^ params.keys()):
         where = "not in the model file" if path in shapes else "in the model file, but not of this config"
         raise FormatError(f"model/{path}: {where}; the config's relations or entities are not those it was saved with")
+    known = total = 0
     for path, value in (*params.items(), *sums.items()):
         stored, wanted = value.shape, shapes[path]
         grown = dynamic and len(stored) > 1 and stored[1:] == wanted[1:] and stored[0] < wanted[0]
         if stored != wanted and not grown:
             raise FormatError(f"model/{path}: has shape {stored}, the config needs {wanted}")
+        if grown:
+            known, total = stored[0], wanted[0]
+    if total:
+        newer = counted(total - known, "relation")
+        say(f"model: {newer} of {total} newer than its training, with the parameters of a start")
     return True
 
 

@@ -11,7 +11,7 @@ import pytest
 from pbg_tasks.api import Model
 from pbg_tasks.errors import ConfigError, FormatError, NotFoundError, TrainingDivergedError
 from pbg_tasks.formats.edges import EdgeList, Features, edge_file_name, write_edges
-from pbg_tasks.formats.entities import write_entity_count
+from pbg_tasks.formats.entities import write_entity_count, write_relation_names
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.directory import evaluate
 from pbg_tasks.tasks.directory.evaluate import evaluate_directory
@@ -52,6 +52,13 @@ def test_config_of_another_model_is_warned_of(data, capsys):
     assert "warning" not in capsys.readouterr().err
     evaluate_directory(data.config(comparator="squared_l2"))
     assert "was trained with another model than the config's (other comparator)" in capsys.readouterr().err
+
+
+def test_relations_that_were_never_trained_are_reported(data, capsys):
+    train_directory(data.config())
+    write_relation_names(data.entities, ["next", "skip", "new"], dynamic=True)
+    evaluate_directory(data.config())
+    assert "model: 1 relation of 3 newer than its training, with the parameters of a start" in capsys.readouterr().err
 
 
 def test_evaluation_outlasts_pbg_beginning_anew(data, monkeypatch):

@@ -116,7 +116,7 @@ def test_plan_with_other_partitions_suggests_the_migration(place, capsys):
     assert "`pbg repartition`" in capsys.readouterr().err
 
 
-def test_plan_with_other_entity_types_names_them(place):
+def test_plan_with_other_entity_types_names_them(place, capsys):
     def spec(*relations):
         types = dict.fromkeys(name for _, *ends in relations for name in ends)
         place.write_spec(
@@ -137,6 +137,7 @@ def test_plan_with_other_entity_types_names_them(place):
     previous = RunContext.open(plan(place.spec, "d2")["run"]).spec.previous
     assert not previous.keep_ids
     assert previous.reason == "the entity types differ from release 1's (brand is new): ids and vectors start anew"
+    assert f"warning: {previous.reason}" in capsys.readouterr().err
     spec(("knows", "user", "user"))
     place.snapshot("d2", [(f"u{i}", "knows", f"u{(i + 1) % 40}") for i in range(40)])
     previous = RunContext.open(plan(place.spec, "d2")["run"]).spec.previous

@@ -44,6 +44,17 @@ def test_names_with_fraction_are_warned_of(place, capsys):
     ]
 
 
+def test_weights_of_zero_alone_are_warned_of(place, capsys):
+    location = {"location": f"{place.root}/edges/{{snapshot}}.parquet"}
+    place.write_spec(snapshots=location, columns={"weight": "w"})
+    (place.root / "edges").mkdir()
+    lhs, rel, rhs = zip(*ring(50), strict=True)
+    edges = pa.table({"lhs": lhs, "rel": rel, "rhs": rhs, "w": [0] * len(lhs)})
+    pq.write_table(edges, place.root / "edges" / "d1.parquet")
+    run_task("validate", plan(place.spec, "d1")["run"])
+    assert "warning: all weights are 0" in capsys.readouterr().err
+
+
 def test_tasks_after_validate_read_no_snapshot_file(place):
     url = validated(place)
     size, staged = snapshot_of(place).stat().st_size, Path(url) / "snapshot" / STAGED

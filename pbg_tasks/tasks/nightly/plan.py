@@ -118,7 +118,7 @@ def plan(
         run = RunContext(store, run_spec.run_id, run_spec, run_spec.to_bytes())
         run.store_spec()
         if previous is not None and previous.reason:
-            say(f"plan: {previous.reason}")
+            say(f"{'plan' if previous.keep_ids else 'warning'}: {previous.reason}")
         coming = outlook(run, expected, written)
         coming.say(graph.resources.memory_gb)
         size = sum(file.size for file in files)

@@ -80,6 +80,8 @@ def _validate(run: RunContext) -> ValidateFindings:
         nothing = Check(NO_EDGES, passed=False, value=0, limit=None, sentence=str(error))
         return _empty(settle(run, Verdict((nothing,))))
     _warn_of_fractions(graph.columns, report)
+    if report.weights is not None and report.weights[1] == 0:
+        say("warning: all weights are 0, so nothing is learned of these edges")
     earlier = earlier_edges(channel, run.spec.snapshot)
     difference = replace(_difference(run, report, release, list(earlier.values())), awaited=missing)
     tonight = KeptEdges.of_changes(difference.edges)
