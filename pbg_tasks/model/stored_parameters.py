@@ -10,7 +10,7 @@ from pbg_tasks.errors import FormatError
 from pbg_tasks.model.arrays import INITIAL, STACKED
 from pbg_tasks.model.families import Families
 from pbg_tasks.model.parameters import SIDES, global_path, operator_path
-from pbg_tasks.progress import counted, say
+from pbg_tasks.progress import say
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -85,8 +85,7 @@ def fit_shared(
         if grown:
             known, total = stored[0], wanted[0]
     if total:
-        newer = counted(total - known, "relation")
-        say(f"model: {newer} of {total} newer than its training, with the parameters of a start")
+        say(f"model: relations that came after the training, and are untrained: {total - known} of {total}")
     return True
 
 

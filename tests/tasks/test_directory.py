@@ -58,7 +58,7 @@ def test_relations_that_were_never_trained_are_reported(data, capsys):
     train_directory(data.config())
     write_relation_names(data.entities, ["next", "skip", "new"], dynamic=True)
     evaluate_directory(data.config())
-    assert "model: 1 relation of 3 newer than its training, with the parameters of a start" in capsys.readouterr().err
+    assert "model: relations that came after the training, and are untrained: 1 of 3" in capsys.readouterr().err
 
 
 def test_evaluation_outlasts_pbg_beginning_anew(data, monkeypatch):
