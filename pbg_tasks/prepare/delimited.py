@@ -37,7 +37,7 @@ def first_record(snapshots: Snapshots, uri: str, place: str) -> list[str] | None
         place: path of its text.
 
     Raises:
-        InputError: the file cannot be read, or its first line is empty or too long.
+        InputError: the file cannot be read, or its first line is empty, too long or not UTF-8.
     """
     try:
         with _open_text(place) as text:
@@ -51,6 +51,8 @@ def first_record(snapshots: Snapshots, uri: str, place: str) -> list[str] | None
     if not line.strip():
         wanted = "the names of its columns" if snapshots.header else "an edge"
         raise InputError(f"{uri}, line 1: is empty; write {wanted} there, or remove the file")
+    if "\0" in line:
+        raise InputError(f"{uri}, line 1: holds NUL characters, as text in UTF-16 does; write it as UTF-8")
     fields: list[str] = next(_reader(snapshots, [line.rstrip("\r\n")]))
     return fields
 

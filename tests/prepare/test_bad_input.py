@@ -95,6 +95,13 @@ def test_headerless_file_with_empty_first_line_is_refused(tmp_path):
     )
 
 
+def test_text_in_utf16_is_refused(tmp_path):
+    put(tmp_path, GOOD.encode("utf-16"))
+    assert "part.csv, line 1: holds NUL characters, as text in UTF-16 does; write it as UTF-8" in refusal(
+        make_spec(tmp_path), tmp_path
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
