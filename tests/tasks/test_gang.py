@@ -8,10 +8,12 @@ import threading
 import time
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
 from pbg_tasks.errors import ConfigError, EvictedError, ResourceError
+from pbg_tasks.formats.edges import EdgeList, edge_file_name, write_edges
 from pbg_tasks.memory import machine
 from pbg_tasks.storage.local import LocalStore
 from pbg_tasks.tasks.training import gang
@@ -115,3 +117,33 @@ def test_trainer_forecasts_partitions_kept_for_gang(tmp_path, rank, lines):
     assert found["copies of what ranks share"] == int(lines * alone["shared parameters"])
     assert "edges of the next" in alone
     assert "edges of the next" not in found  # a rank learns of one bucket at a time
+
+
+@pytest.mark.parametrize(
+    ("changes", "seed", "alike"),
+    [
+        ({"workers": 2, "entity_path": "entities"}, 0, True),
+        ({"lr": 0.2}, 0, False),
+        ({"num_epochs": 1}, 0, False),  # rank 0 waited for the others without end
+        ({}, 1, False),
+        ({"edge_paths": ["fewer"]}, 0, False),
+    ],
+)
+def test_ranks_compare_configs_seeds_and_edges(tmp_path, monkeypatch, changes, seed, alike):
+    """Each rank trained by its own rate, or ended before the others."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    data, specs = DataSet(tmp_path), []
+    (tmp_path / "fewer").mkdir()
+    write_edges(tmp_path / "fewer" / edge_file_name(0, 0), EdgeList(*np.zeros((3, 5), np.int64)))
+
+    def join(env, spec, **_):
+        specs.append(spec)
+        raise EvictedError("here the test ends")
+
+    monkeypatch.setattr(gang.Gang, "join", join)
+    gangs = {"num_machines": 2, "num_partition_servers": 1, "distributed_init_method": f"file://{tmp_path}/meeting"}
+    for config, seeded in ((data.config(**gangs), 0), (data.config(**gangs | changes), seed)):
+        with pytest.raises(EvictedError, match="here the test ends"):
+            train_directory(config, rank=1, seed=seeded)
+    assert (specs[0] == specs[1]) is alike

@@ -69,6 +69,7 @@ class TrainingTarget:
         spec: hash of the config or run spec that is trained.
         job: the training, when so many iterations are committed.
         adopt: files of a version, where PBG may have written the directory.
+        common: hash of all that ranks must have in common; empty: ``spec`` is.
     """
 
     config: ConfigSchema
@@ -77,6 +78,7 @@ class TrainingTarget:
     spec: str
     job: Callable[[int], Job]
     adopt: Names | None = None
+    common: str = ""
 
     def claim(self) -> AbstractContextManager[CheckpointWriter]:
         """Become the directory's writer."""
@@ -160,7 +162,7 @@ def _join(env: RankEnv, target: TrainingTarget) -> Gang:
             "the ranks by `pbg train --ranks` or launch.launcher, which make them"
         )
     token = os.environ.get(TOKEN)
-    return Gang.join(env, target.spec, token=token, certificates=certificates, timeout=JOIN_SECONDS)
+    return Gang.join(env, target.common or target.spec, token=token, certificates=certificates, timeout=JOIN_SECONDS)
 
 
 def _leader(gang: Gang, env: RankEnv, target: TrainingTarget, writer: CheckpointWriter, scratch: Path) -> TrainFindings:

@@ -43,6 +43,12 @@ if TYPE_CHECKING:
     from pbg_tasks.config.graph import DeviceName, EngineName
     from pbg_tasks.config.results import Result, Stored
 
+_OWN_KEYS = {
+    *("entity_path", "edge_paths", "checkpoint_path", "init_path", "workers", "num_gpus", "background_io", "verbose"),
+    *("num_machines", "num_partition_servers", "distributed_init_method", "rank_tls"),  # compared where ranks meet
+}
+"""Keys of a config in which the machines of a gang may differ."""
+
 
 def train(url: str, *, rank: int | None = None, ignore_memory: bool = False) -> Result:
     """Train a run to its end, from its newest state.
@@ -241,6 +247,14 @@ def train_directory(
             spec=directory_spec(config),
             job=begin,
             adopt=checkpoint_names(config),
+            common=digest(
+                [
+                    config.model_dump(mode="json", exclude=_OWN_KEYS),
+                    seed,
+                    sorted(entities.counts.items()),
+                    sorted(facts.items()),
+                ]
+            ),
         )
         result = _undertake(target, env, scratch.path)
     seconds = time.monotonic() - started

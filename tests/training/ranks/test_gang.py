@@ -97,7 +97,7 @@ def test_missing_process_is_named(gather):
 @pytest.mark.parametrize(
     ("unusual", "text"),
     [
-        ({"spec": "another"}, "have the run specs"),
+        ({"spec": "another"}, "have different runs, configs, seeds or edges"),
         ({"world": 3}, "set the same WORLD_SIZE"),
         ({"token": OURS}, "have different run tokens"),
         ({"world": 1, "servers": 1}, "set the same WORLD_SIZE"),

@@ -44,7 +44,7 @@ class Arrival(NamedTuple):
 
     Attributes:
         version: version of this package, without its local part.
-        spec: hash of the run spec.
+        spec: hash of all that the processes must have in common, such as the run spec.
         world: number of trainers.
         servers: number of partition servers.
         token: digest that differs between run tokens without revealing them; empty where there is none.
@@ -68,7 +68,10 @@ class Arrival(NamedTuple):
         if self.version != other.version:
             return f"pbg_tasks {self.version} and {other.version}: install one version everywhere"
         if self.spec != other.spec:
-            return f"the run specs {self.spec:.12} and {other.spec:.12}: start all of them with the same run"
+            return (
+                f"different runs, configs, seeds or edges ({self.spec:.12} and {other.spec:.12}): start all of them "
+                "with the same; `pbg config` prints a config in full"
+            )
         if (self.world, self.servers) != (other.world, other.servers):
             return (
                 f"{self.world} trainers with {self.servers} partition servers, and {other.world} with {other.servers}: "
