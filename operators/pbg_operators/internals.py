@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from airflow.sdk.definitions.deadline import DeadlineAlert as DeadlineAlert
     from airflow.sdk.observability.stats import Stats as Stats
     from airflow.sdk.types import TaskInstanceKey as TaskInstanceKey
+    from airflow.timetables.trigger import CronPartitionTimetable as CronPartitionTimetable
     from airflow.utils.session import create_session as create_session
     from airflow.utils.types import DagRunType as DagRunType
 
@@ -44,6 +45,7 @@ MODULES = {
     "AsyncCallback": "airflow.sdk",  # public, yet the types of airflow.sdk lack it
     "BaseDeadlineReference": "airflow.sdk",  # same
     "BaseTimetable": "airflow.sdk.bases.timetable",
+    "CronPartitionTimetable": "airflow.timetables.trigger",
     "DagAccessEntity": "airflow.api_fastapi.auth.managers.models.resource_details",
     "DagDetails": "airflow.api_fastapi.auth.managers.models.resource_details",
     "DagModel": "airflow.models.dag",

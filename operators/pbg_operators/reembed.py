@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import DAG, CronPartitionTimetable, PartitionedAssetTimetable
+from airflow.sdk import DAG, PartitionedAssetTimetable
 from airflow.sdk.exceptions import AirflowTimetableInvalid
 
 from pbg_operators.alerts import check_notifiers, deadline, on_failure
@@ -13,6 +13,7 @@ from pbg_operators.broken import broken_dag
 from pbg_operators.form import trigger_form
 from pbg_operators.night import Night
 from pbg_operators.settings import apply, defaults, facts
+from pbg_operators.timetable import SnapshotTimetable
 from pbg_operators.tune import tune_dag
 from pbg_operators.upkeep import upkeep_dags
 from pbg_tasks.config import load_graph_spec
@@ -75,13 +76,13 @@ def _search(spec: GraphSpec, spec_path: Path) -> list[DAG]:
         return [broken_dag(spec_path, str(error), f"tune_{spec.graph}")]
 
 
-def timetable_of(calendar: Calendar, where: str) -> CronPartitionTimetable:
+def timetable_of(calendar: Calendar, where: str) -> SnapshotTimetable:
     """Return the timetable whose runs have snapshots as partition keys.
 
     Raises:
         ConfigError: ``cron`` is wrong; the message begins with ``where``.
     """
-    timetable = CronPartitionTimetable(
+    timetable = SnapshotTimetable(
         calendar.cron, timezone=calendar.timezone, run_offset=calendar.offset, key_format=calendar.key_format
     )
     try:

@@ -6,14 +6,19 @@ The DAG that begins nights by itself, and its backfills in a real Airflow databa
 from __future__ import annotations
 
 import logging
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 
+import pendulum
 import pytest
 import yaml
 from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
-from airflow.sdk import CronPartitionTimetable
+from airflow.serialization.decoders import decode_timetable
+from airflow.serialization.encoders import encode_timetable
+from airflow.timetables.base import TimeRestriction
 
-from pbg_operators.reembed import WAITING
+from pbg_operators.reembed import WAITING, timetable_of
+from pbg_operators.timetable import SnapshotTimetable
+from pbg_tasks.config.nights import Calendar
 from tests.dags.parsed import CHAIN, DAGS
 from tests.operators.specs import small_spec
 
@@ -37,9 +42,34 @@ def test_dag_of_calendar_has_the_same_tasks(tmp_path, monkeypatch):
     nightly = bag.dags["nightly_small"]
     assert [task.task_id for task in nightly.topological_sort() if task.task_id != "report"] == CHAIN
     assert nightly.has_task("report")
-    assert isinstance(nightly.timetable, CronPartitionTimetable)
-    assert (nightly.timetable.run_offset, nightly.timetable.key_format) == (-2, "%Y%m%d")
+    assert isinstance(nightly.timetable, SnapshotTimetable)
+    stored = nightly.timetable.serialize()
+    assert (stored["run_offset"], stored["key_format"]) == (-2, "%Y%m%d")
     assert not nightly.catchup
+
+
+@pytest.mark.parametrize("offset", [-2, -1, 0, 1])
+@pytest.mark.parametrize(
+    ("cron", "timezone", "first"),
+    [
+        ("0 2 * * *", "Europe/Berlin", date(2026, 3, 26)),
+        ("45 2 * * *", "Europe/Berlin", date(2026, 3, 26)),
+        ("30 2 * * *", "Europe/Berlin", date(2026, 10, 22)),
+        ("0 0 * * *", "Africa/Cairo", date(2026, 4, 21)),
+        ("0 0 * * *", "UTC", date(2026, 2, 25)),
+    ],
+)
+def test_calendar_names_each_day_when_clocks_change(cron, timezone, first, offset):
+    made = timetable_of(Calendar(cron=cron, timezone=timezone, offset=offset), "spec")
+    timetable = decode_timetable(encode_timetable(made))
+    run, keys = None, []
+    begin = pendulum.datetime(first.year, first.month, first.day, tz=timezone)
+    for _ in range(7):
+        run = timetable.next_dagrun_info_v2(
+            last_dagrun_info=run, restriction=TimeRestriction(begin, None, catchup=True)
+        )
+        keys.append(run.partition_key)
+    assert keys == [str(first + timedelta(days=day + offset)) for day in range(7)]
 
 
 def test_graph_without_calendar_has_no_nightly_dag(tmp_path, monkeypatch):

@@ -37,6 +37,7 @@ RELIED_ON = {
     "AsyncCallback": takes("callback_callable", "kwargs"),
     "BaseDeadlineReference": has("serialize_reference", "deserialize_reference"),
     "BaseTimetable": inspect.isclass,
+    "CronPartitionTimetable": has("_get_prev", "next_dagrun_info_v2"),
     "DagAccessEntity": has("RUN", "XCOM"),
     "DagDetails": takes("id", "team_name"),
     "DagModel": has("dag_id", "is_paused", "next_dagrun_create_after", "get_team_name"),

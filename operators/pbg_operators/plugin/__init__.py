@@ -2,8 +2,8 @@
 
 They are a tab on the DAG, a tab on the run, and an entry of the navigation. Every Airflow process loads plugins, and
 only the API server serves pages; so the application is made at its first request, and this module imports nothing for
-it. The plugin also suggests snapshots in Airflow's form of a night, and registers ``PublishedBy``, ``keys`` and
-``refusals`` with the scheduler.
+it. The plugin also suggests snapshots in Airflow's form of a night, and registers ``PublishedBy``,
+``SnapshotTimetable``, ``keys`` and ``refusals`` with the scheduler.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pbg_operators.deadline import PublishedBy
 from pbg_operators.link import PREFIX, page_address
 from pbg_operators.plugin import keys, refusals
 from pbg_operators.plugin.suggestions import SuggestSnapshots
+from pbg_operators.timetable import SnapshotTimetable
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -45,7 +46,7 @@ MIDDLEWARES: list[dict[str, Any]] = [
 
 
 class PbgPlugin(AirflowPlugin):
-    """Plugin with the pages, the form's suggestions, and the reference of deadlines."""
+    """Plugin with pages, suggestions, the reference of deadlines, and the timetable."""
 
     name = "pbg"
 
@@ -54,4 +55,5 @@ class PbgPlugin(AirflowPlugin):
         self.fastapi_root_middlewares = MIDDLEWARES
         self.external_views = VIEWS
         self.deadline_references = [PublishedBy]
+        self.timetables = [SnapshotTimetable]
         self.listeners = [keys, refusals]
