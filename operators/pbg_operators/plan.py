@@ -143,14 +143,19 @@ def snapshot_of(context: Context) -> str:
     """Return the snapshot of a partition key or form.
 
     Raises:
-        AirflowFailException: there is neither.
+        AirflowFailException: there is neither, or they differ.
     """
     return _snapshot(context["dag_run"].partition_key, context["params"])
 
 
 def _snapshot(partition_key: str | None, params: Mapping[str, JsonValue]) -> str:
-    snapshot = partition_key or params.get("snapshot")
-    if not snapshot:
+    of_form = params.get("snapshot")
+    if partition_key and of_form and of_form != partition_key:
+        raise AirflowFailException(
+            f"two snapshots: the run is of {partition_key!r}, its form asks for {of_form!r}; begin a run for each, and "
+            "leave snapshot in the form empty where a partition key is given"
+        )
+    if not (snapshot := partition_key or of_form):
         raise AirflowFailException(
             "no snapshot: trigger the DAG with a partition key, or fill in snapshot in the form; the tab Nights lists "
             "those that are there"
@@ -161,10 +166,8 @@ def _snapshot(partition_key: str | None, params: Mapping[str, JsonValue]) -> str
 def plan_arguments(spec: str, partition_key: str | None, params: Mapping[str, JsonValue]) -> list[str]:
     """Return the arguments of ``pbg plan``.
 
-    The partition key goes before the form's snapshot.
-
     Raises:
-        AirflowFailException: there is neither.
+        AirflowFailException: there is neither a partition key nor a snapshot in the form, or they differ.
     """
     snapshot = _snapshot(partition_key, params)
     chosen = [(name, params[name]) for name in ADJUSTABLE if params.get(name) is not None]

@@ -28,7 +28,7 @@ TICK = datetime(2026, 11, 20, 2, tzinfo=UTC)
     [
         ("day-1", {}, ["--snapshot=day-1"]),
         (None, {"snapshot": "day-2"}, ["--snapshot=day-2"]),
-        ("day-1", {"snapshot": "day-2"}, ["--snapshot=day-1"]),
+        ("day-1", {"snapshot": "day-1"}, ["--snapshot=day-1"]),
         ("day-1", {"accept_data": "a sale"}, ["--snapshot=day-1", "--accept-data=a sale"]),
         (
             None,
@@ -60,6 +60,11 @@ def test_run_with_changed_training_publishes_on_request(form, published):
 def test_run_without_snapshot_fails_with_one_sentence():
     with pytest.raises(AirflowFailException, match=r"^no snapshot: .* partition key, or fill in snapshot"):
         plan_arguments(SPEC, None, UNTOUCHED)
+
+
+def test_run_with_two_snapshots_fails_with_one_sentence():
+    with pytest.raises(AirflowFailException, match=r"^two snapshots: the run is of 'day-1', its form asks for 'day-2'"):
+        plan_arguments(SPEC, "day-1", UNTOUCHED | {"snapshot": "day-2"})
 
 
 @pytest.mark.parametrize(("name", "near"), [("snapshoot", "snapshot"), ("epoch", "epochs"), ("colours", "colour")])
