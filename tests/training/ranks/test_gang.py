@@ -4,12 +4,14 @@ import hmac
 import json
 import multiprocessing
 import socket
+import time
 
 import pytest
 from torch.distributed import HashStore
 
 from pbg_tasks.errors import RankLostError
 from pbg_tasks.training.ranks.group import gang, rendezvous
+from pbg_tasks.training.ranks.group.rank_env import RankEnv
 from tests.training.ranks import joiner
 
 OURS, ANOTHERS = "a token of a run", "the token of another"
@@ -92,6 +94,24 @@ def test_missing_process_is_named(gather):
     texts = errors(results, LOST)
     assert any("2 of 4 processes came to 127.0.0.1:" in text and "no rank 1, 3" in text for text in texts)
     assert max(result["seconds"] for result in results) < 10
+
+
+def test_long_wait_for_rank_0_is_announced(monkeypatch, capsys):
+    """A rank with a wrong address was silent for ten minutes."""
+    monkeypatch.setattr(rendezvous, "_QUIET_SECONDS", 0.1)
+    port = free_port()
+    with pytest.raises(RankLostError, match="does not answer"):
+        rendezvous._await_master(("127.0.0.1", port), time.monotonic() + 1, lambda: None)
+    assert capsys.readouterr().err.count(f"waiting for rank 0 to answer at 127.0.0.1:{port}, for up to 0:0") == 1
+
+
+def test_long_wait_for_other_ranks_is_announced(monkeypatch, capsys):
+    monkeypatch.setattr(rendezvous, "_QUIET_SECONDS", 0.1)
+    env = RankEnv(rank=0, world=3, servers=0, init_method="tcp://127.0.0.1:1")
+    own = rendezvous.Arrival(**ARRIVAL)
+    with pytest.raises(RankLostError, match="no rank 1, 2"):
+        rendezvous._exchange_arrivals(HashStore(), env, own, time.monotonic() + 1, 1.0, lambda: None)
+    assert capsys.readouterr().err.count("waiting for rank 1, 2 to come to 127.0.0.1:1") == 1
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 from pbg_tasks import __version__
 from pbg_tasks.config.base import canonical_json
 from pbg_tasks.errors import ConfigError, RankLostError
+from pbg_tasks.progress import human_seconds, say
 from pbg_tasks.training.ranks.group.rank_env import ENVIRONMENT
 from pbg_tasks.training.ranks.transport.certificates import VARIABLES
 from pbg_tasks.training.ranks.transport.frames import parse_object
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from pbg_tasks.training.ranks.transport.wire import Address
 
 _VERSION = __version__.partition("+")[0]  # not the commit or day of a build, in which equal sources may differ
+_QUIET_SECONDS = 10.0  # of waiting, before a line about it
 _LOOK_SECONDS = 0.05  # between two looks at the arrivals
 _PARTING_SECONDS = 3.0  # in which the present processes can read a refusal
 _PORT_SECONDS = 5.0  # in which the port of a gang that has just ended becomes free
@@ -119,6 +121,19 @@ def meet(
     return PrefixStore("group", store), common_host(host, [other.host for other in others])
 
 
+class _Waiting:
+    """Line about a wait that is long."""
+
+    def __init__(self, deadline: float) -> None:
+        self._since, self._deadline = time.monotonic(), deadline
+
+    def note(self, awaited: str) -> None:
+        """Print the line, once."""
+        if time.monotonic() - self._since > _QUIET_SECONDS:
+            self._since = self._deadline
+            say(f"waiting for {awaited}, for up to {human_seconds(self._deadline - time.monotonic())} more")
+
+
 def _open(env: RankEnv, tag: str, deadline: float, beat: Callable[[], None]) -> Store:
     """Open the shared store.
 
@@ -180,8 +195,10 @@ def _await_master(master: Address, deadline: float, beat: Callable[[], None]) ->
 
     Its name may be unknown for a while, and its port closed. Torch would log each failure.
     """
+    waiting = _Waiting(deadline)
     while True:
         beat()
+        waiting.note(f"rank 0 to answer at {master[0]}:{master[1]}")
         try:
             socket.create_connection(master, timeout=_CALL_SECONDS).close()
         except OSError as error:
@@ -206,8 +223,10 @@ def _exchange_arrivals(
     store.set(f"arrivals/{env.rank}", canonical_json(own._asdict()).decode())
     others: list[Arrival] = []
     missing = [rank for rank in range(env.size) if rank != env.rank]
+    waiting = _Waiting(deadline)
     while True:
         beat()
+        waiting.note(f"rank {', '.join(map(str, missing))} to come to {env.meeting_point}")
         if store.check(["refusal"]):
             _give_up(store, env, store.get("refusal").decode())
         for rank in [rank for rank in missing if store.check([f"arrivals/{rank}"])]:
