@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
+import numpy as np
 import pytest
 
-from pbg_tasks.errors import AccessError, StorageError
-from pbg_tasks.publish.sinks import open_sink, sink_options
+from pbg_tasks.errors import AccessError, FormatError, StorageError
+from pbg_tasks.publish.sinks import Rows, TableRecord, open_sink, sink_options
 from tests.sink_story import postgres
 
 
@@ -58,3 +61,36 @@ def test_postgres_statement_that_fails_takes_one_line(place):
         f'{place}: PostgreSQL failed (relation "nowhere" does not exist); run the export again, it '
         "goes on where it ended"
     )
+
+
+@pytest.fixture(scope="module")
+def latin(place):
+    """A database of another encoding."""
+    import psycopg2
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PGUSER", "postgres")
+        with closing(psycopg2.connect(place)) as connection:
+            connection.autocommit = True
+            connection.cursor().execute(
+                "CREATE DATABASE latin ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
+            )
+    return place.replace("/postgres?", "/latin?")
+
+
+def test_postgres_of_other_encodings_keeps_names(place, latin, monkeypatch):
+    monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
+    assert [kept(place, "Zürich"), kept(latin, "Zürich")] == ["Zürich", "Zürich"]
+    with pytest.raises(FormatError, match=r"cannot hold a name .*; use a database of the encoding UTF8"):
+        kept(latin, "東京")
+
+
+def kept(place, name):
+    """Return a name as a table has it."""
+    record = TableRecord(
+        collection="c", entity="city", alias="c_city", number=1, source="here", rows=1, dimension=2, metric="l2"
+    )
+    with open_sink("pgvector", place, sink_options("pgvector", {})) as tables:
+        tables.create("c_city_1", record)
+        tables.add("c_city_1", 0, Rows([name], np.ones((1, 2), np.float32)))
+        return tables.fetch("c_city_1", record, np.array([0])).names[0]

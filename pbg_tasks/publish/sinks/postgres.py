@@ -82,7 +82,8 @@ def _connected(psycopg2: ModuleType, destination: str) -> Any:  # noqa: ANN401 -
         StorageError: there is no server, or it takes no connection now.
     """
     try:
-        return psycopg2.connect(destination, connect_timeout=10, application_name="pbg")
+        # Names are copied in UTF-8, whatever the database's encoding and PGCLIENTENCODING are.
+        return psycopg2.connect(destination, connect_timeout=10, application_name="pbg", client_encoding="UTF8")
     except psycopg2.ProgrammingError as error:
         raise ConfigError(f"{destination}: {_reason(error)}; write postgresql://host:port/database") from error
     except psycopg2.OperationalError as error:
@@ -125,6 +126,7 @@ def _errors(psycopg2: ModuleType, destination: str) -> Iterator[None]:
 
     Raises:
         AccessError: the role may not do it.
+        FormatError: the database's encoding lacks a character of a name.
         StorageError: the database failed, or cannot be reached.
     """
     try:
@@ -133,6 +135,10 @@ def _errors(psycopg2: ModuleType, destination: str) -> Iterator[None]:
         raise
     except psycopg2.errors.InsufficientPrivilege as error:
         raise AccessError(f"{destination}: refused ({_reason(error)}); give the role the right to it") from error
+    except psycopg2.errors.UntranslatableCharacter as error:
+        raise FormatError(
+            f"{destination}: the database cannot hold a name ({_reason(error)}); use a database of the encoding UTF8"
+        ) from error
     except psycopg2.Error as error:
         raise StorageError(
             f"{destination}: PostgreSQL failed ({_reason(error)}); run the export again, it goes on where it ended"
