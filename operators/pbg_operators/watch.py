@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from airflow.sdk import BaseOperator, get_current_context, task
+from airflow.sdk.exceptions import AirflowFailException
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
@@ -80,13 +81,15 @@ class SnapshotTrigger(BaseTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Yield one event: the snapshots in their order, or an error.
 
-        The error is why they cannot be listed.
+        The error is why they cannot be listed, such as a connection of another type.
         """
         event: Arrived
         try:
             event = {"snapshots": await self._arrived()}
         except PbgError as error:
             event = {"error": f"{error.kind}: {error}"}
+        except AirflowFailException as error:  # of the connection; raised here, Airflow would hide it from the task
+            event = {"error": str(error)}
         yield TriggerEvent(event)  # type: ignore[no-untyped-call] # Airflow's
 
     async def _arrived(self) -> list[str]:

@@ -63,6 +63,12 @@ def test_trigger_waits_for_a_snapshot(tmp_path):
     assert next_event(trigger(tmp_path)) == {"snapshots": ["d1"]}
 
 
+def test_trigger_reports_connection_of_other_type(tmp_path, monkeypatch):
+    monkeypatch.setenv("AIRFLOW_CONN_SHOP", '{"conn_type": "http", "host": "x"}')
+    event = next_event(trigger(tmp_path, conn_id="shop"))
+    assert event == {"error": "connection 'shop' is of type 'http'; type aws or pbg is needed"}
+
+
 def test_trigger_of_chain_waits_for_earlier_snapshot(tmp_path):
     for name in ("d1/a.tsv", "d2/_SUCCESS"):
         put(tmp_path / "edges", name)
