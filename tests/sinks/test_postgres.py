@@ -9,6 +9,7 @@ import pytest
 
 from pbg_tasks.errors import AccessError, FormatError, StorageError
 from pbg_tasks.publish.sinks import Rows, TableRecord, open_sink, sink_options
+from pbg_tasks.publish.sinks import postgres as sink
 from tests.sink_story import postgres
 
 
@@ -94,3 +95,15 @@ def kept(place, name):
         tables.create("c_city_1", record)
         tables.add("c_city_1", 0, Rows([name], np.ones((1, 2), np.float32)))
         return tables.fetch("c_city_1", record, np.array([0])).names[0]
+
+
+def test_postgres_lock_of_another_session_ends_wait(place, monkeypatch):
+    import psycopg2
+
+    monkeypatch.setattr(sink, "_LOCK_SECONDS", 1)
+    with closing(psycopg2.connect(place)) as other:
+        other.cursor().execute("SELECT pg_advisory_xact_lock(%s)", (sink._LOCK,))
+        assert refusal(place) == (
+            f"{place}: another session has kept a lock for 1 s, perhaps that of an export whose machine is gone; find "
+            "it in pg_stat_activity, end it, and run the export again"
+        )

@@ -41,6 +41,9 @@ _COPY_HEADER = b"PGCOPY\n\xff\r\n\0" + struct.pack("!ii", 0, 0)
 _COPY_END = struct.pack("!h", -1)
 _MOST_CANDIDATES = 1000  # of a search, for pgvector
 _LOCK = 0x706267  # of the advisory lock under which the sink's own tables are made
+_LOCK_SECONDS = 300  # longest wait for a lock; an export whose machine is gone keeps its locks for hours
+_KEEPALIVES = {"keepalives_idle": 60, "keepalives_interval": 10, "keepalives_count": 6, "tcp_user_timeout": 120_000}
+"""A server that is gone is noticed in two minutes; by the system's own settings in two hours."""
 _SET_UP = """
 CREATE TABLE IF NOT EXISTS pbg_tables (name text PRIMARY KEY, collection text NOT NULL, record jsonb NOT NULL);
 CREATE TABLE IF NOT EXISTS pbg_served (alias text PRIMARY KEY, collection text NOT NULL, name text NOT NULL);
@@ -83,7 +86,9 @@ def _connected(psycopg2: ModuleType, destination: str) -> Any:  # noqa: ANN401 -
     """
     try:
         # Names are copied in UTF-8, whatever the database's encoding and PGCLIENTENCODING are.
-        return psycopg2.connect(destination, connect_timeout=10, application_name="pbg", client_encoding="UTF8")
+        return psycopg2.connect(
+            destination, connect_timeout=10, application_name="pbg", client_encoding="UTF8", **_KEEPALIVES
+        )
     except psycopg2.ProgrammingError as error:
         raise ConfigError(f"{destination}: {_reason(error)}; write postgresql://host:port/database") from error
     except psycopg2.OperationalError as error:
@@ -127,7 +132,7 @@ def _errors(psycopg2: ModuleType, destination: str) -> Iterator[None]:
     Raises:
         AccessError: the role may not do it.
         FormatError: the database's encoding lacks a character of a name.
-        StorageError: the database failed, or cannot be reached.
+        StorageError: the database failed, cannot be reached, or another session keeps a lock.
     """
     try:
         yield
@@ -135,6 +140,11 @@ def _errors(psycopg2: ModuleType, destination: str) -> Iterator[None]:
         raise
     except psycopg2.errors.InsufficientPrivilege as error:
         raise AccessError(f"{destination}: refused ({_reason(error)}); give the role the right to it") from error
+    except psycopg2.errors.LockNotAvailable as error:
+        raise StorageError(
+            f"{destination}: another session has kept a lock for {_LOCK_SECONDS} s, perhaps that of an export whose "
+            "machine is gone; find it in pg_stat_activity, end it, and run the export again"
+        ) from error
     except psycopg2.errors.UntranslatableCharacter as error:
         raise FormatError(
             f"{destination}: the database cannot hold a name ({_reason(error)}); use a database of the encoding UTF8"
@@ -168,6 +178,7 @@ class PostgresTables:
             ConfigError: the server has no pgvector.
         """
         with self._transaction() as cursor:
+            cursor.execute("SET lock_timeout = %s", (f"{_LOCK_SECONDS}s",))
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
             cursor.execute("SELECT count(*) FROM pg_available_extensions WHERE name = 'vector'")
             if not cursor.fetchone()[0]:
