@@ -47,6 +47,10 @@ class Iteration(Frozen):
     edge_chunk_idx: int
     num_edge_chunks: int
 
+    def is_same(self, other: Iteration) -> bool:
+        """Return whether both are one iteration, whatever the number of epochs."""
+        return self.model_copy(update={"num_epochs": other.num_epochs}) == other
+
 
 class BestVersion(Frozen):
     """An earlier version with a better figure than the newest.

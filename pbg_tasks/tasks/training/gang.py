@@ -123,7 +123,7 @@ def _follows(progress: PartialRecord, job: Job) -> bool:
     True for an iteration that an evicted single process left.
     """
     iteration_plan = job.iteration_plan()
-    iteration = next((step for step in iteration_plan.plan if step == progress.iteration), None)
+    iteration = next((step for step in iteration_plan.plan if step.is_same(progress.iteration)), None)
     return iteration is not None and continues(progress, iteration_plan.edge_chunks(iteration), iteration_plan.order)
 
 

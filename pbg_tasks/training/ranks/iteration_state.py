@@ -121,7 +121,7 @@ class IterationState:
             for edge_chunk in earlier.done
             if edge_chunk.edges + edge_chunk.held_out != self._edge_chunks[Bucket(edge_chunk.lhs, edge_chunk.rhs)].edges
         ]
-        if earlier.iteration != self.iteration or other:
+        if not self.iteration.is_same(earlier.iteration) or other:
             where = f", bucket ({other[0].lhs}, {other[0].rhs}) among them" if other else ""
             raise ConfigError(
                 f"iteration {self.iteration.number} is partly trained and stored, on other edges than there are now"

@@ -338,6 +338,17 @@ def test_iteration_is_not_continued_on_other_edges(buckets, tmp_path):
         train(other, buckets, store, tmp_path / "b")
 
 
+def test_iteration_is_continued_towards_more_epochs(buckets, tmp_path):
+    """It was refused as one on other edges."""
+    config, store = make_config(num_epochs=1, eval_fraction=0.0), LocalStore(tmp_path / "store")
+    engine = Hurt(config, batch=1)
+    engine.act = engine.stop
+    with pytest.raises(EvictedError):
+        train(config, buckets, store, tmp_path / "a", engines=[engine])
+    train(config.model_copy(update={"num_epochs": 2}), buckets, store, tmp_path / "b")
+    assert ledger(store) == ((EDGES, EDGES), ())
+
+
 def test_infinite_shared_parameters_are_not_stored(buckets, tmp_path):
     config, store = make_config(), LocalStore(tmp_path / "store")
     with claim(store, "", SPEC, patience=0.1) as writer:
