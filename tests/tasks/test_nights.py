@@ -277,7 +277,7 @@ def test_missing_snapshot_that_is_due_is_waited_for(place):
         plan(place.spec, "d1", due=due)
     assert not list(place.store.glob("runs/*"))
     late = place.snapshot("d1", ring(40))
-    with pytest.raises(OutOfTurnError, match=r"'d1' came late and may still grow: .* whole after 10 min"):
+    with pytest.raises(OutOfTurnError, match=r"'d1' may still grow: .* whole after 10 min"):
         plan(place.spec, "d1", due=due)
     an_hour_ago = time.time() - 3600
     os.utime(late, (an_hour_ago, an_hour_ago))
@@ -314,7 +314,7 @@ def test_deadline_ends_no_wait_for_growing_snapshot(place):
     now = datetime.now(UTC)
     place.write_spec(model=QUICK, nights={"deadline": clock(now - timedelta(hours=1))})
     place.snapshot("d1", ring(40))
-    with pytest.raises(OutOfTurnError, match="came late and may still grow"):
+    with pytest.raises(OutOfTurnError, match="may still grow"):
         plan(place.spec, "d1", due=now - timedelta(hours=2))
 
 
@@ -329,10 +329,15 @@ def test_deadline_ends_no_wait_for_night_before(place):
         plan(place.spec, "d2", due=now - timedelta(hours=2))
 
 
-def test_snapshot_in_time_is_planned_at_once(place):
+def test_snapshot_growing_when_due_is_waited_for(place):
     place.write_spec(model=QUICK)
-    place.snapshot("d1", ring(40))
-    assert plan(place.spec, "d1", due=datetime.now(UTC) + timedelta(seconds=1))["files"] == 1
+    written = place.snapshot("d1", ring(40))
+    due = datetime.now(UTC) + timedelta(seconds=1)
+    with pytest.raises(OutOfTurnError, match=r"'d1' may still grow: its newest file is \d+ s old"):
+        plan(place.spec, "d1", due=due)
+    ten_minutes_ago = time.time() - 601
+    os.utime(written, (ten_minutes_ago, ten_minutes_ago))
+    assert plan(place.spec, "d1", due=due)["files"] == 1
 
 
 def test_snapshot_is_complete_by_its_manifest(place):

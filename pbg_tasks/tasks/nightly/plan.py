@@ -69,7 +69,7 @@ def plan(
         publish: whether the run may become a release.
         accept_data: reason for which the night goes on although the data gate or a limit of its forecast refuses it.
         due: when the snapshot was expected, with its timezone. Then a missing snapshot may still come, and one that was
-            written since has to be left alone for a while. None: it is there, or its key is wrong.
+            written just now has to be left alone for a while. None: it is there, or its key is wrong.
 
     Raises:
         ConfigError: the spec is wrong, the store ignores conditions, or the channel serves another graph, or rows that
@@ -213,7 +213,7 @@ def _files(graph: GraphSpec, snapshot: str, *, due: datetime | None) -> tuple[Sn
             raise InputError(f"{error}{keys_there(graph.snapshots, snapshot)}") from None
         raise _not_yet(graph.nights, due, f"snapshot {snapshot!r} has not come yet: {error}") from None
     if due is not None and (watch is None or watch.complete == "settled"):
-        _check_quiet(graph, snapshot, due)
+        _check_quiet(graph, snapshot)
     if watch is not None and missing is not None:
         raise _not_yet(
             graph.nights,
@@ -239,10 +239,10 @@ def _not_yet(nights: Nights, due: datetime | None, sentence: str) -> InputError 
     return OutOfTurnError(sentence)
 
 
-def _check_quiet(graph: GraphSpec, snapshot: str, due: datetime) -> None:
-    """Refuse a late snapshot that may still grow.
+def _check_quiet(graph: GraphSpec, snapshot: str) -> None:
+    """Refuse a snapshot that may still grow.
 
-    Only the age of its files shows whether it may.
+    Only the age of its files shows whether it may: its producer may be at work while its night is due.
 
     Raises:
         OutOfTurnError: it may.
@@ -251,9 +251,9 @@ def _check_quiet(graph: GraphSpec, snapshot: str, due: datetime) -> None:
     with suppress(InputError):  # a whole snapshot without files
         changed = last_change(graph.snapshots.location.replace("{snapshot}", snapshot))
         age = datetime.now(UTC) - changed
-        if changed > due and age < timedelta(minutes=minutes):
+        if age < timedelta(minutes=minutes):
             raise OutOfTurnError(
-                f"snapshot {snapshot!r} came late and may still grow: its newest file is {age.total_seconds():.0f} s "
+                f"snapshot {snapshot!r} may still grow: its newest file is {age.total_seconds():.0f} s "
                 f"old, and it counts as whole after {minutes:g} min; nights.watch.complete can name a sign instead"
             )
 
