@@ -6,6 +6,7 @@ of many parts, such as a training with its epochs, has one bar for all of them.
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import threading
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
     import rich.progress
 
+_SMALL = 0.01
+
 
 def human_count(value: float) -> str:
     """Write a count with three significant digits: ``1234567`` -> ``1.23 M``."""
@@ -35,6 +38,14 @@ def human_count(value: float) -> str:
 def counted(count: int, noun: str) -> str:
     """Write a count with its noun: ``1 file``, ``2 files``."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def fraction(value: float) -> str:
+    """Write a figure near 0 to 1, such as an MRR.
+
+    It has four decimals, or three significant digits below 0.01: among millions of entities, an MRR is that small.
+    """
+    return f"{value:.4f}" if value == 0 or abs(value) >= _SMALL or not math.isfinite(value) else f"{value:.3g}"
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -24,6 +24,7 @@ from pbg_tasks.api.relations import RelationIndex
 from pbg_tasks.config.comparators import facts_of
 from pbg_tasks.errors import InputError
 from pbg_tasks.model.parameters import OTHER_SIDE, SIDES, global_path
+from pbg_tasks.progress import fraction
 from pbg_tasks.report.embedding_map import map_document
 
 if TYPE_CHECKING:
@@ -173,7 +174,7 @@ class Model:
         yield "operator", ", ".join(sorted({relation.operator for relation in config.relations}))
         yield "comparator, loss", f"{config.comparator}, {config.loss_fn}"
         if self.mrr is not None:
-            yield "MRR, filtered", f"{self.mrr:.4f}"
+            yield "MRR, filtered", fraction(self.mrr)
 
     @property
     def graph(self) -> str | None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pbg_tasks.config.gates import EVERY_OTHER
 from pbg_tasks.config.limits import Check, Verdict, only_warning, percent
 from pbg_tasks.config.results import NOTHING_RANKED, BothWays
+from pbg_tasks.progress import fraction
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -52,7 +53,7 @@ def _checks(
 ) -> Iterator[Check]:
     yield _finite(evaluation)
     mrr = _mrr(evaluation.filtered)
-    yield _floor("min_mrr", mrr, gates.min_mrr, f"filtered MRR {mrr:.4f}")
+    yield _floor("min_mrr", mrr, gates.min_mrr, f"filtered MRR {fraction(mrr)}")
     yield from _over_popularity(gates, evaluation)
     yield from _over_start(gates, evaluation)
     yield from _relations(gates.relations, evaluation.relations)
@@ -98,8 +99,8 @@ def _over_popularity(gates: Gates, evaluation: Evaluation) -> Iterator[Check]:
     if of_popularity and gates.min_over_popularity.asked:
         ratio = mrr / of_popularity
         measured = (
-            f"filtered MRR {mrr:.4f} of {edges} held-out edges is {ratio:.3g} times that of ranking by edges in "
-            f"training, {of_popularity:.4f}"
+            f"filtered MRR {fraction(mrr)} of {edges} held-out edges is {ratio:.3g} times that of ranking by edges in "
+            f"training, {fraction(of_popularity)}"
         )
         yield gates.min_over_popularity.judge("min_over_popularity", ratio, measured, "{:g} times")
 
@@ -123,9 +124,9 @@ def _over_start(gates: Gates, evaluation: Evaluation) -> Iterator[Check]:
         low, high = (against.difference[end] / started for end in ("low", "high"))
         ratio, form = 1 + high, "{share}"
         measured = (
-            f"on the same {against.edges} edges the filtered MRR was {started:.4f} before training, with vectors of "
-            f"release {against.release}, and is {trained:.4f} after it: {trained / started - 1:+.2%} (95 % interval "
-            f"{low:+.2%} to {high:+.2%}); so {ratio:.2%} is left at best"
+            f"on the same {against.edges} edges the filtered MRR was {fraction(started)} before training, with vectors "
+            f"of release {against.release}, and is {fraction(trained)} after it: {trained / started - 1:+.2%} (95 % "
+            f"interval {low:+.2%} to {high:+.2%}); so {ratio:.2%} is left at best"
         )
     elif evaluation.random is not None and (expected := evaluation.random.figure("mrr")):
         edges = _edges(evaluation.filtered)
@@ -133,10 +134,10 @@ def _over_start(gates: Gates, evaluation: Evaluation) -> Iterator[Check]:
         # A reciprocal rank is at most 1, so its variance is less than its mean.
         by_chance = expected if few else expected + _DEVIATIONS * math.sqrt(expected / evaluation.filtered.count)
         ratio, form = mrr / by_chance, "{:g} times"
-        of_random = f"that of random vectors, {expected:.4f}"
+        of_random = f"that of random vectors, {fraction(expected)}"
         if not few:
-            of_random = f"what random vectors reach by chance, {by_chance:.4f} ({expected:.4f} is expected)"
-        measured = f"filtered MRR {mrr:.4f} of {edges} held-out edges is {ratio:.3g} times {of_random}"
+            of_random = f"what random vectors reach by chance, {fraction(by_chance)} ({fraction(expected)} is expected)"
+        measured = f"filtered MRR {fraction(mrr)} of {edges} held-out edges is {ratio:.3g} times {of_random}"
     else:
         return
     yield limit.judge("min_over_start", ratio, measured, form)
@@ -161,14 +162,14 @@ def _relation(name: str, floor: RelationFloor, found: BothWays) -> Check:
     if edges < floor.min_edges:
         sentence = f"{name} is not judged: {edges} held-out edges, fewer than min_edges {floor.min_edges}"
         return Check(check, passed=True, value=_or_none(mrr), limit=floor.min_mrr, sentence=sentence, warned=True)
-    return _floor(check, mrr, floor.min_mrr, f"filtered MRR {mrr:.4f} of {name} ({edges} held-out edges)")
+    return _floor(check, mrr, floor.min_mrr, f"filtered MRR {fraction(mrr)} of {name} ({edges} held-out edges)")
 
 
 def _others(floor: RelationFloor, found: Mapping[str, BothWays]) -> Check:
     judged = {name: _mrr(each.filtered) for name, each in found.items() if _edges(each.filtered) >= floor.min_edges}
     lowest = sorted(judged, key=lambda name: judged[name])
     below = [name for name in lowest if judged[name] < floor.min_mrr]
-    named = ", ".join(f"{name} {judged[name]:.4f}" for name in below[:_SHOWN_RELATIONS])
+    named = ", ".join(f"{name} {fraction(judged[name])}" for name in below[:_SHOWN_RELATIONS])
     more = ", ..." if len(below) > _SHOWN_RELATIONS else ""
     counted = f"{len(below)} of {len(judged)} relations with {floor.min_edges} held-out edges or more have a lower MRR"
     sentence = f"{counted}{f' ({named}{more})' if below else ''}, at least {floor.min_mrr:g} asked of each"
@@ -283,8 +284,8 @@ def _fall(against: Against, release: str) -> tuple[float, str]:
     low, high = (against.difference[end] / then for end in ("low", "high"))
     fall = 1 - now / then
     return fall, (
-        f"filtered MRR {now:.4f} where {release} has {then:.4f} on the same {against.edges} edges: {-fall:+.1%} "
-        f"(95 % interval {low:+.1%} to {high:+.1%})"
+        f"filtered MRR {fraction(now)} where {release} has {fraction(then)} on the same {against.edges} edges: "
+        f"{-fall:+.1%} (95 % interval {low:+.1%} to {high:+.1%})"
     )
 
 
@@ -307,7 +308,7 @@ def _moved(gates: DriftGates, types: Mapping[str, TypeDrift]) -> Iterator[Check]
             ("min_overlap", gates.min_overlap, found.overlap.mean, "share of nearest neighbours that were kept"),
         ):
             if limit.asked and value is not None:
-                yield limit.judge(f"drift.{name} of {entity}", value, f"{entity}: {what} {value:.4f}")
+                yield limit.judge(f"drift.{name} of {entity}", value, f"{entity}: {what} {fraction(value)}")
 
 
 def _norms(gates: DriftGates, now: Mapping[str, Health], before: Mapping[str, Health]) -> Iterator[Check]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from datetime import UTC, datetime
 
+from pbg_tasks.progress import fraction
+
 NONE = "–"  # noqa: RUF001 - an en dash, which stands for a missing figure
 MINUS = "−"  # noqa: RUF001 - the minus sign, as wide as a plus
 _BYTES = ("B", "kB", "MB", "GB", "TB", "PB")
@@ -23,13 +25,13 @@ def signed(value: float | None) -> str:
 
 
 def score(value: float | None) -> str:
-    """Return a figure between 0 and 1 with four digits.
+    """Return a figure between 0 and 1, as :func:`fraction`.
 
     Figures near that range are allowed, too.
     """
     if value is None or not math.isfinite(value):
         return NONE
-    return f"{value:.4f}".replace("-", MINUS)
+    return fraction(value).replace("-", MINUS)
 
 
 def change(value: float | None, unit: str) -> str:

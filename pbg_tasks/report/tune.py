@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
-from pbg_tasks.progress import aligned
+from pbg_tasks.progress import aligned, fraction
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pydantic import JsonValue
 
@@ -123,9 +123,9 @@ def patch_text(best: TuneRow, search: Search) -> str:
     The epochs are among them where another number than the spec's was the best.
     """
     low, high = best["low"], best["high"]
-    interval = f" ({low:.4f} to {high:.4f})" if low is not None and high is not None else ""
+    interval = f" ({fraction(low)} to {fraction(high)})" if low is not None and high is not None else ""
     head = f"# Best of {len(search.candidates)} candidates on snapshot {search.snapshot}: "
-    head += f"valid MRR {best['mrr'] or 0.0:.4f}{interval} after {best['epochs']} epochs"
+    head += f"valid MRR {fraction(best['mrr'] or 0.0)}{interval} after {best['epochs']} epochs"
     values = best["values"]
     if search.epochs[-1] is not None and best["epochs"] != search.epochs[-1]:
         values = values | {"model.num_epochs": best["epochs"]}
@@ -154,17 +154,17 @@ def table(document: TuneDocument) -> str:
 
 def _cells(row: TuneRow, keys: Sequence[str], metric: str) -> list[str]:
     return [
-        _cell(row["rank"], "{}"),
+        _cell(row["rank"], str),
         *(row["changes"].get(key, "-") for key in keys),
-        _cell(row["mrr"], "{:.4f}"),
-        "-" if row["low"] is None or row["high"] is None else f"{row['low']:.4f} to {row['high']:.4f}",
-        *([_cell(row["metric"], "{:.4f}")] if metric != "mrr" else []),
-        _cell(row["epochs"], "{}"),
-        _cell(row["trained"], "{}"),
-        _cell(row["seconds"], "{:.1f}"),
+        _cell(row["mrr"], fraction),
+        "-" if row["low"] is None or row["high"] is None else f"{fraction(row['low'])} to {fraction(row['high'])}",
+        *([_cell(row["metric"], fraction)] if metric != "mrr" else []),
+        _cell(row["epochs"], str),
+        _cell(row["trained"], str),
+        _cell(row["seconds"], "{:.1f}".format),
         row["state"] + (f": {row['reason']}" if row["reason"] else ""),
     ]
 
 
-def _cell(value: float | None, form: str) -> str:
-    return "-" if value is None else form.format(value)
+def _cell(value: float | None, form: Callable[[Any], str]) -> str:
+    return "-" if value is None else form(value)

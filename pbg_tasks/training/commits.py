@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pbg_tasks.checkpoint import StatsMirror
 from pbg_tasks.formats.directory import EvalStats, IoStats, io_line, iteration_line, stats_line
-from pbg_tasks.progress import human_count, human_seconds, say
+from pbg_tasks.progress import fraction, human_count, human_seconds, say
 from pbg_tasks.training.edge_chunk_records import bucket_stats, eval_stats
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class Commits:
         last, ahead = self.figures[-1], len(self._plan.plan) - iteration.number
         rest = sum(figure.seconds for figure in self.figures) / len(self.figures) * ahead
         rate = human_count(last.edges / max(last.seconds, 1e-9))
-        held_out = "" if last.held_out is None else f", held-out MRR {last.held_out.mrr:.4f}"
+        held_out = "" if last.held_out is None else f", held-out MRR {fraction(last.held_out.mrr)}"
         self._say(
             f"epoch {last.epoch + 1}/{iteration.num_epochs} committed: loss {last.loss:.4f}{held_out}, "
             f"{rate} edges/s, {human_seconds(last.seconds)}, {last.waited / max(last.seconds, 1e-9):.1%} of it waiting "

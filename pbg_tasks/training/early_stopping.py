@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from pbg_tasks.progress import fraction
 from pbg_tasks.training.starting_point import seeded
 
 if TYPE_CHECKING:
@@ -175,9 +176,9 @@ def _reason(valid: tuple[float, ...], best: int, epochs: int, *, stopped: bool) 
         stopped: whether the rule ended it.
     """
     ran = len(valid)
-    figures = f"MRR of the valid sample {valid[best - 1]:.4f}, {valid[-1]:.4f} after epoch {ran}"
+    figures = f"MRR of the valid sample {fraction(valid[best - 1])}, {fraction(valid[-1])} after epoch {ran}"
     if stopped:
         return f"stopped after epoch {ran} of {epochs}: epoch {best} is the best ({figures})"
     if best < ran:
         return f"all {epochs} epochs were trained, and epoch {best} is the best ({figures})"
-    return f"all {epochs} epochs were trained, and the last is the best (MRR of the valid sample {valid[-1]:.4f})"
+    return f"all {epochs} epochs were trained, and the last is the best (MRR of the valid sample {fraction(valid[-1])})"

@@ -11,6 +11,8 @@ from pbg_tasks.report import numbers
         (numbers.count, 1234567, "1,234,567"),
         (numbers.signed, -4880, "−4,880"),  # noqa: RUF001 - the minus sign
         (numbers.score, 0.12444671, "0.1244"),
+        (numbers.score, 0.0000141234, "1.41e−05"),  # noqa: RUF001 - the minus sign
+        (numbers.score, 0.0, "0.0000"),
         (numbers.score, float("nan"), numbers.NONE),
         (numbers.percent, 0.22506, "22.5 %"),
         (numbers.size, 54969758, "55 MB"),

@@ -23,7 +23,7 @@ from pbg_tasks.config.results import (
 from pbg_tasks.config.run import id_layout, vector_space
 from pbg_tasks.errors import ConflictError, QualityGateError
 from pbg_tasks.evaluate.gate import FALLS
-from pbg_tasks.progress import say
+from pbg_tasks.progress import fraction, say
 from pbg_tasks.publish import Channel
 from pbg_tasks.tasks.announcing import is_announced
 from pbg_tasks.tasks.approval import approval, decisions, how_to_approve
@@ -104,7 +104,7 @@ def _check_replaced(run: RunContext) -> None:
     seen = evaluated.replaced
     if seen is not None and seen.release == there.seq:
         sides = seen.candidate, seen.current
-        figures = " -> ".join(f"{each.filtered.figure('mrr') or 0.0:.4f}" for each in sides[::-1])
+        figures = " -> ".join(fraction(each.filtered.figure("mrr") or 0.0) for each in sides[::-1])
         compared = f"filtered MRR {figures} on the same edges" if seen.edges else f"not compared: {seen.reason}"
         say(f"publish: takes the place of release {there.seq} of this snapshot; {compared}")
         return
@@ -113,8 +113,8 @@ def _check_replaced(run: RunContext) -> None:
     if incomparable(run, there) is None and ours < theirs and approval(run, "gate") is None:
         raise ConflictError(
             f"{run.url}: release {there.seq} (run {there.run}) of snapshot {there.snapshot} was published since this "
-            f"run was evaluated; its filtered MRR is {theirs:.4f}, that of this run {ours:.4f}; leave it, or roll back "
-            "from it by `pbg rollback` and publish this run again"
+            f"run was evaluated; its filtered MRR is {fraction(theirs)}, that of this run {fraction(ours)}; leave it, "
+            "or roll back from it by `pbg rollback` and publish this run again"
         )
 
 

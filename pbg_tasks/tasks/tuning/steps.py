@@ -8,7 +8,7 @@ from pbg_tasks.config.loading import load_graph_spec
 from pbg_tasks.config.results import PlanResult
 from pbg_tasks.config.tune_space import BASE, require_tunable
 from pbg_tasks.errors import ConfigError
-from pbg_tasks.progress import say
+from pbg_tasks.progress import fraction, say
 from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.search import PATCH, SearchContext, described, read_search
 
@@ -92,6 +92,6 @@ def decide(context: SearchContext, rung: int, lost: Mapping[str, str]) -> None:
     rungs = len(context.search.epochs)
     goes_on = f"; {len(decision.kept)} of {len(decision.ranking)} candidates go on" if rung + 1 < rungs else ""
     say(
-        f"tune: rung {rung + 1} of {rungs}: best {metric} {first.figures.get(metric, 0.0):.4f} "
+        f"tune: rung {rung + 1} of {rungs}: best {metric} {fraction(first.figures.get(metric, 0.0))} "
         f"({described(context.changes(first.trial).changes)}){goes_on}"
     )

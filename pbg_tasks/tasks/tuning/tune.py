@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, TypedDict
 
 from pbg_tasks.errors import ConfigError, ConflictError, ResourceError
-from pbg_tasks.progress import human_seconds, say
+from pbg_tasks.progress import fraction, human_seconds, say
 from pbg_tasks.storage.files import disk_errors
 from pbg_tasks.tasks.nightly.chain import run_together, write_pages
 from pbg_tasks.tasks.search import SearchContext
@@ -166,7 +166,9 @@ class _Pace:
         self._note(name, outcome)
         seconds = time.monotonic() - self._begun
         rate = self._done / seconds if seconds else 0.0
-        best = "" if self._best is None else f"; best {self._search.metric} {self._best[0]:.4f} by {self._best[1]}"
+        best = (
+            "" if self._best is None else f"; best {self._search.metric} {fraction(self._best[0])} by {self._best[1]}"
+        )
         say(
             f"tune: rung {self._rung + 1}/{len(self._search.epochs)}, {self._number}/{self._of} candidates, "
             f"{60 * rate:.3g} epochs/min, {human_seconds(self._left / rate) if rate else '-'} left{best}"

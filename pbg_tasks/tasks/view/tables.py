@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pbg_tasks.errors import BY_KIND, PbgError, QualityGateError, printable
 from pbg_tasks.forecast.outcome import outcome_table
+from pbg_tasks.progress import fraction
 from pbg_tasks.report.numbers import moment
 from pbg_tasks.tasks.context import CHAIN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pbg_tasks.report.documents import Decided, Failed
     from pbg_tasks.tasks.view.summary import Changes, DataSummary, Overview, ReleaseRow, Summary
+
+    Form: TypeAlias = Callable[[Any], str]
 
 Row = tuple[str, list[str]]
 _NOTHING = "-"
@@ -95,49 +98,49 @@ def _groups(summaries: Sequence[Summary]) -> Iterator[tuple[str, list[Row]]]:
             rows.append(("decided by hand", [_decisions_cell(summary["decisions"]) for summary in summaries]))
             rows.append(("since the release before", [_changes_cell(summary["changes"]) for summary in summaries]))
         yield heading, rows
-    yield "Seconds", [_row(summaries, task, ("tasks", task, "seconds"), "{:.1f}") for task in CHAIN]
+    yield "Seconds", [_row(summaries, task, ("tasks", task, "seconds"), "{:.1f}".format) for task in CHAIN]
 
 
-def _row(summaries: Sequence[Summary], label: str, path: Sequence[str], form: str) -> Row:
+def _row(summaries: Sequence[Summary], label: str, path: Sequence[str], form: Form) -> Row:
     """Return the row of the figure at ``path`` of each summary."""
     return label, [_cell(_dig(summary, *path), form) for summary in summaries]
 
 
-_FIGURES: dict[str, tuple[tuple[str, tuple[str, ...], str], ...]] = {
+_FIGURES: dict[str, tuple[tuple[str, tuple[str, ...], Form], ...]] = {
     "Graph": (
-        ("edges, training", ("edges", "train"), "{:,}"),
-        ("edges, held out for test", ("edges", "test"), "{:,}"),
-        ("edges added", ("data", "difference", "edges", "added"), "{:,}"),
-        ("edges removed", ("data", "difference", "edges", "removed"), "{:,}"),
-        ("entities", ("entities", "total"), "{:,}"),
-        ("entities new", ("entities", "new"), "{:,}"),
-        ("entities kept", ("entities", "kept"), "{:,}"),
-        ("entities gone", ("entities", "gone"), "{:,}"),
-        ("entities returned", ("entities", "returned"), "{:,}"),
-        ("entities absent before and now", ("entities", "absent"), "{:,}"),
-        ("relations", ("relations",), "{:,}"),
+        ("edges, training", ("edges", "train"), "{:,}".format),
+        ("edges, held out for test", ("edges", "test"), "{:,}".format),
+        ("edges added", ("data", "difference", "edges", "added"), "{:,}".format),
+        ("edges removed", ("data", "difference", "edges", "removed"), "{:,}".format),
+        ("entities", ("entities", "total"), "{:,}".format),
+        ("entities new", ("entities", "new"), "{:,}".format),
+        ("entities kept", ("entities", "kept"), "{:,}".format),
+        ("entities gone", ("entities", "gone"), "{:,}".format),
+        ("entities returned", ("entities", "returned"), "{:,}".format),
+        ("entities absent before and now", ("entities", "absent"), "{:,}".format),
+        ("relations", ("relations",), "{:,}".format),
     ),
     "Training": (
-        ("warm start", ("warm_start",), "{}"),
-        ("epochs", ("epochs",), "{}"),
-        ("epoch that is released", ("best_epoch",), "{}"),
-        ("edges of a delta epoch", ("delta_edges",), "{:,}"),
-        ("edges per second", ("edges_per_second",), "{:,}"),
-        ("loss", ("loss",), "{:.4f}"),
+        ("warm start", ("warm_start",), str),
+        ("epochs", ("epochs",), str),
+        ("epoch that is released", ("best_epoch",), str),
+        ("edges of a delta epoch", ("delta_edges",), "{:,}".format),
+        ("edges per second", ("edges_per_second",), "{:,}".format),
+        ("loss", ("loss",), "{:.4f}".format),
     ),
     "Quality": (
-        ("MRR raw", ("metrics", "raw", "mrr"), "{:.4f}"),
-        ("MRR filtered", ("metrics", "filtered", "mrr"), "{:.4f}"),
-        ("Hits@1 filtered", ("metrics", "filtered", "hits1"), "{:.4f}"),
-        ("Hits@10 filtered", ("metrics", "filtered", "hits10"), "{:.4f}"),
-        ("MRR of a random scorer", ("metrics", "random", "mrr"), "{:.5f}"),
-        ("MRR of popularity", ("metrics", "popularity", "mrr"), "{:.5f}"),
-        ("MRR on edges both know", ("against", "candidate"), "{:.4f}"),
-        ("MRR of the release before there", ("against", "current"), "{:.4f}"),
-        ("cosine to the release before", ("drift", "cosine"), "{:.4f}"),
-        ("neighbours kept", ("drift", "overlap"), "{:.4f}"),
+        ("MRR raw", ("metrics", "raw", "mrr"), fraction),
+        ("MRR filtered", ("metrics", "filtered", "mrr"), fraction),
+        ("Hits@1 filtered", ("metrics", "filtered", "hits1"), fraction),
+        ("Hits@10 filtered", ("metrics", "filtered", "hits10"), fraction),
+        ("MRR of a random scorer", ("metrics", "random", "mrr"), fraction),
+        ("MRR of popularity", ("metrics", "popularity", "mrr"), fraction),
+        ("MRR on edges both know", ("against", "candidate"), fraction),
+        ("MRR of the release before there", ("against", "current"), fraction),
+        ("cosine to the release before", ("drift", "cosine"), fraction),
+        ("neighbours kept", ("drift", "overlap"), fraction),
     ),
-    "Decisions": (("quality gate passed", ("gate", "passed"), "{}"),),
+    "Decisions": (("quality gate passed", ("gate", "passed"), str),),
 }
 
 
@@ -148,10 +151,10 @@ def _dig(summary: Mapping[str, object], *path: str) -> Any:  # noqa: ANN401 - an
     return value
 
 
-def _cell(value: Any, form: str) -> str:  # noqa: ANN401 - any JSON value
-    return (
-        "-" if value is None else form.format({True: "yes", False: "no"}[value] if isinstance(value, bool) else value)
-    )
+def _cell(value: Any, form: Form) -> str:  # noqa: ANN401 - any JSON value
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "-" if value is None else form(value)
 
 
 def _data_cell(data: DataSummary) -> str:
@@ -170,9 +173,9 @@ def _decisions_cell(decisions: Sequence[Decided]) -> str:
 def _changes_cell(changes: Changes) -> str:
     if not changes:
         return "-"
-    edges, mrr = _cell(changes["edges"], "{:+,}"), changes["filtered_mrr"]
+    edges, mrr = _cell(changes["edges"], "{:+,}".format), changes["filtered_mrr"]
     moved = f", MRR {mrr:+.4f}" if mrr is not None else ""
-    new, gone = _cell(changes["new_entities"], "{:,}"), _cell(changes["gone_entities"], "{:,}")
+    new, gone = _cell(changes["new_entities"], "{:,}".format), _cell(changes["gone_entities"], "{:,}".format)
     return f"{edges} edges, +{new} -{gone} entities{moved}"
 
 
@@ -193,14 +196,14 @@ def history_table(listed: Sequence[ReleaseRow]) -> str:
     promoted = any(release["promoted_from"] for release in listed)
     rows = [("release", ["snapshot", "run", "MRR filtered", "current", "continues", *["promoted from"] * promoted])]
     for release in listed:
-        cells = [release["snapshot"], release["run"], _cell(release["filtered_mrr"], "{:.4f}")]
-        way = _cell(release["continues"], "{}")
+        cells = [release["snapshot"], release["run"], _cell(release["filtered_mrr"], fraction)]
+        way = _cell(release["continues"], str)
         if release["descends_from"] is not None:
             if release["descends_from"] != release["continues"]:
                 way += f", from {release['descends_from']}"
             way += f": {release['because']}"
         origin = [release["promoted_from"] or _NOTHING] if promoted else []
-        served = _cell(release["current"], "{}") + (f", {release['void']}" if release["void"] is not None else "")
+        served = _cell(release["current"], str) + (f", {release['void']}" if release["void"] is not None else "")
         rows.append((str(release["release"]), [*cells, served, way, *origin]))
     return draw(rows)
 
