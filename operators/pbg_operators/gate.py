@@ -82,9 +82,10 @@ class ApprovalGateOperator(PbgOperator, ApprovalOperator):
         # ask once more.
         self.deferrable = False
         by = (event.get("responded_by_user") or {}).get("name", "an unnamed user")
-        reason = (event.get("params_input") or {}).get("reason", "")[:LONGEST] or f"{by} gave no reason"
-        try:
-            ApprovalOperator.execute_complete(self, context, dict(event))
+        given = (event.get("params_input") or {}).get("reason") or f"{by} gave no reason"
+        reason = str(given)[:LONGEST]
+        try:  # with the reason as text, since Airflow's API takes a null or a list, and then asks once more
+            ApprovalOperator.execute_complete(self, context, {**event, "params_input": {"reason": reason}})
         except HITLTimeoutError:
             return self._judge_again(context)
         except HITLRejectException:

@@ -133,9 +133,13 @@ def test_rejection_is_stored_and_ends_the_night(calls, asking):
     assert calls() == [["reject", RUN, "--by=Ada", "--reason=too weak", "--json"]]
 
 
-def test_missing_reason_is_stored_with_the_name(calls, asking):
-    asking.task.execute_complete(asking.context, answer("Approve", reason=""))
-    assert calls()[0][-2] == "--reason=Ada gave no reason"
+@pytest.mark.parametrize(
+    ("given", "stored"),
+    [("", "Ada gave no reason"), (None, "Ada gave no reason"), (["ok", 1], "['ok', 1]"), ("x" * 501, "x" * 500)],
+)
+def test_reason_of_any_type_is_stored(calls, asking, given, stored):
+    asking.task.execute_complete(asking.context, answer("Approve", reason=given))
+    assert calls()[0][-2] == f"--reason={stored}"
 
 
 TOO_LATE = {"error": "too late", "error_type": "timeout"}
