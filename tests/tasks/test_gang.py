@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
@@ -147,3 +148,19 @@ def test_ranks_compare_configs_seeds_and_edges(tmp_path, monkeypatch, changes, s
         with pytest.raises(EvictedError, match="here the test ends"):
             train_directory(config, rank=1, seed=seeded)
     assert (specs[0] == specs[1]) is alike
+
+
+def test_rank_with_directory_of_its_own_is_refused(tmp_path, monkeypatch):
+    """An epoch was trained first, and failed at its end."""
+
+    class Here:
+        def __init__(self, *_):
+            self.agreed = {"version": 0, "writer_epoch": 1, "url": "/of/rank/0"}
+
+        def open(self, found):
+            return nullcontext(found)
+
+    monkeypatch.setattr(gang, "Services", Here)
+    target = gang.TrainingTarget(DataSet(tmp_path).config(), LocalStore(tmp_path / "own"), "", "spec", job=None)
+    with pytest.raises(ConfigError, match="own: is not the checkpoint directory of rank 0, /of/rank/0; give all"):
+        gang._follow(None, RankEnv(1, 2, 0, "env://"), target, tmp_path)

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pbg_tasks.checkpoint import PartialObjects, claim, open_committed, open_directory
+from pbg_tasks.checkpoint.plain import read_head
 from pbg_tasks.config.results import RankFindings
 from pbg_tasks.config.support import check_alone
 from pbg_tasks.errors import ConfigError, ConflictError, NotFoundError, PbgError
@@ -170,7 +171,8 @@ def _leader(gang: Gang, env: RankEnv, target: TrainingTarget, writer: Checkpoint
     registry = MemberRegistry(range(members))
     with evictable() as member, ExitStack() as stack:
         here = Services(gang, env, member, {HEARTBEAT: registry.serve})
-        found = {"version": writer.version, "writer_epoch": writer.partial.writer_epoch}
+        epoch, url = writer.partial.writer_epoch, target.store.url
+        found = {"version": writer.version, "writer_epoch": epoch, "url": url}
         stack.enter_context(here.open(found))
         stack.enter_context(registry)  # so that members are let go before the listener closes
         job, part = target.job(writer.version), _part(env, target.config)
@@ -216,14 +218,20 @@ def _follow(gang: Gang, env: RankEnv, target: TrainingTarget, scratch: Path) -> 
     with evictable() as member, ExitStack() as stack:
         here = Services(gang, env, member, {})
         stack.enter_context(here.open({}))
-        version = here.agreed["version"]
+        version, writer_epoch = here.agreed["version"], here.agreed["writer_epoch"]
+        head, _ = read_head(target.store, target.prefix)
+        if head is None or head.writer_epoch < writer_epoch:  # rank 0 has claimed it
+            raise ConfigError(
+                f"{target.store.url}: is not the checkpoint directory of rank 0, {here.agreed['url']}; give all ranks "
+                "one checkpoint_path that each of them can reach, such as s3://"
+            )
         files = target.newest()
         if version != (found := files.version if files is not None else 0):
             raise ConflictError(
                 f"{target.store.url}: is at version {found}, rank 0 found {version}: another gang trains here, "
                 "or this rank sees another store"
             )
-        objects = PartialObjects(target.store, target.prefix, here.agreed["writer_epoch"])
+        objects = PartialObjects(target.store, target.prefix, writer_epoch)
         job = target.job(version)
         if env.role == "partition-server":
             return _keep(here, member, job, objects, scratch, version, stack)
