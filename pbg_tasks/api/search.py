@@ -5,6 +5,8 @@ All entities of a type are searched.
 
 from __future__ import annotations
 
+import os
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -24,6 +26,8 @@ TILE_QUERIES = 1024  # the scores of a tile take 16 MiB
 # rows, among some more candidates than requested.
 SPARE = 32
 _MANY = 4  # from this multiple of the kept hits on, finding the best first is faster
+# A forked process has none of the threads of torch's OpenMP, and would wait for them for ever.
+os.register_at_fork(after_in_child=partial(torch.set_num_threads, 1))
 
 
 class Metric(Protocol):

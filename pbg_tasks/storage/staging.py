@@ -6,7 +6,7 @@ import hashlib
 import os
 import shutil
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypedDict
 
@@ -213,6 +213,6 @@ class Scratch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with disk_errors(self.path):
+        with disk_errors(self.path), suppress(FileNotFoundError):  # others clean temporary directories, too
             shutil.rmtree(self.path)
         os.close(self._hold)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -320,3 +321,26 @@ def test_package_lists_names_before_their_import():
     code = "import pbg_tasks; print({'Contract', 'Model', 'train'} <= set(dir(pbg_tasks)), 'Model' in vars(pbg_tasks))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "True False"
+
+
+FORKED = """
+import os, signal, sys
+from pbg_tasks import Model
+
+with Model.open(sys.argv[1]) as model:
+    ask = lambda: model.top_k(model.entities()[:300], "r", k=5)[299]
+    before = ask()
+    child = os.fork()
+    if not child:
+        signal.alarm(30)
+        os._exit(ask() != before)
+    print(os.waitpid(child, 0)[1])
+"""
+
+
+def test_forked_process_of_open_model_answers(trained):
+    data = trained(sizes={"n": 1000})
+    environment = os.environ | {"OMP_NUM_THREADS": "2"}
+    command = [sys.executable, "-c", FORKED, str(data.checkpoint)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout == "0\n"

@@ -133,6 +133,12 @@ def test_next_scratch_removes_leftover_of_killed_process(tmp_path):
         assert list(tmp_path.iterdir()) == [scratch.path]
 
 
+def test_scratch_that_others_removed_is_no_error(tmp_path):
+    with Scratch(tmp_path) as scratch:
+        scratch.path.rmdir()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_leftover_that_another_sweep_removes_is_no_error(tmp_path, monkeypatch):
     (tmp_path / "pbg-scratch-x").mkdir()
 
