@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from pbg_tasks.config.exports import Export, ExportOptions
-from pbg_tasks.errors import ConfigError, FormatError, StorageError
+from pbg_tasks.errors import ConfigError, FormatError, QualityGateError, StorageError
 from pbg_tasks.publish.sinks import open_sink, sink_options
 from pbg_tasks.publish.sinks.lance import LanceTables
 from pbg_tasks.storage import open_store
@@ -106,6 +106,14 @@ def test_zero_writes_every_vector_that_differs(tmp_path, first):
     assert fill(night(tmp_path / "b", second), tmp_path / "lance", moved_above=0)["written_rows"] == 1
     found = read(tmp_path / "lance")
     assert all(np.array_equal(found[name], vector.astype(np.float32)) for name, vector in second.items())
+
+
+def test_low_recall_of_delta_advises_smaller_share(tmp_path, first):
+    fill(night(tmp_path / "a", first), tmp_path / "lance", moved_above=1)
+    rng = np.random.default_rng(2)
+    second = {name: vector + 0.5 * rng.normal(size=DIMENSION) for name, vector in first.items()}
+    with pytest.raises(QualityGateError, match="give sink lancedb a smaller moved_above, options for"):
+        fill(night(tmp_path / "b", second), tmp_path / "lance", moved_above=1)
 
 
 def test_earlier_release_is_served_again(tmp_path, first):

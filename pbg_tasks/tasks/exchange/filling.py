@@ -274,10 +274,11 @@ class Filling:
             recall = recall_of(self.tables, table, record, rows, self.form, asked, wanted, places)
             say(f"export {self.sink}: {rows.entity}: recall@{wanted} {recall:.4f} of table {table}")
         if recall is not None and recall < self.options.min_recall:
+            nearer = "a smaller moved_above, " if delta is not None else ""
             raise QualityGateError(
                 f"table {table} of {rows.entity} finds {recall:.4f} of the {self.options.neighbors} nearest vectors, "
-                f"the floor is {self.options.min_recall}: give sink {self.sink} options for a more exact search, or "
-                "lower min_recall; readers still see the release before"
+                f"the floor is {self.options.min_recall}: give sink {self.sink} {nearer}options for a more exact "
+                "search, or lower min_recall; readers still see the release before"
             )
         done = record.model_copy(
             update={"complete": True, "recall": None if recall is None else round(recall, 6)}
