@@ -170,6 +170,31 @@ def test_redone_day_after_return_is_not_rolled_back(chain):
     assert ways(chain)[4:] == [(5, "d2", 1, None), (6, "d3", 5, None)]
 
 
+def test_redo_with_settings_of_before_is_refused(chain):
+    """Another release took the place of the one with these settings."""
+    run_chain(chain.spec, "d2")
+    chain.write_spec(model=QUICK | {"lr": 0.09})
+    run_chain(chain.spec, "d2")
+    chain.write_spec(model=QUICK)
+    told = "d3 would continue release 6 of d2, not release 5 of d2; move the channel there, `pbg rollback SPEC 5`"
+    with pytest.raises(ConflictError, match=told):
+        redo(chain.spec, "d2")
+    rollback(chain.spec, to=5)
+    redo(chain.spec, "d3")
+    assert [way[:3] for way in ways(chain)[6:]] == [(7, "d3", 5), (8, "d4", 7)]
+
+
+def test_redo_of_replaced_last_day_names_way(chain, capsys):
+    run_chain(chain.spec, "d4")
+    chain.write_spec(model=QUICK | {"lr": 0.09})
+    run_chain(chain.spec, "d4")
+    chain.write_spec(model=QUICK)
+    redo(chain.spec, "d4")
+    told = capsys.readouterr().err
+    assert "release 6 took its place; channel 'production' serves release 6 now; `pbg rollback SPEC 5`" in told
+    assert "serves release 6 of d4; `pbg rollback SPEC 5` moves it to release 5 of d4" in told
+
+
 def test_interrupted_redo_continues(chain):
     run_chain(chain.spec, "d2")
     run_chain(chain.spec, "d3")

@@ -53,7 +53,8 @@ def publish(url: str) -> Result:
     there = channel.current().release
     if there is not None and there.seq == result.release:
         return result.document() | {"announced": is_announced(run, "publish")}
-    reason = f"it was published before; channel {channel.name!r} serves release {there and there.seq} now"
+    reason = _why_left(channel, run.spec.snapshot, result.release or 0)
+    say(f"publish: {reason}")
     return result.document() | {"published": False, "reason": reason}
 
 
@@ -124,6 +125,17 @@ def _why_not(channel: Channel, release: Release) -> str:
         way = f"`pbg rollback SPEC {release.seq}` brings it back"
         return f"channel {channel.name!r} was rolled back to release {there.seq} meanwhile; {way}"
     return f"channel {channel.name!r} already serves a newer snapshot"
+
+
+def _why_left(channel: Channel, snapshot: str, number: int) -> str:
+    """Return the reason why a channel left a release."""
+    there = channel.current().release
+    reason = f"channel {channel.name!r} serves release {there and there.seq} now"
+    if later := [each.seq for each in channel.releases() if each.snapshot == snapshot and each.seq > number]:
+        reason = f"release {max(later)} took its place; {reason}"
+    if there is None or snapshot_order(there.snapshot) <= snapshot_order(snapshot):
+        reason = f"{reason}; `pbg rollback SPEC {number}` brings it back"
+    return f"it was published before; {reason}"
 
 
 def _data(run: RunContext) -> ReleaseData:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pbg_tasks.config import GraphSpec
+    from pbg_tasks.publish import Release
 
 
 class RedoneDay(TypedDict):
@@ -54,7 +55,7 @@ def redo(spec: Path, first: str, *, overrides: Sequence[str] | None = None, dry_
         InputError: there is no such snapshot.
         QualityGateError: a gate refused a day. Later days would continue its old release, so they are left as they
             were; the message names the days that are left.
-        ConflictError: the channel was rolled back to a release before that of a redone day.
+        ConflictError: the channel was rolled back to a release before that of a redone day, or to another one of it.
     """
     graph = load_graph_spec(spec, overrides)
     days = _days(graph, first)
@@ -83,28 +84,35 @@ def redo(spec: Path, first: str, *, overrides: Sequence[str] | None = None, dry_
 def _check_way(graph: GraphSpec, redone: Sequence[RedoneDay], day: str) -> None:
     """Check that a day would continue the day before as redone.
 
-    A day that was released before its redo, and that the channel was rolled back from or past, is not published again.
+    A day that was released before its redo is not published again, also where the channel was rolled back from or past
+    it, or where another release took its place: then files or settings are as they were before that one.
     """
     if not redone or redone[-1]["release"] is None:
         return
     before, continued = redone[-1], Channel(graph_store(graph), graph.channel).before(day)
-    if continued is None or snapshot_order(continued.snapshot) < snapshot_order(before["snapshot"]):
+    if continued is None or _is_left(continued, before):
         served = "no release" if continued is None else f"release {continued.seq} of {continued.snapshot}"
         raise ConflictError(
-            f"channel {graph.channel!r} was rolled back, so {day} would continue {served}, not release "
+            f"channel {graph.channel!r} was rolled back or redone, so {day} would continue {served}, not release "
             f"{before['release']} of {before['snapshot']}; move the channel there, `pbg rollback SPEC "
             f"{before['release']}`, then `pbg redo SPEC {day}`"
         )
 
 
+def _is_left(there: Release, day: RedoneDay) -> bool:
+    """Return whether a release is older than a day's, or replaced it."""
+    there_order, order = snapshot_order(there.snapshot), snapshot_order(day["snapshot"])
+    return there_order < order or (there_order == order and there.seq != day["release"])
+
+
 def _report_served(graph: GraphSpec, last: RedoneDay) -> None:
     """Report a release that is served in place of the last day's."""
     served, number = Channel(graph_store(graph), graph.channel).current().release, last["release"]
-    if served is None or number is None or snapshot_order(served.snapshot) >= snapshot_order(last["snapshot"]):
+    if served is None or number is None or not _is_left(served, last):
         return
     say(
-        f"redo: channel {graph.channel} was rolled back, and serves release {served.seq} of {served.snapshot}; "
-        f"`pbg rollback SPEC {number}` moves it to release {number} of {last['snapshot']}"
+        f"redo: channel {graph.channel} was rolled back or redone, and serves release {served.seq} of "
+        f"{served.snapshot}; `pbg rollback SPEC {number}` moves it to release {number} of {last['snapshot']}"
     )
 
 
