@@ -313,6 +313,15 @@ def test_entity_without_a_name_is_refused(place):
         take("angel-line", place / "out", place)
 
 
+@pytest.mark.parametrize("left", ["mapping/n/_SUCCESS", "mapping/other/part-00000"])
+def test_angel_mapping_without_files_is_refused(place, left):
+    write_matrix(place / "model", MatrixLayout(name="n_embedding", rows=3, end_col=3), blocks())
+    (place / "model" / left).parent.mkdir(parents=True)
+    (place / "model" / left).write_text("0:ann\n")
+    with pytest.raises(FormatError, match=r"mapping/n: no files part-\*, so no names of these .*; restore them, or"):
+        take("angel", place / "model", place)
+
+
 def test_repeated_mapping_line_needs_the_same_name(place):
     write_line(place / "out" / "CP_1" / "embedding", blocks())
     pairs = [(-(2**63), "far"), *enumerate(NAMES), (1, NAMES[1])]

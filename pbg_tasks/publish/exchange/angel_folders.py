@@ -135,20 +135,25 @@ def named_blocks(
         mappings: folders in which the mapping may be; the first one that exists counts.
 
     Raises:
-        FormatError: a number has no name, or two.
+        FormatError: a number has no name, or two; or a folder of a mapping has no file of these names.
     """
-    names = _names(inbox, mappings)
+    names = _names(inbox, tuple(mappings))
     for numbers, vectors in blocks:
         with np.errstate(over="ignore"):  # a double beyond float32 becomes infinite, which is refused later
             converted = vectors.astype(np.float32, copy=False)
         yield Block([str(number) for number in numbers.tolist()] if names is None else names.of(numbers), converted)
 
 
-def _names(inbox: Inbox, mappings: Iterable[str]) -> _Names | None:
+def _names(inbox: Inbox, mappings: tuple[str, ...]) -> _Names | None:
     for mapping in mappings:
         with InboxFolder(inbox, mapping, lines=True) as folder:
             if any(name.startswith("part-") for name in folder.sizes()):
                 return _Names(read_mapping(folder), folder.where)
+    if any(name.startswith(f"{mapping}/") for mapping in mappings for name in inbox.names):
+        raise FormatError(
+            f"{inbox.source(mappings[0])}: no files part-*, so no names of these entities; restore them, or import "
+            "the folder of the vectors alone, which names entities by their numbers"
+        )
     say(f"{inbox.url}: no folder {MAPPING} beside the embeddings: entities are named by their numbers")
     return None
 
