@@ -58,8 +58,8 @@ def writable(names: Sequence[str], unsafe: re.Pattern[str], *, escape: bool, for
     if unsafe.search("".join(names)):
         name, found = next((name, found) for name in names if (found := unsafe.search(name)))
         raise FormatError(
-            f"name {name!r:.{_SHOWN}} holds {found[0]!r}, which format {form} cannot hold; give --escape to "
-            "percent-encode such names, or export another format"
+            f"name {name!r:.{_SHOWN}} holds {found[0]!r}, which format {form} cannot hold; give --escape, or "
+            "in a spec `escape: true` of the export, to percent-encode such names, or export another format"
         )
     return list(names)
 

@@ -59,6 +59,8 @@ def test_without_escaping_names_stay_or_are_refused():
     for name in ODD[3:9]:
         with pytest.raises(FormatError, match=re.escape(repr(name))):
             writable([*fine, name], WHITESPACE, escape=False, form="f")
+    with pytest.raises(FormatError, match=r"give --escape, or in a spec `escape: true` of the export"):
+        writable(["a b"], WHITESPACE, escape=False, form="f")
 
 
 @pytest.mark.parametrize("escape", [True, False])
