@@ -313,6 +313,14 @@ def test_entity_without_a_name_is_refused(place):
         take("angel-line", place / "out", place)
 
 
+def test_angel_matrix_without_metadata_is_refused(place):
+    for name in ("n_embedding", "other_embedding"):
+        write_matrix(place / "model", MatrixLayout(name=name, rows=3, end_col=3), blocks())
+    (place / "model" / "other_embedding" / "_meta").unlink()
+    with pytest.raises(FormatError, match="model/other_embedding: has no metadata, which Angel writes last; save"):
+        take("angel", place / "model", place, None)
+
+
 @pytest.mark.parametrize("left", ["mapping/n/_SUCCESS", "mapping/other/part-00000"])
 def test_angel_mapping_without_files_is_refused(place, left):
     write_matrix(place / "model", MatrixLayout(name="n_embedding", rows=3, end_col=3), blocks())

@@ -179,10 +179,16 @@ def read(inbox: Inbox, options: ReadOptions) -> Iterator[Vectors]:
     The inbox is a model, or one matrix folder.
 
     Raises:
-        FormatError: a matrix is damaged, or Angel itself lost data while it saved it.
+        FormatError: a matrix is damaged or lacks its metadata, or Angel itself lost data while it saved it.
     """
     metas = (name.rpartition("/") for name in inbox.names)
     matrices = [folder for folder, _, file in metas if file in _METAS]
+    folders = {name.rpartition("/")[0] for name in inbox.names}
+    if lost := sorted(each for each in folders.difference(matrices) if each.endswith(SUFFIX)):
+        raise FormatError(
+            f"{inbox.source(lost[0])}: has no metadata, which Angel writes last; save the model again, or import the "
+            "folders of its other matrices one by one"
+        )
     embeddings = [folder for folder in matrices if folder.endswith(SUFFIX)] or matrices
     found = by_type(((folder.rpartition("/")[2].removesuffix(SUFFIX), folder) for folder in embeddings), inbox)
     for entity, folder in of_type(inbox, options.entity, found).items():
