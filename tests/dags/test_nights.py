@@ -94,6 +94,12 @@ def test_unreadable_calendar_breaks_its_graph_only(tmp_path, monkeypatch):
     assert "nights.calendar.cron" in bag.dags["broken_small"].description
 
 
+def test_calendar_of_no_day_is_refused(tmp_path, monkeypatch):
+    bag = bag_of(tmp_path, monkeypatch, calendar={"cron": "0 2 31 2 *"})
+    error = bag.dags["broken_small"].description
+    assert "nights.calendar.cron: '0 2 31 2 *' names a day that never comes; write a cron text such as" in error
+
+
 def test_drill_runs_daily_with_the_spec(tmp_path, monkeypatch):
     dag = bag_of(tmp_path, monkeypatch).dags["drill_small"]
     (task,) = dag.tasks
