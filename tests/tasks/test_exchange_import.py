@@ -317,7 +317,7 @@ def test_angel_matrix_without_metadata_is_refused(place):
     for name in ("n_embedding", "other_embedding"):
         write_matrix(place / "model", MatrixLayout(name=name, rows=3, end_col=3), blocks())
     (place / "model" / "other_embedding" / "_meta").unlink()
-    with pytest.raises(FormatError, match="model/other_embedding: has no metadata, which Angel writes last; save"):
+    with pytest.raises(FormatError, match="model/other_embedding: has no metadata; save"):
         take("angel", place / "model", place, None)
 
 

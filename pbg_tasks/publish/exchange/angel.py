@@ -186,8 +186,8 @@ def read(inbox: Inbox, options: ReadOptions) -> Iterator[Vectors]:
     folders = {name.rpartition("/")[0] for name in inbox.names}
     if lost := sorted(each for each in folders.difference(matrices) if each.endswith(SUFFIX)):
         raise FormatError(
-            f"{inbox.source(lost[0])}: has no metadata, which Angel writes last; save the model again, or import the "
-            "folders of its other matrices one by one"
+            f"{inbox.source(lost[0])}: has no metadata; save the model again, or import the folders of its other "
+            "matrices one by one (models of LINE and word2vec have none: import them as angel-line)"
         )
     embeddings = [folder for folder in matrices if folder.endswith(SUFFIX)] or matrices
     found = by_type(((folder.rpartition("/")[2].removesuffix(SUFFIX), folder) for folder in embeddings), inbox)
