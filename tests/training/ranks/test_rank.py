@@ -318,12 +318,16 @@ def test_rank_stopped_while_waiting_keeps_its_work(buckets, tmp_path, servers):
     assert ledger(store) == ((EDGES,), ())
 
 
-def test_bucket_with_changed_order_is_trained_again(buckets, tmp_path):
-    config, store = make_config(num_epochs=1, eval_fraction=0.0), LocalStore(tmp_path / "store")
+def evict_in_first_bucket(config, buckets, store, scratch):
     engine = Hurt(config, batch=1)
     engine.act = engine.stop
     with pytest.raises(EvictedError):
-        train(config, buckets, store, tmp_path / "a", engines=[engine])
+        train(config, buckets, store, scratch, engines=[engine])
+
+
+def test_bucket_with_changed_order_is_trained_again(buckets, tmp_path):
+    config, store = make_config(num_epochs=1, eval_fraction=0.0), LocalStore(tmp_path / "store")
+    evict_in_first_bucket(config, buckets, store, tmp_path / "a")
     train(config.model_copy(update={"batch_size": 15}), buckets, store, tmp_path / "b")
     assert ledger(store) == ((EDGES,), (40,))
 
@@ -341,10 +345,7 @@ def test_iteration_is_not_continued_on_other_edges(buckets, tmp_path):
 def test_iteration_is_continued_towards_more_epochs(buckets, tmp_path):
     """It was refused as one on other edges."""
     config, store = make_config(num_epochs=1, eval_fraction=0.0), LocalStore(tmp_path / "store")
-    engine = Hurt(config, batch=1)
-    engine.act = engine.stop
-    with pytest.raises(EvictedError):
-        train(config, buckets, store, tmp_path / "a", engines=[engine])
+    evict_in_first_bucket(config, buckets, store, tmp_path / "a")
     train(config.model_copy(update={"num_epochs": 2}), buckets, store, tmp_path / "b")
     assert ledger(store) == ((EDGES, EDGES), ())
 
