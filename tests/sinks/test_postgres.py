@@ -10,6 +10,7 @@ import pytest
 from pbg_tasks.errors import AccessError, FormatError, StorageError
 from pbg_tasks.publish.sinks import Rows, TableRecord, open_sink, sink_options
 from pbg_tasks.publish.sinks import postgres as sink
+from pbg_tasks.tasks.exchange.filling import slug
 from tests.sink_story import postgres
 
 
@@ -95,6 +96,22 @@ def kept(place, name):
         tables.create("c_city_1", record)
         tables.add("c_city_1", 0, Rows([name], np.ones((1, 2), np.float32)))
         return tables.fetch("c_city_1", record, np.array([0])).names[0]
+
+
+def test_longest_names_have_both_indexes(place):
+    collection, entity = slug("product_recommendations_production"), "customer_shopping_session"
+    alias = f"{collection}_{slug(entity)}"
+    record = TableRecord(
+        collection=collection, entity=entity, alias=alias, number=1, source="here", rows=1, dimension=2, metric="l2"
+    )
+    table = f"{alias}_{'0' * 12}"
+    with open_sink("pgvector", place, sink_options("pgvector", {})) as tables:
+        tables.create(table, record)
+        tables.finish(table, record)
+        with tables._transaction() as cursor:
+            cursor.execute("SELECT indexdef FROM pg_indexes WHERE tablename = %s", (table,))
+            found = sorted(definition.partition(" USING ")[2].partition(" ")[0] for (definition,) in cursor.fetchall())
+    assert found == ["btree", "hash", "hnsw"]
 
 
 def test_postgres_lock_of_another_session_ends_wait(place, monkeypatch):

@@ -254,17 +254,18 @@ class PostgresTables:
             ) from None
 
     def finish(self, table: str, record: TableRecord) -> TableRecord:
-        """Build the indexes of vectors and names."""
+        """Build the indexes of vectors and names.
+
+        Their names have a letter more than the longest table, 62: PostgreSQL cuts at 63, without an error.
+        """
         options = self._options
         with self._transaction() as cursor:
-            self._execute(cursor, "CREATE INDEX IF NOT EXISTS {} ON {} USING hash (id)", f"{table}_i", table)
+            self._execute(cursor, "CREATE INDEX IF NOT EXISTS {} ON {} USING hash (id)", f"{table}i", table)
             if options.index == "hnsw" and record.dimension <= _INDEXED_DIMENSIONS:
                 kind = f"hnsw (embedding {_OPERATORS[record.metric][1]})"
                 more = f"WITH (m = {options.m}, ef_construction = {options.ef_construction})"
                 cursor.execute(f"SET LOCAL maintenance_work_mem = '{options.build_memory_mb}MB'")
-                self._execute(
-                    cursor, f"CREATE INDEX IF NOT EXISTS {{}} ON {{}} USING {kind} {more}", f"{table}_v", table
-                )
+                self._execute(cursor, f"CREATE INDEX IF NOT EXISTS {{}} ON {{}} USING {kind} {more}", f"{table}v", table)
             self._execute(cursor, "ANALYZE {}", table)
         return record
 
