@@ -22,10 +22,14 @@ class KnownEdges:
     Args:
         triples: the edges.
         entities: a number above any entity's number.
+        model: whose numbers the edges have, by URL and version.
+
+    Attributes:
+        model: the same.
     """
 
-    def __init__(self, triples: Triples, entities: int) -> None:
-        self._entities = entities
+    def __init__(self, triples: Triples, entities: int, model: tuple[str, int] | None = None) -> None:
+        self._entities, self.model = entities, model
         self._sides: dict[Side, tuple[np.ndarray, np.ndarray]] = {
             "lhs": self._sorted(triples, "lhs"),
             "rhs": self._sorted(triples, "rhs"),

@@ -331,7 +331,8 @@ class Model:
         Raises:
             UnknownNameError: a name is not in the model.
             InputError: not just one of ``lhs`` and ``rhs`` is given; the missing end is of a featurized type, whose
-                entities are bags of features, of which there is no list; or ``exclude_known`` with such a known end.
+                entities are bags of features, of which there is no list; or ``exclude_known`` with such a known end,
+                or of another model.
         """
         given = {side: value for side, value in zip(SIDES, (lhs, rhs), strict=True) if value is not None}
         if len(given) != 1:
@@ -358,7 +359,7 @@ class Model:
         return results[0] if query.single else results
 
     def known(self, edges: Any) -> KnownEdges:  # noqa: ANN401 - any form of edges
-        """Index known edges for ``top_k``.
+        """Index known edges for ``top_k`` of this model.
 
         Edges with an end that the model lacks are left out.
 
@@ -369,7 +370,7 @@ class Model:
             UnknownNameError: a relation is not in the model.
         """
         size = 1 + max(len(table.names) for table in self._contents.entities.values())
-        return KnownEdges(self._resolver.triples(edge_table(edges)), size)
+        return KnownEdges(self._resolver.triples(edge_table(edges)), size, (self.url, self.version))
 
     def neighbors(self, entity: Column, k: int = 10, entity_type: str | None = None) -> Answers:
         """Return the most similar entities of the same type.
@@ -504,7 +505,12 @@ class Model:
         return index.answers(rel, known, predict, selves)
 
     def _as_known(self, edges: Any) -> KnownEdges | None:  # noqa: ANN401 - KnownEdges or edges
-        return edges if edges is None or isinstance(edges, KnownEdges) else self.known(edges)
+        """Return an index of known edges, of this model alone."""
+        if not isinstance(edges, KnownEdges):
+            return None if edges is None else self.known(edges)
+        if edges.model != (self.url, self.version):
+            raise InputError(f"exclude_known: an index of another model than {self!r}; make one of it by its `known`")
+        return edges
 
     def _named(self, entity: str, found: Iterable[tuple[np.ndarray, np.ndarray]]) -> Iterable[list[Answer]]:
         index = self._table(entity).names

@@ -9,6 +9,7 @@ import pytest
 
 from pbg_tasks.api import Answer, Model, UnknownNameError
 from pbg_tasks.errors import InputError
+from tests.api.conftest import Trained
 from tests.api.oracle import compare, score
 
 COMPARATORS = ("dot", "cos", "l2", "squared_l2")
@@ -192,6 +193,17 @@ def test_known_edges_are_excluded(trained):
         assert {answer.name for answer in backwards} == set(names) - {"n0_9"}
         nobody = model.top_k("n0_0", "b", k=5, exclude_known=[("n0_0", "b", name) for name in names])
         assert nobody == []
+
+
+def test_known_edges_of_another_model_are_refused(trained, tmp_path):
+    """A release that follows has other numbers."""
+    before, after = trained(), Trained(tmp_path / "after", sizes={"n": 51})
+    with Model.open(before.checkpoint) as model, Model.open(before.checkpoint) as again:
+        index = model.known([("n0_0", "r", "n1_1")])
+        assert again.top_k("n0_0", "r", k=3, exclude_known=index) == model.top_k("n0_0", "r", k=3, exclude_known=index)
+    refused = pytest.raises(InputError, match="an index of another model than <Model version 3, .*after/checkpoint>")
+    with Model.open(after.checkpoint) as model, refused:
+        model.top_k("n0_0", "r", k=3, exclude_known=index)
 
 
 def test_single_name_is_combined_with_all_others(trained):
