@@ -16,6 +16,7 @@ from pbg_tasks.errors import ConfigError, ConflictError, FormatError, QualityGat
 from pbg_tasks.publish.sinks import Rows, TableRecord, open_sink, sink_options
 from pbg_tasks.publish.sinks.postgres import PostgresTables
 from pbg_tasks.tasks.exchange import fill as filling
+from pbg_tasks.tasks.exchange import serving
 from pbg_tasks.tasks.exchange.export import export
 from pbg_tasks.tasks.exchange.fill import complete_tables, retire
 from pbg_tasks.tasks.exchange.serving import collection_of
@@ -267,6 +268,21 @@ def test_release_with_an_unfinished_table_is_not_complete(destinations):
         assert complete_tables(tables, "h", SHA256) == {}
         tables.complete("h_m_1", other.model_copy(update={"complete": True}))
         assert complete_tables(tables, "h", SHA256).keys() == {"h_n_1", "h_m_1"}
+
+
+def test_tables_of_other_types_answer_for_no_export(tmp_path, monkeypatch):
+    """Two exports may fill types of one collection."""
+    release, place = SimpleNamespace(manifest_sha256=SHA256), str(tmp_path / "lance")
+    channel = SimpleNamespace(current=lambda: SimpleNamespace(release=release))
+    monkeypatch.setattr(serving, "Channel", lambda *_: channel)
+    model = SimpleNamespace(entities=("n", "m"))
+    graph = SimpleNamespace(graph="g", channel="c", store=str(tmp_path / "store"), model=model)
+    with open_sink("lancedb", place, sink_options("lancedb", {})) as tables:
+        filled(tables, "g_c_n_1", record("g_c", manifest_sha256=SHA256))
+    followed = [
+        serving.follow(graph, Export(format="lancedb", destination=place, types=types)) for types in ((), ["n"], ["m"])
+    ]
+    assert followed == [release, release, None]
 
 
 def test_failed_nights_displace_no_release(destinations):

@@ -13,7 +13,7 @@ from pbg_tasks.tasks.exchange.fill import complete_tables, serve
 from pbg_tasks.tasks.exchange.filling import slug
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from pbg_tasks.config import GraphSpec
     from pbg_tasks.config.exports import Export
@@ -41,15 +41,16 @@ def follow(graph: GraphSpec, export: Export) -> Release | None:
         export: one of its exports, to a sink.
 
     Returns:
-        The release that aliases point to; None where the store has no tables of it, and aliases stay where they were.
+        The release that aliases point to; None where the store has no tables of it that the export fills, and aliases
+        stay where they were.
 
     Raises:
         StorageError: the store failed.
     """
     own = sink_options(export.format, export.options)
-    collection = own.collection or collection_of(graph)
+    collection, types = own.collection or collection_of(graph), export.types or tuple(graph.model.entities)
     with open_sink(export.format, export.place(graph.store), own) as tables:
-        return _follow(tables, collection, Channel(open_store(graph.store), graph.channel))
+        return _follow(tables, collection, Channel(open_store(graph.store), graph.channel), types)
 
 
 def following(graph: GraphSpec, run: str) -> Serving:
@@ -59,17 +60,17 @@ def following(graph: GraphSpec, run: str) -> Serving:
     """
 
     def serving(tables: Tables, collection: str, filled: Mapping[str, TableRecord]) -> bool:
-        del filled
-        release = _follow(tables, collection, Channel(open_store(graph.store), graph.channel))
+        types = [record.entity for record in filled.values()]
+        release = _follow(tables, collection, Channel(open_store(graph.store), graph.channel), types)
         return release is not None and release.run == run
 
     return serving
 
 
-def _follow(tables: Tables, collection: str, channel: Channel) -> Release | None:
+def _follow(tables: Tables, collection: str, channel: Channel, types: Collection[str]) -> Release | None:
     while (release := channel.current().release) is not None:
         filled = complete_tables(tables, collection, release.manifest_sha256)
-        if not filled:
+        if not any(record.entity in types for record in filled.values()):  # another export may share the collection
             return None
         serve(tables, collection, filled)
         if channel.current().release == release:
