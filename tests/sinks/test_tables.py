@@ -291,7 +291,8 @@ def test_failed_nights_displace_no_release(destinations):
             filled(tables, f"k_n_{number}", record("k", number))
         for number in range(4, 8):
             tables.create(f"k_n_{number}", record("k", number))
-        assert retire(tables, "k", keep=2, needed=()) == ["k_n_1", "k_n_4", "k_n_5"]
+        assert retire(tables, "k", ["k_m"], keep=1, needed=()) == []  # of an export of another type
+        assert retire(tables, "k", ["k_n"], keep=2, needed=()) == ["k_n_1", "k_n_4", "k_n_5"]
 
 
 def test_collections_of_different_channels_differ():

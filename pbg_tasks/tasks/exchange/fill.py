@@ -135,7 +135,8 @@ def fill(
         with named_in_store(found, scratch.path), disk_errors(scratch.path):
             filled = filling.fill(contents, describe(found))
         served = serving(tables, filling.collection, filled)
-        dropped = retire(tables, filling.collection, keep=own.keep, needed=filled)
+        aliases = [record.alias for record in filled.values()]
+        dropped = retire(tables, filling.collection, aliases, keep=own.keep, needed=filled)
     seconds = time.monotonic() - started
     say(f"export {sink}: {len(filled)} tables in {destination} are complete after {human_seconds(seconds)}")
     return {
@@ -175,12 +176,15 @@ def complete_tables(tables: Tables, collection: str, manifest_sha256: str) -> di
     return dict(found.values()) if whole else {}
 
 
-def retire(tables: Tables, collection: str, *, keep: int, needed: Collection[str]) -> list[str]:
+def retire(
+    tables: Tables, collection: str, aliases: Collection[str], *, keep: int, needed: Collection[str]
+) -> list[str]:
     """Drop tables that are neither served nor among the newest.
 
     Args:
         tables: of the store.
         collection: of the tables.
+        aliases: whose tables go; another export may keep more of the others.
         keep: number of tables of each alias that stay besides the served one; of complete ones as many as of others,
             so that nights that failed displace no release. Tables whose files they share stay, too.
         needed: tables that stay in any case.
@@ -192,7 +196,7 @@ def retire(tables: Tables, collection: str, *, keep: int, needed: Collection[str
     by_alias: dict[tuple[str, bool], list[tuple[int, str, TableRecord]]] = {}
     records = tables.records(collection)
     for table, record in records.items():
-        if table not in stays:
+        if table not in stays and record.alias in aliases:
             by_alias.setdefault((record.alias, record.complete), []).append((record.number, table, record))
     old = {table for found in by_alias.values() for _, table, _ in sorted(found, key=lambda item: item[:2])[:-keep]}
     shared = {base for table, record in records.items() if table not in old for base in record.bases}
