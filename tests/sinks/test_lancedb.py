@@ -221,7 +221,8 @@ def test_roll_back_without_tables_names_the_repair(nights, capsys, monkeypatch):
     assert rollback(nights.place.spec, to=2)["sinks"] == {"lancedb": False}
     assert served(nights.out, COLLECTION) == there
     assert re.search(
-        r"lacks complete tables of release 1,.*`pbg export lancedb \S+ \S+ --option collection=toy_",
+        r"lacks complete tables of release 1,.*`pbg export lancedb \S+ \S+ --option=index_from=500 "
+        r"--option=collection=toy_production --queries=100` fills",
         capsys.readouterr().err,
     )
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from typing import TYPE_CHECKING
 
+from pbg_tasks.config.exports import RecallOptions
 from pbg_tasks.errors import PbgError, StorageError
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
@@ -100,11 +103,9 @@ def follow_all(graph: GraphSpec, release: Release) -> dict[str, bool]:
             continue
         done[export.name] = there == release
         if there is None:
-            source, place = f"{graph.store.rstrip('/')}/{release.directory}", export.place(graph.store)
-            collection = export.options.get("collection") or collection_of(graph)
             say(
                 f"warning: sink {export.name} lacks complete tables of release {release.seq}, so its aliases stay; "
-                f"`pbg export {export.format} {source} {place} --option collection={collection}` fills and serves them"
+                f"`{_refill(graph, export, release)}` fills and serves them"
             )
     if failed:
         raise StorageError(
@@ -112,3 +113,18 @@ def follow_all(graph: GraphSpec, release: Release) -> dict[str, bool]:
             f"`pbg rollback SPEC --to {release.seq} --channel {graph.channel}` again"
         )
     return done
+
+
+def _refill(graph: GraphSpec, export: Export, release: Release) -> str:
+    """Return the command that fills an export's tables of a release."""
+    given = export.options | {"collection": export.options.get("collection") or collection_of(graph)}
+    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in given.items()}
+    options = [f"--type={name}" for name in export.types]
+    options += [f"--option={name}={text}" for name, text in texts.items()]
+    options += [
+        f"--{name.replace('_', '-')}={getattr(export, name)}"
+        for name, field in RecallOptions.model_fields.items()
+        if name != "types" and getattr(export, name) != field.default
+    ]
+    source = f"{graph.store.rstrip('/')}/{release.directory}"
+    return shlex.join(["pbg", "export", export.format, source, export.place(graph.store), *options])
