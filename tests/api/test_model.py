@@ -201,7 +201,7 @@ def test_known_edges_of_another_model_are_refused(trained, tmp_path):
     with Model.open(before.checkpoint) as model, Model.open(before.checkpoint) as again:
         index = model.known([("n0_0", "r", "n1_1")])
         assert again.top_k("n0_0", "r", k=3, exclude_known=index) == model.top_k("n0_0", "r", k=3, exclude_known=index)
-    refused = pytest.raises(InputError, match="an index of another model than <Model version 3, .*after/checkpoint>")
+    refused = pytest.raises(InputError, match=r"an index of another model than <Model version 3, .*after/checkpoint>")
     with Model.open(after.checkpoint) as model, refused:
         model.top_k("n0_0", "r", k=3, exclude_known=index)
 
