@@ -265,7 +265,8 @@ class PostgresTables:
                 kind = f"hnsw (embedding {_OPERATORS[record.metric][1]})"
                 more = f"WITH (m = {options.m}, ef_construction = {options.ef_construction})"
                 cursor.execute(f"SET LOCAL maintenance_work_mem = '{options.build_memory_mb}MB'")
-                self._execute(cursor, f"CREATE INDEX IF NOT EXISTS {{}} ON {{}} USING {kind} {more}", f"{table}v", table)
+                statement = f"CREATE INDEX IF NOT EXISTS {{}} ON {{}} USING {kind} {more}"
+                self._execute(cursor, statement, f"{table}v", table)
             self._execute(cursor, "ANALYZE {}", table)
         return record
 
