@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 
 from pbg_tasks.config.exports import Export, ExportOptions
+from pbg_tasks.config.sinks import MilvusOptions, QdrantOptions
 from pbg_tasks.errors import ConfigError, ConflictError, FormatError, QualityGateError, StorageError
-from pbg_tasks.publish.sinks import Rows, TableRecord, open_sink, sink_options
+from pbg_tasks.publish.sinks import Rows, TableRecord, open_sink, qdrant, sink_options
+from pbg_tasks.publish.sinks.milvus import MilvusTables
 from pbg_tasks.publish.sinks.postgres import PostgresTables
 from pbg_tasks.tasks.exchange import fill as filling
 from pbg_tasks.tasks.exchange import serving
@@ -283,6 +285,27 @@ def test_tables_of_other_types_answer_for_no_export(tmp_path, monkeypatch):
         serving.follow(graph, Export(format="lancedb", destination=place, types=types)) for types in ((), ["n"], ["m"])
     ]
     assert followed == [release, release, None]
+
+
+def test_failed_index_of_milvus_ends_wait():
+    answers = iter([{"pending_index_rows": 7, "state": "Failed"}])
+    client = SimpleNamespace(flush=lambda _: None, describe_index=lambda *_: next(answers))
+    tables = MilvusTables(sys, client, "https://host:19530", MilvusOptions())
+    with pytest.raises(StorageError, match="the index of collection m_n_1 failed; see the server's log"):
+        tables.finish("m_n_1", record("m"))
+
+
+def test_restarted_qdrant_builds_its_index_again(monkeypatch):
+    from qdrant_client import models
+
+    statuses, updates = iter(map(models.CollectionStatus, ("yellow", "grey", "green"))), []
+    client = SimpleNamespace(
+        update_collection=lambda table, **_: updates.append(table),
+        get_collection=lambda _: SimpleNamespace(status=next(statuses)),
+    )
+    monkeypatch.setattr(qdrant, "_LOOKS_SECONDS", 0)
+    qdrant.QdrantTables(models, client, "https://host:6333", QdrantOptions()).finish("q_n_1", record("q"))
+    assert updates == ["q_n_1", "q_n_1"]
 
 
 def test_failed_nights_displace_no_release(destinations):

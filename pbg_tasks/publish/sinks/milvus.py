@@ -164,7 +164,12 @@ class MilvusTables:
     def finish(self, table: str, record: TableRecord) -> TableRecord:
         """Write all rows to disk, and wait for the index."""
         self._client.flush(table)
-        while int(self._client.describe_index(table, "vector").get("pending_index_rows") or 0):
+        while int((found := self._client.describe_index(table, "vector")).get("pending_index_rows") or 0):
+            if found.get("state") == "Failed":
+                raise StorageError(
+                    f"{self._destination}: the index of collection {table} failed; see the server's log, drop the "
+                    "collection, and run the export again"
+                )
             time.sleep(_LOOKS_SECONDS)
         return record
 

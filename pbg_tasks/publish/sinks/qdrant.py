@@ -156,11 +156,14 @@ class QdrantTables:
         threshold = self._options.indexing_threshold_kb
         optimizers = self._models.OptimizersConfigDiff(indexing_threshold=threshold)
         self._client.update_collection(table, optimizers_config=optimizers)
-        while (status := self._client.get_collection(table).status) != self._models.CollectionStatus.GREEN:
-            if status == self._models.CollectionStatus.RED:
+        statuses = self._models.CollectionStatus
+        while (status := self._client.get_collection(table).status) != statuses.GREEN:
+            if status == statuses.RED:
                 raise StorageError(
                     f"{self._destination}: collection {table} failed to be optimized; see the server's log"
                 )
+            if status == statuses.GREY:  # a server that was restarted goes on only after an update
+                self._client.update_collection(table, optimizers_config=optimizers)
             time.sleep(_LOOKS_SECONDS)
         return record
 
