@@ -57,7 +57,8 @@ def with_store(environment: Mapping[str, str], conn_id: str | None) -> dict[str,
             f"connection {conn_id!r}: {refused[0]} is not supported, its credentials would run out during a long task; "
             "give the worker that role itself and remove the connection"
         )
-    given = {"AWS_ACCESS_KEY_ID": connection.login, "AWS_SECRET_ACCESS_KEY": connection.password}
+    own = {"AWS_ACCESS_KEY_ID": connection.login, "AWS_SECRET_ACCESS_KEY": connection.password}
+    given = {name: value or extra.get(name.lower()) for name, value in own.items()}  # Amazon's provider takes either
     given |= {name: extra.get(key) for key, names in FROM_EXTRA.items() for name in names}
     found = {name: str(value) for name, value in given.items() if value}
     if endpoint := extra.get("endpoint_url"):
@@ -67,5 +68,5 @@ def with_store(environment: Mapping[str, str], conn_id: str | None) -> dict[str,
             raise AirflowFailException(str(error)) from None
     # Credentials belong together: the worker's session token must not be combined with the connection's keys, and AWS
     # clients would take the worker's keys before the connection's profile.
-    dropped = CREDENTIALS if connection.login or extra.get("profile_name") else ()
+    dropped = CREDENTIALS if given["AWS_ACCESS_KEY_ID"] or extra.get("profile_name") else ()
     return {name: value for name, value in environment.items() if name not in dropped} | found

@@ -85,6 +85,13 @@ def test_profile_of_connection_goes_before_keys_of_worker(monkeypatch):
     assert with_store(worker, "store") == {"AWS_PROFILE": "shop", "HOME": "/h"}
 
 
+def test_keys_in_extra_go_before_those_of_worker(monkeypatch):
+    keys = {"aws_access_key_id": "k", "aws_secret_access_key": "s"}
+    monkeypatch.setenv("AIRFLOW_CONN_STORE", json.dumps({"conn_type": "aws", "extra": keys}))
+    worker = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_SESSION_TOKEN": "c", "HOME": "/h"}
+    assert with_store(worker, "store") == {"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s", "HOME": "/h"}
+
+
 @pytest.mark.parametrize("variable", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"])
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
 def test_task_refuses_endpoint_of_worker_and_stores_none(monkeypatch, context, variable, endpoint):
