@@ -30,6 +30,14 @@ def spec_note() -> str:
     return f" {_EXPLAINED}." if spec_name() == UNNAMED else ""
 
 
+def way_to(channel: str, release: int) -> str:
+    """Return the command that moves a channel to a release.
+
+    It names the channel, since readers may follow another one.
+    """
+    return f"`pbg rollback {UNNAMED} {release} --channel {channel}`"
+
+
 def with_spec(text: str) -> str:
     """Return a text whose advised commands name the graph spec."""
     return _ADVISED.sub(lambda found: f"{found[1]}{_SPEC.get()}", text)

@@ -201,7 +201,7 @@ def test_move_rolled_back_from_names_its_return(place):
     run_chain(place.spec, "d1", epochs=1)
     moved = repartition(place.spec, partitions=3)
     rollback(place.spec)
-    with pytest.raises(ConflictError, match=r"back from release 2, .* `pbg rollback SPEC 2` brings it back"):
+    with pytest.raises(ConflictError, match=r"back from release 2, .* `pbg rollback SPEC 2 --channel production`"):
         repartition(place.spec, partitions=3)
     assert channel.current().release.seq == 1
     rollback(place.spec, to=2)

@@ -205,7 +205,8 @@ def test_night_published_again_reports_its_outcome(place):
     channel(place).store.delete(RunContext.open(second).key(RunLayout.result("publish")))  # lost before it was recorded
     told = publish(second)
     assert told["published"] is False
-    assert "was rolled back to release 1 meanwhile; `pbg rollback SPEC 2` brings it back" in told["reason"]
+    way = "`pbg rollback SPEC 2 --channel production` brings it back"
+    assert f"was rolled back to release 1 meanwhile; {way}" in told["reason"]
     # an older day is not served because it is older, whatever was rolled back
     channel(place).rollback(to=2)
     channel(place).store.delete(RunContext.open(first).key(RunLayout.result("publish")))

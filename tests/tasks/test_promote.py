@@ -23,6 +23,7 @@ from pbg_tasks.storage import LocalStore, open_store
 from pbg_tasks.tasks.exchange import serving
 from pbg_tasks.tasks.nightly.promote import nights_passed, promote, promote_due, share_of, stop
 from pbg_tasks.tasks.release.releases import drill, gc, pin, rollback, unpin
+from pbg_tasks.tasks.release.releases import skip as skip_day
 from pbg_tasks.tasks.view import readers, show
 from pbg_tasks.tasks.view.readers import release_readers
 from tests.publish.runs import candidate, write_run
@@ -381,6 +382,16 @@ def test_failed_sink_names_the_channel_to_try_again(place, monkeypatch):
         promote(place.spec, by="mia")
     with pytest.raises(StorageError, match="`pbg rollback SPEC --to 1 --channel shadow` again"):
         rollback(place.spec, channel="shadow")
+
+
+def test_advised_roll_back_moves_the_channel_of_nights(place, shadow, capsys):
+    for number in (1, 2):
+        night(shadow, number)
+        promote(place.spec, by="mia")
+    skip_day(place.spec, "d2")
+    command, options = re.search(r"`pbg (\S+) SPEC (.+?)`", capsys.readouterr().err.rpartition("skip: ")[2]).groups()
+    assert pbg(command, place.spec, *options.split())["channel"] == "shadow"
+    assert [served(shadow, name) for name in ("shadow", "production")] == ["r1", "r2"]
 
 
 def test_process_without_a_name_is_its_number(place, shadow, monkeypatch):

@@ -19,6 +19,7 @@ from tests.tasks.conftest import SMALL_GRAPH, ring, workplace
 
 QUICK = {"num_epochs": 1}
 DAYS = ["d1", "d2", "d3", "d4"]
+WAY_TO_5 = "`pbg rollback SPEC 5 --channel production`"
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +84,7 @@ def test_redo_past_rolled_back_day_is_refused(chain):
     """Later days would continue the release that is served."""
     run_chain(chain.spec, "d2")
     rollback(chain.spec, to=1)
-    told = "d3 would continue release 1 of d1, not release 5 of d2; move the channel there, `pbg rollback SPEC 5`"
+    told = f"d3 would continue release 1 of d1, not release 5 of d2; move the channel there, {WAY_TO_5}"
     with pytest.raises(ConflictError, match=told):
         redo(chain.spec, "d2")
     assert len(ways(chain)) == 5
@@ -97,7 +98,7 @@ def test_redo_after_roll_back_names_way_on(chain, capsys):
     redo(chain.spec, "d4")
     rollback(chain.spec, to=3)
     redo(chain.spec, "d4")
-    told = "serves release 3 of d3; `pbg rollback SPEC 5` moves it to release 5 of d4"
+    told = f"serves release 3 of d3; {WAY_TO_5} moves it to release 5 of d4"
     assert told in capsys.readouterr().err
     rollback(chain.spec, to=5)
     redo(chain.spec, "d4")
@@ -176,7 +177,7 @@ def test_redo_with_settings_of_before_is_refused(chain):
     chain.write_spec(model=QUICK | {"lr": 0.09})
     run_chain(chain.spec, "d2")
     chain.write_spec(model=QUICK)
-    told = "d3 would continue release 6 of d2, not release 5 of d2; move the channel there, `pbg rollback SPEC 5`"
+    told = f"d3 would continue release 6 of d2, not release 5 of d2; move the channel there, {WAY_TO_5}"
     with pytest.raises(ConflictError, match=told):
         redo(chain.spec, "d2")
     rollback(chain.spec, to=5)
@@ -191,8 +192,8 @@ def test_redo_of_replaced_last_day_names_way(chain, capsys):
     chain.write_spec(model=QUICK)
     redo(chain.spec, "d4")
     told = capsys.readouterr().err
-    assert "release 6 took its place; channel 'production' serves release 6 now; `pbg rollback SPEC 5`" in told
-    assert "serves release 6 of d4; `pbg rollback SPEC 5` moves it to release 5 of d4" in told
+    assert f"release 6 took its place; channel 'production' serves release 6 now; {WAY_TO_5}" in told
+    assert f"serves release 6 of d4; {WAY_TO_5} moves it to release 5 of d4" in told
 
 
 def test_interrupted_redo_continues(chain):

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
+from pbg_tasks.advice import way_to
 from pbg_tasks.config import GraphSpec, Previous, RunLayout, RunSpec, SnapshotFile
 from pbg_tasks.config.base import digest, parse
 from pbg_tasks.config.loading import load_graph_spec
@@ -316,7 +317,7 @@ def _check_not_moved(channel: Channel, graph: GraphSpec, previous: Previous) -> 
             raise ConfigError(
                 f"channel {channel.name!r} has had these partitions since release {release.seq}, of snapshot "
                 f"{release.snapshot!r}; this night would continue release {previous.seq}, which has others, and start "
-                f"all ids anew. To redo it: `pbg rollback SPEC {previous.seq}`, `pbg repartition SPEC`, then plan "
+                f"all ids anew. To redo it: {way_to(channel.name, previous.seq)}, `pbg repartition SPEC`, then plan "
                 "again; or go on with the next snapshot"
             )
         release = every.get(release.previous) if release.previous is not None else None

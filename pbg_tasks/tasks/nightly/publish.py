@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pbg_tasks.advice import way_to
 from pbg_tasks.config.base import digest
 from pbg_tasks.config.nights import snapshot_order
 from pbg_tasks.config.results import (
@@ -115,15 +116,15 @@ def _check_replaced(run: RunContext) -> None:
         raise ConflictError(
             f"{run.url}: release {there.seq} (run {there.run}) of snapshot {there.snapshot} was published since this "
             f"run was evaluated; its filtered MRR is {fraction(theirs)}, that of this run {fraction(ours)}; leave it, "
-            "or roll back from it by `pbg rollback` and publish this run again"
+            f"or roll back from it by `pbg rollback SPEC --channel {run.spec.graph.channel}` and publish this run again"
         )
 
 
 def _why_not(channel: Channel, release: Release) -> str:
     there = channel.current().release
     if there is not None and snapshot_order(there.snapshot) <= snapshot_order(release.snapshot):
-        way = f"`pbg rollback SPEC {release.seq}` brings it back"
-        return f"channel {channel.name!r} was rolled back to release {there.seq} meanwhile; {way}"
+        way = way_to(channel.name, release.seq)
+        return f"channel {channel.name!r} was rolled back to release {there.seq} meanwhile; {way} brings it back"
     return f"channel {channel.name!r} already serves a newer snapshot"
 
 
@@ -134,7 +135,7 @@ def _why_left(channel: Channel, snapshot: str, number: int) -> str:
     if later := [each.seq for each in channel.releases() if each.snapshot == snapshot and each.seq > number]:
         reason = f"release {max(later)} took its place; {reason}"
     if there is None or snapshot_order(there.snapshot) <= snapshot_order(snapshot):
-        reason = f"{reason}; `pbg rollback SPEC {number}` brings it back"
+        reason = f"{reason}; {way_to(channel.name, number)} brings it back"
     return f"it was published before; {reason}"
 
 

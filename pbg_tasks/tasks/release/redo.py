@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypedDict
 
+from pbg_tasks.advice import way_to
 from pbg_tasks.config.loading import load_graph_spec
 from pbg_tasks.config.nights import snapshot_order
 from pbg_tasks.errors import ConfigError, ConflictError, InputError, QualityGateError
@@ -87,15 +88,16 @@ def _check_way(graph: GraphSpec, redone: Sequence[RedoneDay], day: str) -> None:
     A day that was released before its redo is not published again, also where the channel was rolled back from or past
     it, or where another release took its place: then files or settings are as they were before that one.
     """
-    if not redone or redone[-1]["release"] is None:
+    number = redone[-1]["release"] if redone else None
+    if number is None:
         return
     before, continued = redone[-1], Channel(graph_store(graph), graph.channel).before(day)
     if continued is None or _is_left(continued, before):
         served = "no release" if continued is None else f"release {continued.seq} of {continued.snapshot}"
         raise ConflictError(
             f"channel {graph.channel!r} was rolled back or redone, so {day} would continue {served}, not release "
-            f"{before['release']} of {before['snapshot']}; move the channel there, `pbg rollback SPEC "
-            f"{before['release']}`, then `pbg redo SPEC {day}`"
+            f"{number} of {before['snapshot']}; move the channel there, {way_to(graph.channel, number)}, then "
+            f"`pbg redo SPEC {day}`"
         )
 
 
@@ -112,7 +114,7 @@ def _report_served(graph: GraphSpec, last: RedoneDay) -> None:
         return
     say(
         f"redo: channel {graph.channel} was rolled back or redone, and serves release {served.seq} of "
-        f"{served.snapshot}; `pbg rollback SPEC {number}` moves it to release {number} of {last['snapshot']}"
+        f"{served.snapshot}; {way_to(graph.channel, number)} moves it to release {number} of {last['snapshot']}"
     )
 
 

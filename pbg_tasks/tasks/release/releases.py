@@ -280,7 +280,8 @@ def skip(spec: Path, snapshot: str, *, reason: str | None = None) -> Skipped:
     if snapshot in releases:
         say(
             f"skip: {snapshot} has release {releases[snapshot]} of channel {channel.name} already, so no night waits "
-            "for it, and the release stays; `pbg rollback SPEC` leaves a release that is served"
+            f"for it, and the release stays; `pbg rollback SPEC --channel {channel.name}` leaves a release that is "
+            "served"
         )
     else:
         say(f"skip: the nights of channel {channel.name} go on without {snapshot}")
@@ -353,7 +354,7 @@ def gc(
             say(
                 f"warning: the pin of service {expired.service!r} on release {expired.seq} of channel {name} ended on "
                 f"{expired.until} and still keeps it; ask {printable(expired.owner)}, then `pbg unpin SPEC --for "
-                f"{expired.service}` or pin it anew"
+                f"{expired.service} --channel {name}` or pin it anew"
             )
     if found.unwatched:
         say(

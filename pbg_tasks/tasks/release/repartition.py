@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypedDict
 
+from pbg_tasks.advice import way_to
 from pbg_tasks.checkpoint import open_preserved
 from pbg_tasks.checkpoint.preserve import read_preserved
 from pbg_tasks.config import RunLayout
@@ -210,7 +211,7 @@ def _publish(channel: Channel, release: Release, moved: Moved, stored: Stored) -
         _check_not_moved(channel, release)
         raise ConflictError(
             f"channel {channel.name!r} was rolled back from release {published.seq}, which has these rows in these "
-            f"partitions; `pbg rollback SPEC {published.seq}` brings it back"
+            f"partitions; {way_to(channel.name, published.seq)} brings it back"
         )
     directory = f"{channel.store.url}/{stored.directory}"
     say(f"repartition: release {published.seq} of channel {channel.name}, in place of {release.seq}: {directory}")
