@@ -75,10 +75,10 @@ def _reasons(releases: Sequence[Release], pointer: Pointer) -> dict[int, str]:
 
     Of later releases of a snapshot, the newest is named that the channel was not rolled back from, if there is one.
     """
-    left, ordered = _left(releases, pointer), sorted(releases, key=lambda each: each.seq)
+    gone, ordered = left(releases, pointer), sorted(releases, key=lambda each: each.seq)
     newest = {each.snapshot: each.seq for each in ordered}
-    standing = {each.snapshot: each.seq for each in ordered if each.seq not in left}
-    reasons = dict.fromkeys(left, "rolled back")
+    standing = {each.snapshot: each.seq for each in ordered if each.seq not in gone}
+    reasons = dict.fromkeys(gone, "rolled back")
     for release in ordered:
         snapshot = release.snapshot
         if standing.get(snapshot, 0) > release.seq:
@@ -88,7 +88,7 @@ def _reasons(releases: Sequence[Release], pointer: Pointer) -> dict[int, str]:
     return reasons
 
 
-def _left(releases: Sequence[Release], pointer: Pointer) -> set[int]:
+def left(releases: Sequence[Release], pointer: Pointer) -> set[int]:
     """Return the numbers of releases from which the channel was rolled back.
 
     Below the current release, they are those that are not on its way of previous ones. A release of an older snapshot
@@ -110,8 +110,8 @@ def _left(releases: Sequence[Release], pointer: Pointer) -> set[int]:
         return then is not None and snapshot_order(then.snapshot) <= snapshot_order(release.snapshot)
 
     between = (release for release in releases if way[-1] < release.seq < way[0])
-    left = {release.seq for release in between if release.seq not in way and was_served(release)}
-    return left | {release.seq for release in releases if release.seq > way[0] and pointer.may_have_left(release.seq)}
+    gone = {release.seq for release in between if release.seq not in way and was_served(release)}
+    return gone | {release.seq for release in releases if release.seq > way[0] and pointer.may_have_left(release.seq)}
 
 
 def _way(number: int, continues: Mapping[int, int | None], reasons: Mapping[int, str]) -> Way:

@@ -135,4 +135,9 @@ def test_last_seven_known_nights_are_read(place):
     assert [round(each.total, 4) for each in kept_before(run)] == [0.35, 1.0, 0.8182, 0.942, 0.943, 0.944, 0.945]
     assert [dict(each.relations) for each in kept_before(run)[:2]] == [{}, {"s": 0.5}]
     channel.rollback(next(each.seq for each in channel.releases() if each.snapshot == "d63"))
-    assert [round(each.total, 4) for each in kept_before(run)] == [0.35, 0.8182, 0.942, 0.943, 0.944, 0.945, 0.946]
+    after = [0.35, 0.8182, 0.942, 0.943, 0.944, 0.945, 0.946]
+    assert [round(each.total, 4) for each in kept_before(run)] == after
+    write_run(store, "r66")  # the next night moves the channel on
+    channel.publish(candidate(store, "r66", "d66"), planned_on=channel.current().release.seq)
+    store_result(store, "r66", removed=100)
+    assert [round(each.total, 4) for each in kept_before(run)] == [0.9, *after[:-1]]

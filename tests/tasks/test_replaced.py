@@ -40,6 +40,9 @@ def test_replaced_release_is_newest_of_snapshot(tmp_path):
     assert [replaced("d2", "d2-b"), replaced("d2", publish=False)] == ["d2-a", None]
     channel.rollback(2)
     assert replaced("d2") == "d2-a"
+    write_run(store, "d3-a")  # the next night moves the channel on
+    channel.publish(candidate(store, "d3-a", "d3"), planned_on=2)
+    assert replaced("d2") == "d2-a"
 
 
 def test_trial_replaces_better_release_by_approval_alone(place, capsys):

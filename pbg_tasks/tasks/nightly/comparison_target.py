@@ -17,6 +17,7 @@ from pbg_tasks.prepare.data_gate import LOST, Measured
 from pbg_tasks.prepare.kept_edges import NIGHTS, KeptEdges
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
+from pbg_tasks.publish.descent import left
 from pbg_tasks.publish.skips import is_skipped_by_user
 from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.nightly.chain_order import has_finished, snapshot_before
@@ -66,11 +67,10 @@ def replaced_release(run: RunContext) -> Release | None:
     current, snapshot = pointer.release, run.spec.snapshot
     if current is None or snapshot_order(current.snapshot) < snapshot_order(snapshot):
         return None
-    for release in channel.releases(newest_first=True):
-        left = release.seq > current.seq and pointer.may_have_left(release.seq)
-        if release.snapshot == snapshot and release.run != run.run_id and not left:
-            return release
-    return None
+    releases = list(channel.releases())
+    gone = left(releases, pointer)
+    same = (each for each in reversed(releases) if each.snapshot == snapshot and each.run != run.run_id)
+    return next((release for release in same if release.seq not in gone), None)
 
 
 def repeats(run: RunContext, release: Release) -> bool:
@@ -124,8 +124,9 @@ def kept_before(run: RunContext) -> list[KeptEdges]:
     that the channel was rolled back from. An accepted night counts, so that the next one like it only warns.
     """
     channel = Channel(run.store, run.spec.graph.channel)
-    left, tonight = _rolled_back(channel), snapshot_order(run.spec.snapshot)
-    runs = {each.snapshot: each.run for each in channel.releases() if each.snapshot not in left}
+    releases, tonight = list(channel.releases()), snapshot_order(run.spec.snapshot)
+    gone = left(releases, channel.current())
+    runs = {each.snapshot: each.run for each in releases if each.seq not in gone}
     before = sorted((key for key in runs if snapshot_order(key) < tonight), key=snapshot_order, reverse=True)
     found: list[KeptEdges] = []
     for snapshot in before:
@@ -165,18 +166,11 @@ def _nights_between(run: RunContext, since: str | None) -> list[RunContext | Non
         return []
     between = sorted((key for key in keys if first < snapshot_order(key) < last), key=snapshot_order)
     channel = Channel(run.store, run.spec.graph.channel)
-    waits, left = run.spec.walk != "independent", _rolled_back(channel)
-    found = {key: _with_good_data(channel, key) for key in between if key not in left}
+    waits, releases = run.spec.walk != "independent", list(channel.releases())
+    gone = left(releases, channel.current())
+    bad = {each.snapshot for each in releases if each.seq in gone}
+    found = {key: _with_good_data(channel, key) for key in between if key not in bad}
     return [night for key, night in found.items() if night is not None or not (waits or has_finished(channel, key))]
-
-
-def _rolled_back(channel: Channel) -> frozenset[str]:
-    """Return the snapshots whose releases a channel is rolled back from."""
-    pointer = channel.current()
-    if pointer.release is None or not pointer.rolled_back:
-        return frozenset()
-    later = (release for release in channel.releases() if release.seq > pointer.release.seq)
-    return frozenset(release.snapshot for release in later if pointer.may_have_left(release.seq))
 
 
 def _with_good_data(channel: Channel, snapshot: str) -> RunContext | None:
