@@ -17,6 +17,7 @@ from pbg_tasks.tasks.nightly import partition
 from pbg_tasks.tasks.nightly.chain import run_chain, run_task
 from pbg_tasks.tasks.nightly.comparison_target import measured_between, nights_apart
 from pbg_tasks.tasks.nightly.plan import plan
+from pbg_tasks.tasks.release.replay import replay
 from tests.publish.runs import candidate, write_run
 from tests.tasks.conftest import ring
 
@@ -48,6 +49,18 @@ def test_half_other_ids_after_refused_vectors_are_refused(place):
     place.snapshot("d3", [(other.get(lhs, lhs), rel, other.get(rhs, rhs)) for lhs, rel, rhs in ring(40)])
     with pytest.raises(QualityGateError, match=r"50\.0% of the entities of 'd1' .* 35\.0% in the 2 nights since then"):
         run_chain(place.spec, "d3")
+
+
+def test_night_after_refused_vectors_is_replayed(place):
+    """The refused night, which raised the limit, is not in the store of the replay."""
+    place.write_spec({"num_epochs": 1}, gates={"max_mrr_drop": 1.0})
+    for day, other in (("d1", 0), ("d2", 8), ("d3", 16)):
+        names = {f"e{number}": f"x{number}" for number in range(other)}
+        place.snapshot(day, [(names.get(lhs, lhs), rel, names.get(rhs, rhs)) for lhs, rel, rhs in ring(40)])
+    run_chain(place.spec, "d1")
+    with pytest.raises(QualityGateError, match=r"gates\.min_mrr"):
+        run_chain(place.spec, "d2", overrides=["gates.min_mrr=1"])
+    assert replay(run_chain(place.spec, "d3")["run"])["equal"]
 
 
 @pytest.mark.parametrize(("nights", "passed"), [(1, False), (2, True)])

@@ -57,6 +57,8 @@ def _failed(verdict: VerdictDocument) -> set[tuple[str, float | None, float | No
 def enforce(result: ValidateResult | PartitionResult) -> None:
     """End a night that the verdict of a task blocks.
 
+    A replay goes on: its run has, and the nights before it that raised a limit are not in its store.
+
     Raises:
         QualityGateError: it blocks the night, and there is no approval; every reason is in the message.
         UnusableError: it blocks the night, and no approval can excuse it.
@@ -68,7 +70,7 @@ def enforce(result: ValidateResult | PartitionResult) -> None:
     if verdict.passed:
         return
     run = RunContext.open(result.run)
-    if approval(run, result.task) is None:
+    if run.replays is None and approval(run, result.task) is None:
         raise QualityGateError(
             f"snapshot {verdict.snapshot!r}: {_reasons(verdict, run)}{_columns(verdict, run)}; mend the snapshot, "
             "change the limits in gates.data (a limit {} is none, as for days of new events), or take it this once: "
