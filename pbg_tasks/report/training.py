@@ -30,8 +30,8 @@ def training_document(run: RunFacts) -> Training:
     buckets, ends = _read(run.stats, source=f"{run.url}/checkpoint")
     iterations = [_iteration(place, buckets[place], ends.get(place)) for place in sorted(buckets)]
     sizes = run.results.bucket.trained if run.results.bucket is not None else []
-    done = run.results.train is not None
-    current = None if done else run.progress
+    trained = run.results.train
+    current = None if trained is not None else run.progress
     if current is not None:
         cells, epoch = _under_way(current), current.iteration.epoch_idx + 1
     elif buckets:
@@ -40,8 +40,8 @@ def training_document(run: RunFacts) -> Training:
     else:
         cells, epoch = {}, 0
     return {
-        "state": "done" if done else "running" if run.stats or current is not None else "waiting",
-        "epochs": run.spec.epochs,
+        "state": "done" if trained is not None else "running" if run.stats or current is not None else "waiting",
+        "epochs": run.spec.epochs if trained is None else trained.epochs,  # it may have stopped early
         "epoch": epoch,
         "done": sum(cell.rank is None for cell in cells.values()),
         "buckets": sum(map(len, sizes)),

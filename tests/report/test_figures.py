@@ -83,6 +83,13 @@ def test_held_out_and_io_lines_make_one_iteration():
         assert (second["mrr"], second["seconds"]) == (None, 2.0)
 
 
+def test_stopped_training_has_the_epochs_it_trained():
+    results = NightResults.parse({"train": {"task": "train", "run": "r", "seconds": 1, "epochs": 3}})
+    facts = {"spec": SimpleNamespace(epochs=60), "url": "/runs/r", "results": results, "heard": None}
+    training = training_document(SimpleNamespace(**facts, stats=statistics(), progress=None))
+    assert (training["state"], training["epoch"], training["epochs"]) == ("done", 3, 3)
+
+
 @pytest.mark.parametrize("draw", [figures.throughput, figures.speed])
 def test_missing_times_are_not_drawn(draw):
     spec = SimpleNamespace(epochs=3)
