@@ -236,7 +236,7 @@ def _changes(run: RunContext, results: NightResults) -> Changes:
         before = Channel(run.store, run.spec.graph.channel).release(previous.seq)
     except InputError:
         return {}
-    edges = ReleaseData.model_validate(before.data).edges
+    edges, against = ReleaseData.model_validate(before.data).edges, _against(results.eval)
     now = results.bucket.edges.total if results.bucket is not None else None
     entities = results.partition.entities if results.partition is not None else None
     return {
@@ -244,13 +244,8 @@ def _changes(run: RunContext, results: NightResults) -> Changes:
         "edges": None if edges is None or now is None else now - edges,  # an adopted checkpoint has no number
         "new_entities": entities.new if entities is not None else None,
         "gone_entities": entities.gone if entities is not None else None,
-        "filtered_mrr": _difference(results.eval, Metrics.model_validate(before.metrics)),
+        "filtered_mrr": round(against["candidate"] - against["current"], 6) if against is not None else None,
     }
-
-
-def _difference(now: EvalResult, before: Metrics) -> float | None:
-    mrr, then = _filtered_mrr(now), _filtered_mrr(before)
-    return None if mrr is None or then is None else round(float(mrr) - float(then), 6)
 
 
 def overview(url: str | Path) -> Overview:

@@ -54,7 +54,10 @@ class DataSummary(TypedDict):
 
 
 class Changes(TypedDict, total=False):
-    """A run beside the release it continues; empty where none is there."""
+    """A run beside the release it continues; empty where none is there.
+
+    ``filtered_mrr`` is of the edges that both know.
+    """
 
     since: str
     edges: int | None
