@@ -11,7 +11,7 @@ import re
 import sys
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from pbg_tasks.errors import AccessError, ConfigError, InputError, StorageError
@@ -49,10 +49,22 @@ def filesystem_for(url: str, environment: Mapping[str, str] = os.environ) -> fss
         named = (item for item in environment.items() if item[0].startswith("AWS_") or item[0] == ALLOWED_VARIABLE)
         return _s3(tuple(sorted(named)))
     if protocol == "file":
-        import fsspec
-
-        return fsspec.filesystem("file")
+        return _disk()
     raise ConfigError(f"{url}: snapshots are read from s3:// or a local path, not from {protocol}://")
+
+
+@cache
+def _disk() -> fsspec.AbstractFileSystem:
+    """Build the filesystem of the local disk."""
+    from fsspec.implementations.local import LocalFileSystem
+
+    class WholeDisk(LocalFileSystem):  # type: ignore[misc] # fsspec has no types
+        def ls(self, path: str, *given: Any, **named: Any) -> list[Any]:  # noqa: ANN401 - fsspec's arguments
+            with no_omission(path):
+                listed: list[Any] = super().ls(path, *given, **named)
+                return listed
+
+    return WholeDisk()
 
 
 @lru_cache(maxsize=4)
@@ -62,11 +74,10 @@ def _s3(environment: tuple[tuple[str, str], ...]) -> fsspec.AbstractFileSystem:
     The SDK finds settings that the variables leave out, for example those of a profile.
     """
     # The imports are here because a local snapshot needs neither the AWS SDK nor an HTTP client.
-    import fsspec
     from aiobotocore.session import AioSession
 
     from pbg_tasks.storage.endpoint import ENDPOINT_VARIABLES, Endpoints
-    from pbg_tasks.storage.s3_async import session_class
+    from pbg_tasks.storage.s3_async import WholeListings, session_class
     from pbg_tasks.storage.s3_client import connect, share_service_data
 
     given = dict(environment)
@@ -76,8 +87,7 @@ def _s3(environment: tuple[tuple[str, str], ...]) -> fsspec.AbstractFileSystem:
     key, region = given.get("AWS_ACCESS_KEY_ID"), given.get("AWS_REGION") or given.get("AWS_DEFAULT_REGION")
     session = AioSession(profile=None if key else given.get("AWS_PROFILE"))  # as in the SDK, keys go before a profile
     share_service_data(session)
-    return fsspec.filesystem(
-        "s3",
+    return WholeListings(
         session=session,
         key=key,
         secret=given.get("AWS_SECRET_ACCESS_KEY"),
@@ -235,6 +245,25 @@ def read_errors(location: str, done: str = "listed") -> Iterator[None]:
         ) from error
     except _errors(OSError, "BotoCoreError", "ClientError") as error:
         raise StorageError(f"{location}: cannot be {done} ({error}); check AWS_ENDPOINT_URL") from error
+
+
+@contextmanager
+def no_omission(folder: str) -> Iterator[None]:
+    """Make a folder that cannot be listed an error of this package.
+
+    fsspec takes errors of the system for an empty folder: a snapshot would lack its files, without a word.
+
+    Raises:
+        AccessError: listing it is not permitted.
+        StorageError: the store failed.
+    """
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError:
+        with read_errors(folder):
+            raise
 
 
 def _errors(own: type[Exception], *names: str) -> tuple[type[Exception], ...]:

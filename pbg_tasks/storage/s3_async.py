@@ -1,6 +1,6 @@
-"""HTTP session of the asynchronous SDK, by which snapshots are read.
+"""Filesystem and HTTP session by which snapshots are read from S3.
 
-It follows the rules for endpoints and redirects of the other client (``s3_client``).
+The session follows the rules for endpoints and redirects of the other client (``s3_client``).
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from aiobotocore.httpsession import AIOHTTPSession
 from aiohttp import ClientError
+from s3fs import S3FileSystem
 
+from pbg_tasks.storage.columnar import no_omission
 from pbg_tasks.storage.s3_client import check_request, leads_elsewhere
 
 if TYPE_CHECKING:
@@ -20,6 +22,16 @@ if TYPE_CHECKING:
     from botocore.awsrequest import AWSPreparedRequest
 
     from pbg_tasks.storage.endpoint import Endpoints
+
+
+class WholeListings(S3FileSystem):  # type: ignore[misc] # s3fs has no types
+    """Filesystem that leaves out no folder that cannot be listed."""
+
+    # The method is not public, but it is the one that fsspec calls for each folder of a glob.
+    async def _ls(self, path: str, *given: Any, **named: Any) -> list[Any]:  # noqa: ANN401 - s3fs' arguments
+        with no_omission(f"s3://{path}"):
+            listed: list[Any] = await super()._ls(path, *given, **named)
+            return listed
 
 
 class _NoRedirects:

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 from s3fs.core import S3File
 
 from pbg_tasks.errors import AccessError, ConfigError, InputError, StorageError
@@ -154,6 +155,34 @@ def test_listing_answered_with_choices_is_an_error(s3_bucket, proxy, behind, loc
     proxy.faults = [Fault("GET", times=99, status=300), Fault("HEAD", times=99, status=300)]
     with pytest.raises(StorageError, match=r"cannot be listed .*check AWS_ENDPOINT_URL"):
         list_files(f"{s3_bucket}/{location}")
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"), [(PermissionError(13, "Permission denied"), AccessError), (OSError(5, "EIO"), StorageError)]
+)
+@pytest.mark.parametrize("location", ["", "/*/*.csv"])
+def test_unlisted_folder_of_disk_is_an_error(tmp_path, monkeypatch, location, fault, error):
+    for name in ("rel=a", "rel=b"):
+        open_store(tmp_path).put_new(f"{name}/0.csv", b"x")
+    listed = LocalFileSystem.ls
+
+    def ls(filesystem, path, *given, **named):
+        if path.endswith("rel=b"):
+            raise fault
+        return listed(filesystem, path, *given, **named)
+
+    monkeypatch.setattr(LocalFileSystem, "ls", ls)
+    with pytest.raises(error, match="rel=b: "):
+        list_files(f"{tmp_path}{location}")
+
+
+@pytest.mark.s3
+def test_unlisted_folder_of_s3_is_an_error(s3_bucket, proxy, behind):
+    for name in ("rel=a", "rel=b"):
+        behind.put_new(f"d1/{name}/0.csv", b"x")
+    proxy.faults = [Fault("GET", "rel%3Db", times=99, status=503, forward=False)]
+    with pytest.raises(StorageError, match="/d1/rel=b: cannot be listed"):
+        list_files(f"{s3_bucket}/d1/*/*.csv")
 
 
 def test_other_protocols_are_refused():
