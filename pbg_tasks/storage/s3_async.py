@@ -11,10 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from aiobotocore.httpsession import AIOHTTPSession
 from aiohttp import ClientError
+from botocore.exceptions import ClientError as Refusal
+from botocore.exceptions import ConnectionError as NoConnectionError
+from botocore.exceptions import ReadTimeoutError
 from s3fs import S3FileSystem
+from s3fs.core import set_custom_error_handler
 
 from pbg_tasks.storage.columnar import no_omission
 from pbg_tasks.storage.s3_client import check_request, leads_elsewhere
+from pbg_tasks.storage.s3_patience import is_busy
 
 if TYPE_CHECKING:
     from aiobotocore.awsrequest import AioAWSResponse
@@ -22,6 +27,19 @@ if TYPE_CHECKING:
     from botocore.awsrequest import AWSPreparedRequest
 
     from pbg_tasks.storage.endpoint import Endpoints
+
+
+# Of the answers of a busy server, s3fs knows only those that say "SlowDown", as answers without a body cannot.
+set_custom_error_handler(lambda error: isinstance(error, Refusal) and is_busy(error))
+
+
+class SilentServerError(NoConnectionError):
+    """Silence of a server, which the SDK tries once more.
+
+    s3fs repeats a ``ReadTimeoutError`` 25 times, each with the SDK's tries: 50 minutes.
+    """
+
+    fmt = "no answer for a minute from {endpoint_url}"
 
 
 class WholeListings(S3FileSystem):  # type: ignore[misc] # s3fs has no types
@@ -61,7 +79,10 @@ def session_class(endpoints: Endpoints) -> type[AIOHTTPSession]:
     class GuardedSession(AIOHTTPSession):  # type: ignore[misc] # aiobotocore has no types
         async def send(self, request: AWSPreparedRequest) -> AioAWSResponse:
             await asyncio.to_thread(check_request, endpoints, request.url)
-            return await super().send(request)
+            try:
+                return await super().send(request)
+            except ReadTimeoutError as error:
+                raise SilentServerError(endpoint_url=request.url, error=error) from error
 
         # The method is not public, but it is the one place where the SDK can be kept from following redirects to any
         # host.

@@ -8,12 +8,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from aiobotocore.httpsession import AIOHTTPSession
+from botocore.exceptions import ReadTimeoutError
 from fsspec.implementations.local import LocalFileSystem
 from s3fs.core import S3File
 
 from pbg_tasks.errors import AccessError, ConfigError, InputError, StorageError
 from pbg_tasks.storage import open_store
 from pbg_tasks.storage.columnar import describe_once, filesystem_for, list_files, list_keys
+from pbg_tasks.storage.s3_async import SilentServerError
 from tests.storage.fault_proxy import Fault
 
 KEYS = ["a.csv", "b.csv", "sub/c.csv", "_SUCCESS", ".hidden", "_temporary/d.csv", "sub/.e.csv", "other.txt"]
@@ -183,6 +186,31 @@ def test_unlisted_folder_of_s3_is_an_error(s3_bucket, proxy, behind):
     proxy.faults = [Fault("GET", "rel%3Db", times=99, status=503, forward=False)]
     with pytest.raises(StorageError, match="/d1/rel=b: cannot be listed"):
         list_files(f"{s3_bucket}/d1/*/*.csv")
+
+
+@pytest.mark.s3
+def test_busy_server_is_asked_again(s3_bucket, proxy, behind):
+    behind.put_new("a.csv", b"xyz")
+    proxy.faults = [Fault(method, "a.csv", times=4, status=503, forward=False) for method in ("HEAD", "GET")]
+    filesystem = filesystem_for(s3_bucket)
+    assert [size for _, size, _ in list_files(f"{s3_bucket}/a.csv")] == [3]
+    assert filesystem.cat_file(f"{s3_bucket}/a.csv", start=0, end=2) == b"xy"
+
+
+def test_silent_server_is_asked_twice(monkeypatch):
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "x")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    asked = []
+
+    async def send(_, request):
+        asked.append(request.url)
+        raise ReadTimeoutError(endpoint_url=request.url, error="silent")
+
+    monkeypatch.setattr(AIOHTTPSession, "send", send)
+    with pytest.raises(SilentServerError, match="no answer for a minute"):
+        filesystem_for("s3://bucket").cat_file("s3://bucket/a.csv", start=0, end=2)
+    assert len(asked) == 2
 
 
 def test_other_protocols_are_refused():
