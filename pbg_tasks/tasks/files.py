@@ -187,10 +187,13 @@ class Directory:
 
         Raises:
             FormatError: it has other bytes than recorded.
+            NotFoundError: a manifest of all files lists it.
         """
         try:
             data = self.store.get(join(self.prefix, name)).data
         except NotFoundError:
+            if self.whole and name in self.records:
+                raise
             return None
         if name in self.records and sha256(data) != self.records[name].sha256:
             raise FormatError(f"{self.url}/{name}: {_CHANGED if self.whole else _CHANGED_SINCE_IMPORT}")

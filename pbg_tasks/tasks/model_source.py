@@ -265,7 +265,10 @@ class Source:
             return tuple(relation.name for relation in self.config.relations)
         try:
             (path,) = self.entities.bring([RELATION_NAMES], scratch)
-        except NotFoundError:  # PBG itself needs their number only
+        except NotFoundError:
+            if self.entities.whole:
+                raise
+            # PBG itself needs their number only.
             (path,) = self.entities.bring([RELATION_COUNT], scratch)
             return tuple(map(str, range(read_relation_count(path.parent))))
         names = read_relation_names(path.parent)

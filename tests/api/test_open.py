@@ -163,6 +163,19 @@ def test_checkpoint_and_snapshots_find_names_by_config(nightly, monkeypatch, tmp
         assert len(first.entities()) == 40
 
 
+@pytest.mark.parametrize("name", ["expired.parquet", "dynamic_rel_names.json"])
+def test_lost_file_of_release_is_an_error(nightly, monkeypatch, tmp_path, name):
+    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path))
+    release = tmp_path / "release"
+    shutil.copytree(Path(nightly.run) / "release", release)
+    manifest = json.loads((release / "manifest.json").read_text())
+    manifest["objects"].setdefault(name, {"sha256": "0" * 64, "size": 1})
+    (release / "manifest.json").write_text(json.dumps(manifest))
+    (release / name).unlink(missing_ok=True)
+    with pytest.raises(NotFoundError, match=name):
+        Model.open(release)
+
+
 def test_run_in_training_opens_its_newest_commit(nightly, monkeypatch, tmp_path):
     monkeypatch.setenv("PBG_SCRATCH", str(tmp_path))
     store = tmp_path / "store"
