@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from pbg_tasks.errors import ConflictError, StorageError
+from pbg_tasks.errors import ConflictError, ResourceError, StorageError
 from pbg_tasks.progress import say
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class WriterHeartbeat:
             count += 1
             try:
                 self._write(count)
-            except StorageError as error:
+            except (StorageError, ResourceError) as error:
                 say(f"heartbeat: {error}")  # the next beat tries again, and only commits decide which writer counts
 
 

@@ -5,17 +5,27 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
 
-from pbg_tasks.checkpoint import claim, open_committed, open_preserved, preserve
+from pbg_tasks.checkpoint import claim, open_committed, open_preserved, preserve, writer_heartbeat
 from pbg_tasks.checkpoint.reader import HEAD, manifest_name
 from pbg_tasks.checkpoint.writer import LEASE, WRITER_EPOCH
 from pbg_tasks.checkpoint.writer_heartbeat import SILENCE_SECONDS, process_identity, wait_until_free
-from pbg_tasks.errors import ConfigError, ConflictError, FormatError, NotFoundError, OvertakenError
+from pbg_tasks.errors import (
+    ConfigError,
+    ConflictError,
+    FormatError,
+    NotFoundError,
+    OvertakenError,
+    ResourceError,
+    StorageError,
+)
 from pbg_tasks.storage import open_store
 from tests.checkpoint.samples import PREFIX, SPEC, commit
+from tests.waiting import wait_until
 
 
 def test_nothing_counts_before_the_commit(store, tmp_path):
@@ -142,6 +152,22 @@ def test_live_writer_is_not_pushed_aside(store):
             pass
         commit(first, 1)
     assert open_committed(store, PREFIX)[0].version == 1
+
+
+@pytest.mark.parametrize("fault", [StorageError("503"), ResourceError("the disk is full")])
+def test_heartbeat_goes_on_after_fault(store, monkeypatch, fault):
+    monkeypatch.setattr(writer_heartbeat, "BEAT_SECONDS", 0.01)
+    put, faults = store.put, [fault]
+
+    def failing(*given, **named):
+        if faults and threading.current_thread().name == "lease":
+            raise faults.pop()
+        return put(*given, **named)
+
+    monkeypatch.setattr(store, "put", failing)
+    with claim(store, PREFIX, SPEC):
+        wait_until(lambda: json.loads(store.get(f"{PREFIX}/{LEASE}").data)["beat"] > 1)
+    assert not faults
 
 
 def test_writer_that_ends_while_watched_is_followed(store):

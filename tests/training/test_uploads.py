@@ -8,22 +8,22 @@ from types import SimpleNamespace
 import pytest
 
 from pbg_tasks.checkpoint.live import FILE_NAME as LIVE
-from pbg_tasks.errors import StorageError
+from pbg_tasks.errors import ResourceError, StorageError
 from pbg_tasks.storage.local import LocalStore
 from pbg_tasks.training.data.uploads import Uploads
 
 
 class Store(LocalStore):
-    """Store that keeps all objects; the first ``failing`` puts fail."""
+    """Store that keeps all objects; the first puts fail with ``failing``."""
 
-    def __init__(self, root, failing=0):
+    def __init__(self, root, failing=()):
         super().__init__(root)
-        self.puts, self._failing = [], failing
+        self.puts, self._failing = [], list(failing)
 
     def put(self, key, data, **options):
         self.puts.append((key, data))
-        if len(self.puts) <= self._failing:
-            raise StorageError("503")
+        if self._failing:
+            raise self._failing.pop()
         return super().put(key, data, **options)
 
 
@@ -45,7 +45,7 @@ def test_newest_mirror_behind_slow_upload_is_stored(tmp_path):
     assert store.puts == [(f"run/{LIVE}", b"49")]
 
 
-@pytest.mark.parametrize("failing", [0, 1])
+@pytest.mark.parametrize("failing", [(), (StorageError("503"),), (ResourceError("the disk is full"),)])
 def test_successive_mirrors_are_all_stored(tmp_path, failing):
     """They are stored even after one that failed."""
     store, hold = Store(tmp_path, failing), threading.Event()

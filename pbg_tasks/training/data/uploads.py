@@ -9,7 +9,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from pbg_tasks.checkpoint.live import FILE_NAME as LIVE
-from pbg_tasks.errors import StorageError
+from pbg_tasks.errors import ResourceError, StorageError
 from pbg_tasks.storage import FinalFile
 from pbg_tasks.storage.names import join
 from pbg_tasks.training.data.background import Background
@@ -64,7 +64,7 @@ class Uploads:
             return
         try:
             self._writer.store.put(join(self._writer.prefix, LIVE), data)
-        except StorageError:
+        except (StorageError, ResourceError):
             return  # it is only for watching, and the next one is newer; a store that fails also fails the files
 
     def collect(self) -> dict[str, ObjectRecord]:
