@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import os
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -24,6 +26,7 @@ from botocore.loaders import Loader, create_loader
 from urllib3.exceptions import HTTPError
 
 from pbg_tasks.errors import AccessError, ConfigError, NotFoundError, PbgError, StorageError
+from pbg_tasks.progress import human_seconds
 from pbg_tasks.storage.endpoint import ENDPOINT_VARIABLES, Endpoints
 from pbg_tasks.storage.s3_answers import demand_whole_answers
 
@@ -44,6 +47,7 @@ CREDENTIAL_ERRORS = (NoCredentialsError, PartialCredentialsError, CredentialRetr
 
 _ABSENT = {"404", "NoSuchKey", "NotFound"}
 _REFUSED = {"401", "403"}
+_WRONG_CLOCK_SECONDS = 600.0  # S3 refuses requests that are signed 15 minutes before or after its own time
 _HOW_TO_ACCESS = (
     "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or AWS_PROFILE) to keys that may use it, and AWS_ENDPOINT_URL "
     "when the bucket is not Amazon's"
@@ -248,5 +252,19 @@ def _refusal(error: ClientError, url: str, endpoint: str) -> PbgError:
     if is_absent(error):
         return NotFoundError(f"{url} does not exist at {endpoint}")
     if str(status) in _REFUSED:
-        return AccessError(f"{url}: {endpoint} refused access ({code}: {message}); {_HOW_TO_ACCESS}")
+        return AccessError(f"{url}: {endpoint} refused access ({code}: {message}); {_how_to_mend(error)}")
     return StorageError(f"{url}: {endpoint} answered {code}: {message}")
+
+
+def _how_to_mend(error: ClientError) -> str:
+    """Return what to do about a refusal: set the clock, or give other keys.
+
+    An answer without a body does not say that the clock is why.
+    """
+    headers = error.response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    with suppress(ValueError, TypeError):  # the answer has no date, or none with a timezone
+        ahead = (datetime.now(UTC) - parsedate_to_datetime(headers.get("date", ""))).total_seconds()
+        if abs(ahead) > _WRONG_CLOCK_SECONDS:
+            side = "ahead of" if ahead > 0 else "behind"
+            return f"this machine's clock is {human_seconds(abs(ahead))} {side} the server's: set it"
+    return _HOW_TO_ACCESS

@@ -5,13 +5,17 @@ The error names the clock, and nothing is changed in the store.
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from types import SimpleNamespace
 
 import botocore.auth
 import pytest
+from botocore.exceptions import ClientError
 
 from pbg_tasks.errors import AccessError
 from pbg_tasks.storage import open_store
+from pbg_tasks.storage.s3_client import s3_errors
 from tests.clocks import HOUR
 
 
@@ -29,3 +33,20 @@ def test_clock_wrong_by_an_hour_is_reported(s3_bucket, monkeypatch, wrong):
             store.put("checkpoint_version.txt", b"2")
     assert [(info.key, info.tag) for info in store.list()] == [("HEAD.json", head.tag)]
     store.swap("HEAD.json", b"2", expected=head)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (HOUR, "clock is 1:00:0. ahead of the server's: set it"),
+        (-HOUR, "clock is (59:59|1:00:00) behind the server's: set it"),
+        (0, "set AWS_ACCESS_KEY_ID"),
+    ],
+)
+def test_refusal_without_body_blames_wrong_clock(wrong, words):
+    date = format_datetime(datetime.now(UTC) - timedelta(seconds=wrong), usegmt=True)
+    metadata = {"HTTPStatusCode": 403, "HTTPHeaders": {"date": date}}
+    answer = {"Error": {"Code": "403", "Message": "Forbidden"}, "ResponseMetadata": metadata}
+    client = SimpleNamespace(meta=SimpleNamespace(endpoint_url="https://s3"))
+    with pytest.raises(AccessError, match=words), s3_errors(client, "s3://bucket/key"):
+        raise ClientError(answer, "HeadObject")
