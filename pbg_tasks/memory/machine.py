@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 PROC = Path("/proc")
 CGROUPS = Path("/sys/fs/cgroup")
 _RESET_PEAK = "5"  # proc(5), clear_refs
-_UNLIMITED = "max"
+_UNLIMITED = {"max", "-1"}
 
 
 def resident_bytes() -> int | None:
@@ -52,8 +52,9 @@ def usable_cpus() -> int:
 
     It follows from its affinity, and from the shares of its cgroups.
     """
-    shares = (limit.split() for limit in _cgroup_limits("cpu.max"))
-    given = [math.ceil(int(quota) / int(period)) for quota, period in shares if quota != _UNLIMITED]
+    shares = [limit.split() for limit in _cgroup_limits("cpu.max")]
+    older = zip(_cgroup_limits("cpu.cfs_quota_us", "cpu"), _cgroup_limits("cpu.cfs_period_us", "cpu"), strict=False)
+    given = [math.ceil(int(quota) / int(period)) for quota, period in (*shares, *older) if quota not in _UNLIMITED]
     return max(1, min([len(os.sched_getaffinity(0)), *given]))
 
 
@@ -70,7 +71,8 @@ def usable_bytes(processes: int = 1) -> int | None:
         Bytes; None where the system does not report them.
     """
     free = read_field(PROC / "meminfo", "MemAvailable")
-    limits = [int(limit) // processes for limit in _cgroup_limits("memory.max") if limit != _UNLIMITED]
+    given = (*_cgroup_limits("memory.max"), *_cgroup_limits("memory.limit_in_bytes", "memory"))
+    limits = [int(limit) // processes for limit in given if limit not in _UNLIMITED]
     limits += [] if free is None else [free // processes + (resident_bytes() or 0)]
     addresses, _ = resource.getrlimit(resource.RLIMIT_AS)
     if addresses != resource.RLIM_INFINITY:  # each process has its own limit
@@ -111,24 +113,30 @@ def check_fits(forecast: Forecast, *, ignore: bool = False, processes: int = 1) 
     say(f"warning: {text}")
 
 
-def _cgroup_limits(file: str) -> list[str]:
-    """Return a file's values in this process's cgroup (v2) and its parents.
+def _cgroup_limits(file: str, controller: str = "") -> list[str]:
+    """Return a file's values in this process's cgroup and its parents.
 
     There are none where the system has no such cgroups.
+
+    Args:
+        file: name of the file.
+        controller: of cgroups v1, which have a tree each; empty: v2.
     """
     try:
         entries = (PROC / "self/cgroup").read_text(encoding="ascii").splitlines()
     except OSError:
         return []
-    own = next((entry.removeprefix("0::/") for entry in entries if entry.startswith("0::/")), None)
+    listed = (entry.split(":", 2) for entry in entries)
+    own = next((path for _, names, path in listed if controller in names.split(",")), None)
     if own is None:
         return []
-    place = CGROUPS / own
+    root = CGROUPS / controller
+    place = root / own.removeprefix("/")
     limits = []
     for directory in (place, *place.parents):
         with suppress(OSError):  # no such file, as in the outermost cgroup
             limits.append((directory / file).read_text(encoding="ascii").strip())
-        if directory == CGROUPS:
+        if directory == root:
             break
     return limits
 

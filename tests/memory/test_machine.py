@@ -24,7 +24,7 @@ def linux(tmp_path, monkeypatch):
 
     write("proc/meminfo", "MemTotal:       16000000 kB\nMemAvailable:    8000000 kB\n")
     write("proc/self/status", "Name:\tpbg\nVmHWM:\t  600000 kB\nVmRSS:\t  500000 kB\n")
-    write("proc/self/cgroup", "0::/night/train\n")
+    write("proc/self/cgroup", "4:memory:/old/train\n1:cpu,cpuacct:/old/train\n0::/night/train\n")
     monkeypatch.setattr(machine, "PROC", tmp_path / "proc")
     monkeypatch.setattr(machine, "CGROUPS", tmp_path / "cgroup")
     return write
@@ -50,6 +50,8 @@ def test_free_and_own_memory_are_usable(linux):
         ("cgroup/night/train/memory.max", "2000000000\n", 2_000_000_000),
         ("cgroup/night/memory.max", "3000000000\n", 3_000_000_000),  # the limit of a group around it
         ("cgroup/memory.max", "4000000000\n", 4_000_000_000),  # the limit that a container sees as its own
+        ("cgroup/memory/old/memory.limit_in_bytes", "3000000000\n", 3_000_000_000),  # of cgroups v1
+        ("cgroup/memory/memory.limit_in_bytes", f"{2**63 - 4096}\n", 8_500_000 * 1024),  # no limit there
         ("cgroup/night/train/memory.max", "max\n", 8_500_000 * 1024),
         ("cgroup/night/train/memory.max", "99000000000\n", 8_500_000 * 1024),  # more than is free
     ],
@@ -86,6 +88,15 @@ def test_processes_that_begin_together_share_equally(linux, capsys):
 def test_share_of_cgroup_counts(linux, monkeypatch, path, share, expected):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
     linux(path, share)
+    assert usable_cpus() == expected
+
+
+@pytest.mark.parametrize(("quota", "expected"), [("200000\n", 2), ("250000\n", 3), ("-1\n", 64)])
+@pytest.mark.parametrize("place", ["cgroup/cpu/old/train", "cgroup/cpu"])
+def test_share_of_older_cgroup_counts(linux, monkeypatch, place, quota, expected):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
+    linux(f"{place}/cpu.cfs_quota_us", quota)
+    linux(f"{place}/cpu.cfs_period_us", "100000\n")
     assert usable_cpus() == expected
 
 
