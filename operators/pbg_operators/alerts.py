@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pbg_operators.deadline import PublishedBy
 from pbg_operators.internals import AsyncCallback, DeadlineAlert
-from pbg_operators.task import ASKED_KEY, REFUSED_KEY, Refused
+from pbg_operators.task import ASKED_KEY, REFUSED_KEY, UNSENT_KEY, Refused
 from pbg_tasks.config.alerts import Notifier
 from pbg_tasks.errors import ConfigError
 
@@ -39,15 +39,18 @@ class Alert:
         self._graph, self._occasion = spec.graph, occasion
         self._notifiers = tuple(notifier for notifier in spec.nights.notify if occasion in notifier.on)
 
-    def __call__(self, context: Mapping[str, Any], text: str | None = None) -> None:
+    def __call__(self, context: Mapping[str, Any], text: str | None = None) -> bool:
         """Call the notifiers, as Airflow calls its callbacks.
 
         Args:
             context: of the task or run.
             text: description of the occasion, in a sentence; made of the context unless given.
+
+        Returns:
+            Whether none of them failed.
         """
         called = self._called(context)
-        notify(called, context, graph=self._graph, occasion=self._occasion, text=text or _text(context))
+        return notify(called, context, graph=self._graph, occasion=self._occasion, text=text or _text(context))
 
     def _called(self, context: Mapping[str, Any]) -> tuple[Notifier, ...]:
         """Return the notifiers to call.
@@ -62,33 +65,38 @@ class Alert:
 def _was_reported(context: Mapping[str, Any]) -> bool:
     """Return whether a failure is a refusal whose alert was sent.
 
-    A gate that asks sends it before it asks; that the answer was no, or never came, is another occasion.
+    A gate that asks sends it before it asks; that the answer was no, or never came, is another occasion. An alert that
+    failed to be sent gets another try as that of the failure.
     """
     task, run = context.get("task"), context.get("ti")
     if run is None or getattr(task, "refused", None) is None:
         return False
     if "exception" in context:  # the callback of a task
-        return isinstance(context["exception"], Refused)
+        return isinstance(context["exception"], Refused) and not context["exception"].unsent
     of_task = {"task_ids": run.task_id, "map_indexes": run.map_index}
     try:
-        refused, asked = (run.xcom_pull(key=key, **of_task) is not None for key in (REFUSED_KEY, ASKED_KEY))
+        keys = (REFUSED_KEY, ASKED_KEY, UNSENT_KEY)
+        refused, asked, unsent = (run.xcom_pull(key=key, **of_task) is not None for key in keys)
     except Exception:  # any failure, as two alerts are better than none
-        log.exception("the XComs %s and %s of task %s cannot be read", REFUSED_KEY, ASKED_KEY, run.task_id)
+        log.exception("the XComs of task %s cannot be read", run.task_id)
         return False
-    return refused and not asked
+    return refused and not asked and not unsent
 
 
-def notify(notifiers: Iterable[Notifier], context: Mapping[str, Any], **facts: str) -> None:
+def notify(notifiers: Iterable[Notifier], context: Mapping[str, Any], **facts: str) -> bool:
     """Call notifiers; one that fails is logged.
 
-    A failure affects neither the other notifiers nor the night.
+    A failure affects neither the other notifiers nor the night. Returns whether there was none.
     """
+    failed = False
     for notifier in notifiers:
         module, _, name = notifier.use.rpartition(".")
         try:
             getattr(import_module(module), name)(**notifier.arguments)({**context, FACTS: facts})
         except Exception:  # any failure, which must not become one of the night
             log.exception("notifier %s failed: %s", notifier.use, facts)
+            failed = True
+    return not failed
 
 
 def tell_late(context: Mapping[str, Any], graph: str, at: str, notifiers: list[dict[str, Any]]) -> None:

@@ -41,6 +41,7 @@ ERROR_KEY = "error"
 REFUSED_KEY = "refused"
 """XCom key of a task that refused its night, with the sentence. A task that failed otherwise has none."""
 ASKED_KEY = "asked"  # XCom key of a task that asked a person about its refusal, instead of failing
+UNSENT_KEY = "unsent"  # XCom key of a task whose alert of a refusal could not be sent
 JUDGES = ("validate", "partition", "gate")
 """Commands that store their results before they refuse a night."""
 KILL_GRACE_SECONDS = 3.5
@@ -55,7 +56,13 @@ class RetryableError(AirflowException):
 
 
 class Refused(AirflowFailException):
-    """Error: the night is not good enough, or would take too much."""
+    """Error: the night is not good enough, or would take too much.
+
+    Attributes:
+        unsent: whether a notifier failed to send the alert of it.
+    """
+
+    unsent = False
 
 
 class Unusable(Refused):
@@ -167,8 +174,9 @@ class PbgOperator(OnSpark):
             # Airflow has one state for refusals and other failures. This XCom distinguishes them; the scheduler makes
             # the task's note of it (plugin.refusals), which a worker cannot write.
             context["ti"].xcom_push(key=REFUSED_KEY, value=str(refusal))
-            if self.refused is not None:
-                self.refused({**context}, str(refusal))
+            if self.refused is not None and self.refused({**context}, str(refusal)) is False:
+                refusal.unsent = True
+                context["ti"].xcom_push(key=UNSENT_KEY, value=True)
             raise
         except OutOfTurn:
             raise

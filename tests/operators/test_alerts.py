@@ -69,6 +69,7 @@ def test_notifier_gets_facts_of_its_occasions(tmp_path, context):
     [
         (("failed", "refused"), {"pulled": {"refused": "MRR 0.1"}}, {}, None),
         (("failed", "refused"), {"exception": Refused("MRR 0.1")}, {}, None),
+        (("failed", "refused"), {"pulled": {"refused": "MRR 0.1", "unsent": True}}, {}, "failed"),
         (("failed", "refused"), {"pulled": {}}, {}, "failed"),
         (("failed", "refused"), {"exception": AirflowFailException("no store")}, {}, "failed"),
         (("failed",), {"pulled": {"refused": "MRR 0.1"}}, {}, "failed"),  # a notifier that has no other alert of it
@@ -88,6 +89,19 @@ def test_refusal_is_one_alert(tmp_path, context, occasions, ended, changes, occa
     ended = {"reason": "task_failure"} | ended
     on_failure(spec)["on_failure_callback"]({**context, **ended, "task": task, "ti": run})
     assert [each["occasion"] for each in told(tmp_path)] == [occasion] * (occasion is not None)
+
+
+def test_refusal_that_was_not_sent_is_marked(tmp_path, fake_pbg, context):
+    fake_pbg("print('error: quality_gate: MRR 0.1', file=sys.stderr); sys.exit(8)")
+    spec = spec_of(tmp_path, notify=[notifier(tmp_path, "refused", "failed", arguments={"colour": "red"})])
+    task = PbgOperator(
+        task_id="t", command="gate", arguments=["/s/runs/d1"], store_conn_id=None, refused=Alert(spec, "refused")
+    )
+    pushed = TaskInstance()
+    with pytest.raises(Refused) as refused:
+        task.execute({**context, "ti": pushed})
+    assert refused.value.unsent
+    assert pushed.pushed["unsent"] is True
 
 
 def test_unreadable_xcom_leaves_failure_its_alert(tmp_path, context):
