@@ -166,6 +166,7 @@ class LanceTables(FiledTables):
         found = self._database.open_table(table)
         found.add(_arrow(np.arange(start, start + len(rows.names), dtype=np.int64), rows))
         if found.count_rows() != start + len(rows.names):
+            found.restore(found.version - 1)  # without these rows, with which the other export would end, too
             raise ConflictError(
                 f"{self.store.url}/{table}.lance: another export writes into this table too; wait for it, or end it, "
                 "and run this one again"
