@@ -185,6 +185,17 @@ def test_redo_with_settings_of_before_is_refused(chain):
     assert [way[:3] for way in ways(chain)[6:]] == [(7, "d3", 5), (8, "d4", 7)]
 
 
+def test_redo_past_a_day_without_snapshot_is_refused(chain):
+    """Its release is of the chain that is corrected."""
+    (chain.root / "edges" / "d3.tsv").unlink()
+    told = "d4 would continue release 3 of d3, not release 5 of d2; move the channel there, `pbg rollback SPEC 5"
+    with pytest.raises(ConflictError, match=told):
+        redo(chain.spec, "d2")
+    rollback(chain.spec, to=5)
+    redo(chain.spec, "d4")
+    assert ways(chain)[5:] == [(6, "d4", 5, None)]
+
+
 def test_redo_of_replaced_last_day_names_way(chain, capsys):
     run_chain(chain.spec, "d4")
     chain.write_spec(model=QUICK | {"lr": 0.09})

@@ -86,18 +86,19 @@ def _check_way(graph: GraphSpec, redone: Sequence[RedoneDay], day: str) -> None:
     """Check that a day would continue the day before as redone.
 
     A day that was released before its redo is not published again, also where the channel was rolled back from or past
-    it, or where another release took its place: then files or settings are as they were before that one.
+    it, or where another release took its place: then files or settings are as they were before that one. A day between
+    whose snapshot is gone is not done again, and its release is of the chain that is corrected.
     """
     number = redone[-1]["release"] if redone else None
     if number is None:
         return
     before, continued = redone[-1], Channel(graph_store(graph), graph.channel).before(day)
-    if continued is None or _is_left(continued, before):
+    if continued is None or continued.seq != before["release"]:
         served = "no release" if continued is None else f"release {continued.seq} of {continued.snapshot}"
         raise ConflictError(
-            f"channel {graph.channel!r} was rolled back or redone, so {day} would continue {served}, not release "
-            f"{number} of {before['snapshot']}; move the channel there, {way_to(graph.channel, number)}, then "
-            f"`pbg redo SPEC {day}`"
+            f"channel {graph.channel!r} was rolled back or redone, or has a release of a day between whose snapshot is "
+            f"gone, so {day} would continue {served}, not release {number} of {before['snapshot']}; move the channel "
+            f"there, {way_to(graph.channel, number)}, then `pbg redo SPEC {day}`"
         )
 
 
