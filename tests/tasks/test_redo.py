@@ -237,10 +237,10 @@ def test_day_released_meanwhile_is_redone(chain, monkeypatch):
 
 def test_refused_day_ends_redo_and_names_days_left(chain):
     chain.write_spec(model=QUICK, gates=SMALL_GRAPH | {"min_mrr": 0.99})
-    with pytest.raises(
-        QualityGateError, match=r"; 0 of 3 days are redone, d2, d3, d4 are not: mend or approve d2, then"
-    ):
-        redo(chain.spec, "d2")
+    again = r"`pbg redo SPEC d2 -p model\.lr=0\.09`"
+    told = f"; 0 of 3 days are redone, d2, d3, d4 are not: mend or approve d2, then {again}"
+    with pytest.raises(QualityGateError, match=told):
+        redo(chain.spec, "d2", overrides=["model.lr=0.09"])
     assert current(chain).seq == 4
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, TypedDict
 
 from pbg_tasks.advice import way_to
@@ -62,16 +63,17 @@ def redo(spec: Path, first: str, *, overrides: Sequence[str] | None = None, dry_
     days = _days(graph, first)
     say(f"redo: {len(days)} days, {days[0]} to {days[-1]}" if len(days) > 1 else f"redo: {days[0]}, the last day")
     redone: list[RedoneDay] = []
+    options = "".join(f" -p {shlex.quote(each)}" for each in overrides or ())
     while not dry_run and len(redone) < len(days):
         number, day = len(redone) + 1, days[len(redone)]
-        _check_way(graph, redone, day)
+        _check_way(graph, redone, day, options)
         say(f"redo: {day}, day {number} of {len(days)}")
         try:
             summary = run_chain(spec, day, overrides=overrides)
         except QualityGateError as error:
             raise type(error)(
                 f"{error}; {number - 1} of {len(days)} days are redone, {', '.join(days[number - 1 :])} are not: mend "
-                f"or approve {day}, then `pbg redo SPEC {day}`"
+                f"or approve {day}, then `pbg redo SPEC {day}{options}`"
             ) from None
         release = summary["release"]
         redone.append({"snapshot": day, "run": summary["run"], "release": release["release"] if release else None})
@@ -82,7 +84,7 @@ def redo(spec: Path, first: str, *, overrides: Sequence[str] | None = None, dry_
     return {"from": first, "days": days, "redone": redone}
 
 
-def _check_way(graph: GraphSpec, redone: Sequence[RedoneDay], day: str) -> None:
+def _check_way(graph: GraphSpec, redone: Sequence[RedoneDay], day: str, options: str) -> None:
     """Check that a day would continue the day before as redone.
 
     A day that was released before its redo is not published again, also where the channel was rolled back from or past
@@ -98,7 +100,7 @@ def _check_way(graph: GraphSpec, redone: Sequence[RedoneDay], day: str) -> None:
         raise ConflictError(
             f"channel {graph.channel!r} was rolled back or redone, or has a release of a day between whose snapshot is "
             f"gone, so {day} would continue {served}, not release {number} of {before['snapshot']}; move the channel "
-            f"there, {way_to(graph.channel, number)}, then `pbg redo SPEC {day}`"
+            f"there, {way_to(graph.channel, number)}, then `pbg redo SPEC {day}{options}`"
         )
 
 
