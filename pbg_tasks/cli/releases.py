@@ -330,7 +330,7 @@ def replay(
         ),
     ],
     release: Annotated[
-        int | None, typer.Argument(min=1, help="Number of the release of a spec.", show_default=False)
+        int | None, typer.Argument(min=1, help="Number of the release in the channel of nights.", show_default=False)
     ] = None,
     numbered: Annotated[
         int | None, typer.Option("--release", min=1, help="The same as RELEASE.", show_default=False)
