@@ -86,7 +86,8 @@ def approve(url: str, *, by: str, reason: str) -> DecisionReport:
         raise ConfigError(f"{run.url}: no approval makes its vectors usable: {beyond[0]}")
     decided = _decide(run, task, approved=True, by=by, reason=reason)
     again = f"`pbg run SPEC {run.spec.snapshot}`"
-    say(f"{task}: passes once the night is run again, by {again} or in Airflow.{spec_note()}")
+    options = "with the options that it was planned with, such as --epochs or -p"
+    say(f"{task}: passes once the night is run again, by {again}, {options}, or in Airflow.{spec_note()}")
     for night in _at_stake(run):
         say(
             f"warning: run {night.url} of snapshot {night.spec.snapshot!r} was planned on {_continued(night)}, as this "

@@ -58,7 +58,7 @@ def test_release_of_approved_night_records_the_approval(place, refused):
         "reason": "a first night",
     }
     assert (
-        "gate: passes once the night is run again, by `pbg run SPEC d1` or in Airflow. SPEC stands for" in called.stderr
+        "`pbg run SPEC d1`, with the options that it was planned with, such as --epochs or -p, or in" in called.stderr
     )
     assert approve(refused, by="bob", reason="me too")["by"] == "ada"  # the first decision stays
     (why,) = overview(place.spec)["without_release"]["production"].values()

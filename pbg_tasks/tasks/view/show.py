@@ -116,7 +116,8 @@ def _advice(run: RunContext, results: NightResults, refused: str | None, failed:
     if refused is not None:
         if beyond_approval(results.verdicts[refused]):
             return None
-        return f"to let {day} pass: {how_to_approve(run.url)}, `pbg run SPEC {day}`; later nights go on without it"
+        again = f"{how_to_approve(run.url)}, `pbg run SPEC {day}` with its options"
+        return f"to let {day} pass: {again}; later nights go on without it"
     if failed is None or issubclass(BY_KIND.get(failed["kind"], PbgError), QualityGateError):
         return None
     if chain_task(failed["task"]) is None:
