@@ -222,6 +222,17 @@ def list_keys(template: str, environment: Mapping[str, str] = os.environ) -> lis
     return sorted({match[1] for match in found if match})
 
 
+def is_file(filesystem: fsspec.AbstractFileSystem, url: str) -> bool:
+    """Return whether a file is there.
+
+    Unlike fsspec's ``isfile``, it does not take an error of the store for a file's absence.
+    """
+    try:
+        return bool(filesystem.info(url)["type"] == "file")
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
 @contextmanager
 def read_errors(location: str, done: str = "listed") -> Iterator[None]:
     """Turn errors of the filesystems into errors of this package.

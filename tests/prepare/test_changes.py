@@ -12,9 +12,10 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 
 from pbg_tasks.config import Resources, Snapshots, load_graph_spec
-from pbg_tasks.errors import ConfigError, InputError, MissingSnapshotError, OutOfTurnError
+from pbg_tasks.errors import ConfigError, InputError, MissingSnapshotError, OutOfTurnError, StorageError
 from pbg_tasks.prepare.connection import connect
 from pbg_tasks.prepare.sources import snapshot_keys, snapshot_source
 from pbg_tasks.storage.columnar import filesystem_for
@@ -163,6 +164,22 @@ def test_day_without_sign_is_not_whole(log, tmp_path):
     assert snapshot_keys(log.snapshots) == ["1", "2", "3"]
     with pytest.raises(MissingSnapshotError, match=r"the log has no day '4'; its last one before is 3"):
         log.fold("4", tmp_path)
+
+
+def test_sign_that_cannot_be_read_is_an_error(tmp_path, monkeypatch):
+    log = Log(tmp_path / "log")
+    for day in "12":
+        log.write(day, ("+", "a", "r", "b"))
+    known = LocalFileSystem.info
+
+    def info(filesystem, path, **named):
+        if str(path).endswith("1/_SUCCESS"):
+            raise OSError(5, "Input/output error")
+        return known(filesystem, path, **named)
+
+    monkeypatch.setattr(LocalFileSystem, "info", info)
+    with pytest.raises(StorageError, match="log/1: cannot be listed"):
+        snapshot_keys(log.snapshots)
 
 
 def test_late_file_of_an_old_day_is_noticed(log, tmp_path):

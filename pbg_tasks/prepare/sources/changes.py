@@ -25,7 +25,7 @@ from pbg_tasks.prepare.sources.text import TextSource
 from pbg_tasks.prepare.sql import quoted
 from pbg_tasks.prepare.text_files import copy_name
 from pbg_tasks.progress import say
-from pbg_tasks.storage.columnar import filesystem_for, list_files, list_keys, read_errors
+from pbg_tasks.storage.columnar import filesystem_for, is_file, list_files, list_keys, read_errors
 from pbg_tasks.storage.files import disk_errors
 from pbg_tasks.storage.parallel import in_parallel
 
@@ -116,8 +116,8 @@ class ChangesSource(ParquetSource):
             return True
         files = filesystem_for(place, environment)
         with read_errors(folder):
-            one_file = folder == place.replace(_DAY, day) and files.isfile(folder)
-            return one_file or bool(files.isfile(f"{folder}/{self.options.complete}"))
+            one_file = folder == place.replace(_DAY, day) and is_file(files, folder)
+            return one_file or is_file(files, f"{folder}/{self.options.complete}")
 
     def _files(self, location: str, environment: Mapping[str, str]) -> list[_File]:
         """List the files of all days up to a key, in order.
