@@ -147,8 +147,16 @@ def scratch_root(environment: Mapping[str, str] = os.environ) -> Path:
     """Return the parent of scratch directories.
 
     It is ``$PBG_SCRATCH``, else the system's temporary directory.
+
+    Raises:
+        ResourceError: the system has none that can be written to.
     """
-    return Path(environment.get("PBG_SCRATCH") or tempfile.gettempdir())
+    try:
+        return Path(environment.get("PBG_SCRATCH") or tempfile.gettempdir())
+    except FileNotFoundError as error:
+        raise ResourceError(
+            f"{error.strerror}: their disks are full or read-only; free some space, or set PBG_SCRATCH"
+        ) from None
 
 
 def sweep(root: Path) -> list[Path]:

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,14 @@ def test_scratch_directory_follows_the_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "made" / "when missing"))
     with Scratch() as scratch:
         assert scratch.path.parent == tmp_path / "made" / "when missing"
+
+
+def test_unusable_temporary_directories_are_named(tmp_path, monkeypatch):
+    monkeypatch.delenv("PBG_SCRATCH", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: [str(tmp_path / "full")])
+    with pytest.raises(ResourceError, match=r"directory found in .*/full.*; free some space, or set PBG_SCRATCH"):
+        Scratch()
 
 
 def test_scratch_without_space_raises(small_disk):
