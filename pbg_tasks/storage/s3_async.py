@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pbg_tasks.storage.endpoint import Endpoints
 
 
-# Of the answers of a busy server, s3fs knows only those that say "SlowDown", as answers without a body cannot.
+# Of the answers of a busy server, s3fs knows only those with "SlowDown" in the body, and many have none.
 set_custom_error_handler(lambda error: isinstance(error, Refusal) and is_busy(error))
 
 

@@ -257,9 +257,9 @@ def _refusal(error: ClientError, url: str, endpoint: str) -> PbgError:
 
 
 def _how_to_mend(error: ClientError) -> str:
-    """Return what to do about a refusal: set the clock, or give other keys.
+    """Return the way to mend a refusal: the clock, or other keys.
 
-    An answer without a body does not say that the clock is why.
+    Without a body, an answer has no reason in it.
     """
     headers = error.response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
     with suppress(ValueError, TypeError):  # the answer has no date, or none with a timezone

@@ -52,7 +52,7 @@ def test_half_other_ids_after_refused_vectors_are_refused(place):
 
 
 def test_night_after_refused_vectors_is_replayed(place):
-    """The refused night, which raised the limit, is not in the store of the replay."""
+    """The refused night is not in the store of the replay."""
     place.write_spec({"num_epochs": 1}, gates={"max_mrr_drop": 1.0})
     for day, other in (("d1", 0), ("d2", 8), ("d3", 16)):
         names = {f"e{number}": f"x{number}" for number in range(other)}
