@@ -1,4 +1,7 @@
-"""``PbgOperator``: one ``pbg`` command as an Airflow task."""
+"""``PbgOperator``: one ``pbg`` command as an Airflow task.
+
+The file is longer than others so that all ways in which a task ends can be read together.
+"""
 
 from __future__ import annotations
 

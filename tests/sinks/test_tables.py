@@ -1,6 +1,7 @@
 """One contract for the tables of all sinks, against real stores.
 
-Qdrant and Milvus are the exceptions: Qdrant's local mode and Milvus Lite stand for servers.
+Qdrant and Milvus are the exceptions: Qdrant's local mode and Milvus Lite stand for servers. The file is longer
+than others, as all sinks share its stores.
 """
 
 from __future__ import annotations
