@@ -302,7 +302,7 @@ class ModelConfig(Growing):
     self_negatives: bool = False
     negatives_by_degree: Annotated[Float, Field(ge=0, le=1)] = 0.0
     gradient: Literal["dense", "sampled"] = "dense"
-    gradient_variance: Annotated[Float, Field(gt=0, le=10)] = 1.0
+    gradient_variance: Annotated[Float, Field(gt=0, le=10)] = 0.1
     embedding_precision: EmbeddingPrecision = "f32"
     precision: Precision = "f32"
 
