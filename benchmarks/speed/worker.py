@@ -30,19 +30,27 @@ class Worker:
         arguments: of the class.
         log: for its output.
         environment: variables beside those of this process.
+        root: of the checkout whose code it runs.
     """
 
     def __init__(
-        self, python: Path, place: str, arguments: Mapping[str, Any], log: Path, environment: Mapping[str, str]
+        self,
+        python: Path,
+        place: str,
+        arguments: Mapping[str, Any],
+        log: Path,
+        environment: Mapping[str, str],
+        root: Path = ROOT,
     ) -> None:
         self._python, self._place, self._arguments, self._log = python, place, dict(arguments), log
         self._environment = os.environ | {"PYTHONWARNINGS": "ignore"} | dict(environment)
+        self._root = root
 
     def __enter__(self) -> Self:
         with self._log.open("w", encoding="utf-8") as log:
             self._process = subprocess.Popen(
                 [self._python, "-m", "benchmarks.speed.serve"],
-                cwd=ROOT,
+                cwd=self._root,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -1,0 +1,117 @@
+"""Training steps of this version beside those of an older one.
+
+python -m benchmarks.speed.versions CHECKOUT
+
+The checkout has its native library built (`python setup.py -q build_ext --inplace` there) and runs in this environment.
+Both train the same graphs by one thread, in turns. Before FB15k is timed, each side trains it for some epochs: most
+negatives have next to no weight then, which is what sampled gradients save.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from benchmarks.quality.data import FB15K, cache_directory, obtain
+from benchmarks.speed.environment import environment
+from benchmarks.speed.measurement import in_turns, per_cpu_second
+from benchmarks.speed.table import aligned
+from benchmarks.speed.worker import ROOT, Worker
+from benchmarks.speed.workloads import LIVEJOURNAL, RandomGraph, fb15k
+from pbg_tasks.progress import human_count, say
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+USUAL = LIVEJOURNAL | {
+    "relations": [{"name": "follow", "lhs": "user_id", "rhs": "user_id", "operator": "translation"}],
+    "dimension": 100,
+    "comparator": "dot",
+    "loss_fn": "softmax",
+    "lr": 0.1,
+}
+"""Config of a usual night."""
+_FB_EDGES = 483_142
+_SAMPLED = {"gradient": "sampled"}
+_WAYS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "float32": ("native", {}),
+    "sampled": ("native", _SAMPLED),
+    "sampled, variance 1": ("native", _SAMPLED | {"gradient_variance": 1.0}),
+    "bf16": ("native bf16", {}),
+    "sampled, bf16": ("native bf16", _SAMPLED),
+}
+"""Our ways to train by name: engine, and changes of the config."""
+_DENSE = ("float32", "bf16")
+
+
+class _Task(NamedTuple):
+    config: Mapping[str, Any]
+    edges: int
+    """Of a round."""
+    ways: tuple[str, ...] = _DENSE
+    trained: int = 0
+    """Edges before the first round."""
+
+
+def main(
+    checkout: Annotated[Path, typer.Argument(help="Root of the older version.")],
+    data: Annotated[Path, typer.Option(help="Folder with the data sets.")] = Path("../shared/data"),
+    rounds: Annotated[int, typer.Option(help="Of each side.")] = 7,
+    epochs: Annotated[int, typer.Option(help="Of FB15k, before it is timed.")] = 3,
+) -> None:
+    """Time both versions and print their ratios."""
+    print(environment())
+    with tempfile.TemporaryDirectory() as directory:
+        root = Path(directory)
+        fb = fb15k(obtain(FB15K, data, cache_directory()), root / "fb15k")
+        graph = RandomGraph(1_000_000, 2_000_000)
+        tasks = {
+            "FB15k": _Task(fb, 20_000, tuple(_WAYS), epochs * _FB_EDGES),
+            "usual night": _Task(graph.write(USUAL, root / "usual"), 500_000),
+            "LiveJournal's model": _Task(graph.write(LIVEJOURNAL, root / "wide"), 200_000),
+        }
+        table = [("task", "version", "edges/cpu-s", "times the older (min - max)")]
+        for name, task in tasks.items():
+            table += [(name, *cells) for cells in _timed(task, checkout, root, rounds)]
+            print(aligned(table[:1] + [row for row in table if row[0] == name]), flush=True)
+
+
+def _timed(task: _Task, checkout: Path, root: Path, rounds: int) -> list[tuple[str, str, str]]:
+    with ExitStack() as stack:
+        sides = {}
+        for version, where, way in (("older", checkout, "float32"), *((way, ROOT, way) for way in task.ways)):
+            engine, changes = _WAYS[way]
+            side = stack.enter_context(
+                Worker(
+                    Path(sys.executable),
+                    "benchmarks.speed.steps:Ours",
+                    {"config": {**task.config, **changes}, "variants": [engine], "workers": 1},
+                    root / "log",
+                    {"PYTHONPATH": str(where.absolute())},
+                    where,
+                )
+            )
+            left = task.trained
+            while left > 0:
+                left -= side("train", variant=engine, edges=left).value
+            say(f"{version}: ready")
+            sides[version] = partial(side, "train", variant=engine, edges=task.edges)
+        found = in_turns(rounds, sides)
+    rates = {version: [per_cpu_second(done) for done in found[version]] for version in sides}
+    rows = []
+    for version, mine in rates.items():
+        ratios = sorted(new / old for new, old in zip(mine, rates["older"], strict=True))
+        spread = f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} - {ratios[-1]:.2f})"
+        rows.append((version, human_count(statistics.median(mine)), spread))
+    return rows
+
+
+if __name__ == "__main__":
+    typer.run(main)
