@@ -67,10 +67,18 @@ class Growing(Frozen):
 
     later_keys: ClassVar[tuple[str, ...]] = ()
 
+    def always_stored(self) -> tuple[str, ...]:
+        """Return the ``later_keys`` that a dump has with any value.
+
+        They are those whose default was another one once.
+        """
+        return ()
+
     @model_serializer(mode="wrap")
     def _without_later_defaults(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields = type(self).model_fields
-        unset = {key for key in self.later_keys if getattr(self, key) == fields[key].default}
+        later = (key for key in self.later_keys if key not in self.always_stored())
+        unset = {key for key in later if getattr(self, key) == fields[key].default}
         return {key: value for key, value in serialize(self).items() if key not in unset}
 
 

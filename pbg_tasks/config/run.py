@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -16,6 +16,8 @@ from pbg_tasks.config.graph import DeltaEpochs, GraphSpec
 from pbg_tasks.config.nights import SNAPSHOT_KEY, SnapshotKey, Walk
 from pbg_tasks.config.schema import ConfigSchema, ModelConfig
 from pbg_tasks.errors import ConfigError
+
+_EARLIER_VARIANCE = 1.0
 
 Reason = Annotated[str, Field(min_length=1, max_length=500)]
 
@@ -93,6 +95,16 @@ class RunSpec(Frozen):
     previous: Previous | None = None
     publish: bool = True
     accepted: Reason | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_earlier_variance(cls, data: Any) -> Any:  # noqa: ANN401 - any document
+        """Give a run without a stored variance the earlier default."""
+        graph = data.get("graph") if isinstance(data, dict) else None
+        model = graph.get("model") if isinstance(graph, dict) else None
+        if isinstance(model, dict) and model.get("gradient") == "sampled" and "gradient_variance" not in model:
+            return data | {"graph": graph | {"model": model | {"gradient_variance": _EARLIER_VARIANCE}}}
+        return data
 
     @model_validator(mode="after")
     def _resolved(self) -> Self:

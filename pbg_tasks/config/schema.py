@@ -368,6 +368,10 @@ class ModelConfig(Growing):
         """
         return "bf16" if self.half_precision else self.precision
 
+    def always_stored(self) -> tuple[str, ...]:
+        """Return the variance of sampled gradients, whose default was 1 once."""
+        return ("gradient_variance",) if self.gradient == "sampled" else ()
+
     @property
     def has_random_steps(self) -> bool:
         """Whether a batch's step takes random bits."""

@@ -278,6 +278,15 @@ def test_run_spec_is_a_value():
     assert changed.run_id != run.run_id
 
 
+def test_stored_run_of_samples_keeps_its_variance():
+    """A run that was planned with the earlier default has no key."""
+    graph = parse(GraphSpec, SPEC | {"model": SPEC["model"] | {"gradient": "sampled"}}, source="spec")
+    stored = json.loads(RunSpec(graph=graph, snapshot="d1", files=()).to_bytes())
+    assert parse(RunSpec, stored, source="stored").graph == graph
+    assert stored["graph"]["model"].pop("gradient_variance") == 0.1
+    assert parse(RunSpec, stored, source="stored").graph.model.gradient_variance == 1.0
+
+
 def test_run_with_default_trend_keeps_its_id():
     """A spec of an earlier version has no such keys."""
     graph = parse(GraphSpec, SPEC, source="spec")
