@@ -47,7 +47,7 @@ CREDENTIAL_ERRORS = (NoCredentialsError, PartialCredentialsError, CredentialRetr
 
 _ABSENT = {"404", "NoSuchKey", "NotFound"}
 _REFUSED = {"401", "403"}
-_WRONG_CLOCK_SECONDS = 600.0  # S3 refuses requests that are signed 15 minutes before or after its own time
+_WRONG_CLOCK_SECONDS = 890.0  # S3 refuses requests that are signed 15 minutes before or after its own time
 _HOW_TO_ACCESS = (
     "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or AWS_PROFILE) to keys that may use it, and AWS_ENDPOINT_URL "
     "when the bucket is not Amazon's"
