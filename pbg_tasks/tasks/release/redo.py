@@ -57,7 +57,8 @@ def redo(spec: Path, first: str, *, overrides: Sequence[str] | None = None, dry_
         InputError: there is no such snapshot.
         QualityGateError: a gate refused a day. Later days would continue its old release, so they are left as they
             were; the message names the days that are left.
-        ConflictError: the channel was rolled back to a release before that of a redone day, or to another one of it.
+        ConflictError: the channel was rolled back to a release before that of a redone day, or to another one of it; or
+            it has a release of a day between whose snapshot is gone.
     """
     graph = load_graph_spec(spec, overrides)
     days = _days(graph, first)
