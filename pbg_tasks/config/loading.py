@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pbg_tasks.config.base import Model, parse
 from pbg_tasks.config.comparators import facts_of
 from pbg_tasks.config.documents import parse_document
+from pbg_tasks.config.exports import RUN, SNAPSHOT
 from pbg_tasks.config.graph import EarlyStoppingRule, GraphSpec
 from pbg_tasks.config.legacy import modernize
 from pbg_tasks.config.names import check_entity_names
@@ -50,8 +51,24 @@ def load_graph_spec(path: Path, assignments: Sequence[str] | None = None) -> Gra
             "share, or name the other one in eval.split"
         )
     check_entity_names(spec.model.entities, source=f"{path}: model")
+    _check_destinations(spec, str(path))
     _warn(spec.model, str(path))
     return spec
+
+
+def _check_destinations(spec: GraphSpec, source: str) -> None:
+    """Refuse two exports to one folder.
+
+    This is not a rule of GraphSpec, because stored runs must stay readable.
+    """
+    names: dict[str, str] = {}
+    for export in spec.exports:
+        place = export.resolve(spec.store, run=RUN, snapshot=SNAPSHOT).rstrip("/")
+        if not export.is_sink and (other := names.setdefault(place, export.name)) != export.name:
+            raise ConfigError(
+                f"{source}: exports {other!r} and {export.name!r} have one destination, {place}, where the later one "
+                "would remove the files of the other; give each a folder of its own"
+            )
 
 
 def _stopping_early(spec: GraphSpec, document: Mapping[str, Any]) -> GraphSpec:

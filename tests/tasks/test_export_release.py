@@ -220,6 +220,15 @@ def test_spec_with_wrong_exports_is_refused(tmp_path, exports, message):
         parse(GraphSpec, {**small_spec(tmp_path, "g"), "exports": exports}, source="g.yaml")
 
 
+def test_exports_to_one_folder_are_refused(place):
+    folder = f"{place.root}/out/{{snapshot}}"
+    place.write_spec(
+        exports=[{"format": "npy", "destination": folder}, {"format": "parquet", "destination": f"{folder}/"}]
+    )
+    with pytest.raises(ConfigError, match="exports 'npy' and 'parquet' have one destination, "):
+        load_graph_spec(place.spec)
+
+
 def test_destinations_of_an_export_are_expanded(place):
     place.write_spec(
         exports=[{"format": "faiss", "min_recall": 0.5}, {"format": "npy", "destination": "s3://b/x-{run}/y"}]
