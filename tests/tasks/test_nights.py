@@ -372,3 +372,12 @@ def test_settling_snapshot_is_planned_with_its_files(place):
     place.write_spec(model=QUICK, nights={"watch": {"complete": "settled"}})
     place.snapshot("d1", ring(40))
     assert plan(place.spec, "d1")["files"] == 1
+
+
+def test_changed_rule_keeps_the_night_from_readers(place):
+    place.write_spec(model=QUICK, channel="shadow", promote={"to": "production", "after_nights": 1})
+    place.snapshot("d1", ring(40))
+    assert run_chain(place.spec, "d1", overrides=["promote=null"])["release"]["published"]
+    assert channel(place).current().release is None
+    run_chain(place.spec, "d1")
+    assert channel(place).current().release.promoted.channel == "shadow"

@@ -14,6 +14,7 @@ from pbg_tasks.progress import say
 from pbg_tasks.tasks.context import RunContext
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from pbg_tasks.config.results import Result
@@ -78,7 +79,7 @@ def run_chain(spec: Path, snapshot: str, **options: Any) -> Summary:  # noqa: AN
         for name in TASKS:
             run_task(name, url)
         _export(url)
-        _promote(spec, url)
+        _promote(spec, url, options.get("overrides"))
     finally:
         write_pages(url)
     return show(url)
@@ -93,13 +94,13 @@ def _export(url: str) -> None:
             export_release(url, export.name)
 
 
-def _promote(spec: Path, url: str) -> None:
-    """Promote the release by the rules of the spec's file."""
-    rules = load_graph_spec(spec).promote
+def _promote(spec: Path, url: str, overrides: Sequence[str] | None) -> None:
+    """Promote the release by the rules of the spec and its changes."""
+    rules = load_graph_spec(spec, overrides).promote
     if rules is not None and rules.is_automatic and RunContext.open(url).need(PublishResult).published:
         from pbg_tasks.tasks.nightly.promote import promote_due
 
-        promote_due(spec)
+        promote_due(spec, overrides)
 
 
 def write_pages(url: str) -> None:

@@ -22,7 +22,7 @@ from pbg_tasks.tasks.announcing import is_marked
 from pbg_tasks.tasks.context import graph_store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from pbg_tasks.config import GraphSpec
@@ -122,10 +122,14 @@ def stop(spec: Path, *, by: str, to: str | None = None) -> PromotedRelease:
     return {"channel": target.name, "promoted": False, "reason": why, "was": number}
 
 
-def promote_due(spec: Path) -> PromotedRelease:
+def promote_due(spec: Path, overrides: Sequence[str] | None = None) -> PromotedRelease:
     """Do what the spec's ``promote`` rules after a night.
 
     Done again, it changes nothing.
+
+    Args:
+        spec: the graph spec's file.
+        overrides: ``key.path=value`` changes of the spec.
 
     Raises:
         ConfigError: the spec has no ``promote``, or the channel serves another graph.
@@ -133,7 +137,7 @@ def promote_due(spec: Path) -> PromotedRelease:
         ConflictError: it is being removed, or the channel was moved meanwhile.
         IncompatibleError: its vectors are in another space, so a person has to decide.
     """
-    graph = load_graph_spec(spec)
+    graph = load_graph_spec(spec, overrides)
     if graph.promote is None:
         raise ConfigError(f"{spec}: has no section promote, so nothing is ever due; `pbg promote SPEC --to CHANNEL`")
     source, target = _channel(graph, graph.channel), _target(graph, None)
