@@ -296,6 +296,7 @@ class PlanFindings(Stored):
     files: Count | None = None
     bytes: Count | None = None
     previous_release: Count | None = None
+    read_channel: str | None = None
     warm_start: Flag | None = None
     epochs: Count | None = None
     partitions: dict[str, Count] = Field(default_factory=dict)

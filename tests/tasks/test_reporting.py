@@ -138,6 +138,16 @@ def test_report_of_graph_prints_line_per_run(place):
     assert len(json.loads(CliRunner().invoke(app, [*asked, "--json"]).stdout)["pages"]) > len(pages)
 
 
+def test_page_of_nights_names_channel_of_readers(place):
+    place.write_spec(channel="shadow", promote={"to": "production", "after_nights": 1})
+    place.snapshot("d1", ring(40))
+    run = RunContext.open(run_chain(place.spec, "d1", epochs=1)["run"])
+    found = history_document(reporting.read_graph("toy", Channel(run.store, "shadow")))
+    assert found["read_channel"] == "production"
+    origins = {each["reader"]: each["promoted_from"] for each in found["readers"]}
+    assert origins == {"shadow": None, "production": "shadow 1"}
+
+
 def test_missing_run_has_no_page(place):
     with pytest.raises(ConfigError, match="no such run"):
         reporting.report(f"{place.store}/runs/none")

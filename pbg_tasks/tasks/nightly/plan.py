@@ -132,6 +132,7 @@ def plan(
             files=len(files),
             bytes=size,
             previous_release=previous.seq if previous else None,
+            read_channel=written.read_channel,
             warm_start=bool(previous and previous.warm_start),
             epochs=run_spec.epochs,
             partitions=partition_counts(graph.model),

@@ -174,13 +174,16 @@ def read_graph(graph: str, channel: Channel, *, reported: bool = False) -> Graph
     listed = {info.key: info.modified for info in store.list(f"channels/{channel.name}/releases/")}
     releases = [release for release in channel.releases() if release.graph == graph]
     current = channel.current().release
-    read_channel = runs[0].spec.graph.read_channel if runs else channel.name
+    shown = in_parallel(facts, runs[:SHOWN_RUNS], THREADS)
+    # A stored spec lacks `promote`, which is no part of a run.
+    names = (run.results.plan.read_channel for run in shown if run.results.plan is not None)
+    read_channel = next((name for name in names if name and name != channel.name), channel.name)
     channels = [channel, *([Channel(store, read_channel)] if read_channel != channel.name else ())]
     return GraphFacts(
         graph=graph,
         channel=channel.name,
         store=store.url,
-        runs=in_parallel(facts, runs[:SHOWN_RUNS], THREADS),
+        runs=shown,
         releases=releases,
         released={each.seq: moment for each in releases if (moment := listed.get(channel.release_key(each.seq)))},
         current=current.seq if current else None,
