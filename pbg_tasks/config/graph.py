@@ -276,7 +276,7 @@ class Resources(Growing):
     later_keys: ClassVar[tuple[str, ...]] = ("engine",)
 
     engine: Literal["duckdb", "spark"] = "duckdb"
-    memory_gb: Annotated[float, Field(gt=0)] = 4.0
+    memory_gb: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 4.0
     threads: PositiveInt | None = None
 
 

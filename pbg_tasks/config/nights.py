@@ -119,8 +119,8 @@ class Watch(Frozen):
     """
 
     complete: Whole = "success"
-    quiet_minutes: Annotated[float, Field(gt=0)] = 10.0
-    every_seconds: Annotated[float, Field(ge=1)] = 60.0
+    quiet_minutes: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 10.0
+    every_seconds: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 60.0
     since: SnapshotKey | None = None
 
 
@@ -172,7 +172,7 @@ class Nights(Frozen):
     walk: Walk = "chain"
     first: SnapshotKey | None = None
     parallel: Annotated[int, Field(ge=1, le=64)] = 4
-    patience_hours: Annotated[float, Field(gt=0)] | None = None
+    patience_hours: Annotated[float, Field(gt=0, le=87_600, allow_inf_nan=False)] | None = None
     calendar: Calendar | None = None
     watch: Watch | None = None
     deadline: Deadline | None = None

@@ -110,3 +110,11 @@ def test_notifiers_are_read_as_the_page_has_them():
 )
 def test_snapshot_folder_contains_the_completeness_marker(location, folder):
     assert snapshot_folder(location) == folder
+
+
+@pytest.mark.parametrize(
+    "nights", [{"patience_hours": "inf"}, {"patience_hours": 1e12}, {"watch": {"quiet_minutes": "inf"}}]
+)
+def test_wait_without_end_is_refused(nights):
+    with pytest.raises(ConfigError, match=r"Input should be (a finite number|less than)"):
+        parse(Nights, nights, source="nights")

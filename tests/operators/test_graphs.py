@@ -58,6 +58,14 @@ def test_broken_spec_shows_error_and_hides_none(tmp_path):
     assert "'s3://' is no place" in nowhere.description
 
 
+def test_wait_without_end_hides_no_other_graph(tmp_path):
+    write(tmp_path, "a.yaml", small_spec(tmp_path, "first") | {"nights": {"patience_hours": float("inf")}})
+    write(tmp_path, "b.yaml", small_spec(tmp_path, "second"))
+    broken, good, _ = build_dags(tmp_path)
+    assert (broken.dag_id, good.dag_id) == ("broken_a", "reembed_second")
+    assert "nights.patience_hours: Input should be a finite number" in broken.description
+
+
 def test_two_specs_of_one_graph_are_distinguished(tmp_path):
     write(tmp_path, "one.yaml", small_spec(tmp_path, "same"))
     write(tmp_path, "two.yaml", small_spec(tmp_path, "same"))
