@@ -12,6 +12,7 @@ from pbg_tasks.api import Model
 from pbg_tasks.config import ConfigSchema
 from pbg_tasks.errors import FormatError
 from pbg_tasks.storage import open_store
+from pbg_tasks.tasks.directory import importing
 from pbg_tasks.tasks.directory.evaluate import evaluate_directory
 from pbg_tasks.tasks.directory.importing import import_edges
 from pbg_tasks.tasks.exchange.export import export
@@ -159,3 +160,17 @@ def test_import_after_interrupted_one_forgives_counts(tmp_path):
     (tmp_path / "entities" / UNFINISHED).write_text("cut off\n")
     imported_again(config, tmp_path)
     fresh_training(config, tmp_path)
+
+
+@pytest.mark.parametrize("stored", [3, 6])
+def test_import_cut_off_among_names_is_repeated(tmp_path, monkeypatch, stored):
+    def cut_off(put, paths, _):
+        for path in paths[:stored]:
+            put(path)
+        raise RuntimeError("cut off")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(importing, "in_parallel", cut_off)
+        with pytest.raises(RuntimeError, match="cut off"):
+            make(tmp_path, trained=False)
+    fresh_training(make(tmp_path, trained=False), tmp_path)

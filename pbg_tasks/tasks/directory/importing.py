@@ -168,7 +168,8 @@ def import_edges(
         for changed in (store, *targets):  # until all is written, the old manifests would list replaced files
             changed.delete(IMPORT_MANIFEST)
         written = _Written()
-        written.upload(store, [path for path in sorted(out.iterdir()) if path.suffix != ".parquet"], "entities")
+        for kind, ending in (("names", "json"), ("counts", "txt")):  # counts last, as `_known_ids` relies on
+            written.upload(store, sorted(out.glob(f"*.{ending}")), kind)
         reports = []
         for number, (listed, target) in enumerate(zip(staged, targets, strict=True)):
             buckets = scratch.path / str(number)
@@ -259,7 +260,8 @@ def _known_ids(config: ConfigSchema, store: Store, directory: Path, *, whole: bo
         config: names the types.
         store: of the entity path.
         directory: to be made, for the ids.
-        whole: whether counts must agree with names; after an import that was cut off they need not.
+        whole: whether counts must agree with names; after an import that was cut off they need not, and without any
+            count, names were not complete either.
 
     Returns:
         ``directory``; None when there are no ids.
@@ -269,7 +271,7 @@ def _known_ids(config: ConfigSchema, store: Store, directory: Path, *, whole: bo
         FormatError: a file is damaged, or a count disagrees with the names.
     """
     there = {info.key for info in store.list("entity_")}
-    if not there:
+    if not there or not (whole or any(key.startswith("entity_count_") for key in there)):
         return None
     directory.mkdir()
     for entity, schema in config.entities.items():
