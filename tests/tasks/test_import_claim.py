@@ -4,10 +4,12 @@ import threading
 
 import pytest
 
-from pbg_tasks.errors import ConflictError
+from pbg_tasks.errors import ConfigError, ConflictError
 from pbg_tasks.storage import LocalStore
 from pbg_tasks.tasks.directory.import_claim import ImportClaim, claimed
+from pbg_tasks.tasks.directory.importing import import_edges
 from pbg_tasks.tasks.files import UNFINISHED
+from tests.defects.imports import TSV, Import, ring
 
 
 def test_one_of_two_simultaneous_imports_wins(tmp_path):
@@ -73,3 +75,11 @@ def test_failed_import_leaves_mark_if_unfinished(tmp_path, before, changing, lef
     with claimed([store]):
         pass
     assert store.head(UNFINISHED) is None
+
+
+def test_edge_path_that_is_named_twice_is_refused(tmp_path):
+    work = Import(tmp_path)
+    lists = [work.write(ring(6)), work.write(ring(4), "test.tsv")]
+    config = work.config(1, edge_paths=(f"{tmp_path}/train", f"{tmp_path}/train/"))
+    with pytest.raises(ConfigError, match="edge_paths: one is named twice"):
+        import_edges(config, lists, TSV)

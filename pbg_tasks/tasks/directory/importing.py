@@ -201,7 +201,7 @@ def _check_request(config: ConfigSchema, lists: Sequence[str], how: EdgeLists) -
             f"edge_paths: the config has {len(config.edge_paths)} and {len(lists)} edge lists were given; "
             "each list goes to the edge path at its place"
         )
-    if len(set(config.edge_paths)) != len(config.edge_paths):
+    if len({open_store(path).url for path in config.edge_paths}) != len(config.edge_paths):
         raise ConfigError("edge_paths: one is named twice, so the second list would replace the first")
     if not how.feature_separator:
         raise ConfigError("--feature-separator: is empty; name what stands between two features, such as ','")
