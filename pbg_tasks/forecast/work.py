@@ -79,6 +79,7 @@ class Work:
         indexed: number of entities of types whose names get an index.
         best: whether another release, the best of the last nights or the one of its own snapshot, also ranks the
             held-out edges.
+        delta: whether it trains some of the edges only.
     """
 
     model: ModelConfig
@@ -95,6 +96,7 @@ class Work:
     compared: bool
     indexed: int = 0
     best: bool = False
+    delta: bool = False
 
     @property
     def names(self) -> int:
@@ -114,7 +116,7 @@ class Work:
     @property
     def kind(self) -> str:
         """Name of the parts that not every night of a graph has."""
-        facts = {"warm": self.warm, "compared": self.compared, "best": self.best}
+        facts = {"warm": self.warm, "compared": self.compared, "best": self.best, "delta": self.delta}
         return ", ".join(name for name, there in facts.items() if there) or "first"
 
 

@@ -111,6 +111,13 @@ def interrupted_after(commits):
     return commit
 
 
+def test_delta_night_is_of_its_own_kind(place):
+    night(place, "d1", 50)
+    place.write_spec(train={"delta": {}})
+    place.snapshot("d2", ring(55))
+    assert plan(place.spec, "d2")["forecast"]["kind"].endswith(", delta")
+
+
 def test_two_graphs_do_not_continue_each_other(place):
     night(place, "d1", 50)
     place.write_spec(graph="other")

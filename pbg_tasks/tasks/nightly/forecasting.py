@@ -134,6 +134,7 @@ def outlook(run: RunContext, expected: Expected, written: GraphSpec) -> Outlook:
         compared=before is not None,
         indexed=sum(count for count in expected.entities.values() if has_name_index(count)),
         best=(best is not None and (before is None or best.seq != before.seq)) or replaced_release(run) is not None,
+        delta=run.spec.delta is not None,
     )
     peaks = dict.fromkeys(PLANNED, _BASE) | preparation_peaks(graph.resources, expected.edges)
     if work.indexed:
