@@ -5,6 +5,7 @@ Their commands are small ones where no training is needed.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -15,7 +16,7 @@ import time
 import pytest
 
 from pbg_tasks.checkpoint import open_committed
-from pbg_tasks.errors import ConfigError, RankLostError, TrainingDivergedError
+from pbg_tasks.errors import ConfigError, RankLostError, ResourceError, TrainingDivergedError
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.nightly.chain import run_chain
@@ -84,6 +85,22 @@ def test_ranks_that_ignore_sigterm_are_killed(ranks, monkeypatch):
     with pytest.raises(RankLostError):
         launch([], ranks=2, servers=0, max_restarts=0)
     assert time.monotonic() - started < 20
+
+
+def test_gang_that_cannot_start_leaves_no_process(ranks, monkeypatch):
+    ranks("time.sleep(60)")
+    start, started = subprocess.Popen, []
+
+    def refused(*args, **kwargs):
+        if started:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        started.append(start(*args, **kwargs))
+        return started[0]
+
+    monkeypatch.setattr(module.subprocess, "Popen", refused)
+    with pytest.raises(ResourceError, match=r"process 2 of 3 cannot be started: .*temporarily unavailable"):
+        launch([], ranks=3, servers=0, max_restarts=0)
+    assert started[0].poll() == -signal.SIGKILL
 
 
 def test_gang_has_certificates_of_its_own_if_encrypted(ranks):

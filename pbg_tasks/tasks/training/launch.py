@@ -17,7 +17,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from pbg_tasks.errors import BY_EXIT_CODE, EvictedError, PbgError, RankLostError
+from pbg_tasks.errors import BY_EXIT_CODE, EvictedError, PbgError, RankLostError, ResourceError
 from pbg_tasks.progress import say
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.training.ranks.transport.certificates import Certificates, make_certificates
@@ -110,6 +110,19 @@ class _LocalGang:
     def __enter__(self) -> Self:
         self._scratch = Scratch().__enter__()
         self._output = (self._scratch.path / "result").open("w+", encoding="utf-8")
+        try:
+            self._start()
+        except BaseException as error:
+            self.__exit__()  # else the processes that were started would wait for the others, and keep the checkpoint
+            if not isinstance(error, OSError):
+                raise
+            raise ResourceError(
+                f"process {len(self._processes) + 1} of {self._size} cannot be started: {error}; raise `ulimit -u`, or "
+                "the memory and pids of the cgroup, or start fewer ranks"
+            ) from None
+        return self
+
+    def _start(self) -> None:
         common = {
             "WORLD_SIZE": str(self._size),
             "LOCAL_WORLD_SIZE": str(self._size),
@@ -136,7 +149,6 @@ class _LocalGang:
             reader = threading.Thread(target=self._show, args=(rank, process), daemon=True)
             reader.start()
             self._readers.append(reader)
-        return self
 
     def wait(self, ending: threading.Event) -> PbgError | None:
         """Return once all processes have ended.
