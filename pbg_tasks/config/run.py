@@ -100,10 +100,10 @@ class RunSpec(Frozen):
     @classmethod
     def _with_earlier_variance(cls, data: Any) -> Any:  # noqa: ANN401 - any document
         """Give a run without a stored variance the earlier default."""
-        graph = data.get("graph") if isinstance(data, dict) else None
-        model = graph.get("model") if isinstance(graph, dict) else None
-        if isinstance(model, dict) and model.get("gradient") == "sampled" and "gradient_variance" not in model:
-            return data | {"graph": graph | {"model": model | {"gradient_variance": _EARLIER_VARIANCE}}}
+        match data:
+            case {"graph": {"model": {"gradient": "sampled"} as model} as graph} if "gradient_variance" not in model:
+                earlier = {**model, "gradient_variance": _EARLIER_VARIANCE}
+                return {**data, "graph": {**graph, "model": earlier}}
         return data
 
     @model_validator(mode="after")
