@@ -214,7 +214,7 @@ class ModelConfig(Growing):
         lr_schedule: ``linear`` or ``cosine``: both learning rates fall to ``lr_final`` of themselves.
         lr_warmup_epochs: epochs over which they rise from 0.
         lr_final: share of the learning rates at the end.
-        mask_known_negatives: a negative that is an edge of the bucket is not trained against.
+        mask_known_negatives: a negative that is an edge of the bucket, and of its edge chunk, is not trained against.
         self_negatives: the end that a question names is one more negative.
         negatives_by_degree: ``num_uniform_negs`` are drawn with chances of (1 + edges) to this power; 0: uniformly.
         gradient: ``sampled``: most negatives of next to no weight have no part in a step, and the others a larger one,
