@@ -273,8 +273,6 @@ def no_omission(folder: str) -> Iterator[None]:
     except FileNotFoundError:
         raise
     except OSError:
-        if is_hidden(folder.rstrip("/").rpartition("/")[2]):
-            raise  # it holds no data, and fsspec leaves it out
         with read_errors(folder):
             raise
 
