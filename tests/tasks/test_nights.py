@@ -379,5 +379,7 @@ def test_changed_rule_keeps_the_night_from_readers(place):
     place.snapshot("d1", ring(40))
     assert run_chain(place.spec, "d1", overrides=["promote=null"])["release"]["published"]
     assert channel(place).current().release is None
+    run_chain(place.spec, "d1", overrides=["channel=trial"])
+    assert channel(place).current().release is None
     run_chain(place.spec, "d1")
     assert channel(place).current().release.promoted.channel == "shadow"

@@ -95,9 +95,13 @@ def _export(url: str) -> None:
 
 
 def _promote(spec: Path, url: str, overrides: Sequence[str] | None) -> None:
-    """Promote the release by the rules of the spec and its changes."""
-    rules = load_graph_spec(spec, overrides).promote
-    if rules is not None and rules.is_automatic and RunContext.open(url).need(PublishResult).published:
+    """Promote the release by the rules of the spec and its changes.
+
+    They are those of the channel that the spec's file names, of no other.
+    """
+    graph, written = load_graph_spec(spec, overrides), load_graph_spec(spec)
+    rules, same = graph.promote, (graph.store, graph.channel) == (written.store, written.channel)
+    if same and rules is not None and rules.is_automatic and RunContext.open(url).need(PublishResult).published:
         from pbg_tasks.tasks.nightly.promote import promote_due
 
         promote_due(spec, overrides)
