@@ -129,3 +129,14 @@ def test_task_without_its_kind_uses_other_nights():
     resumed = MeasuredNight("d2", "native", PLANNED, {"eval": PLANNED["eval"]}, "warm")
     found = forecast_night(PLANNED, [others, resumed], engine="native", kind="warm").to_json()
     assert found["seconds"] == {"train": 7200.0, "eval": 1800.0}
+
+
+def test_delta_nights_correct_no_whole_night():
+    """Their training takes a part of the time."""
+    short = {"train": PLANNED["train"]._replace(seconds=PLANNED["train"].seconds / 5)}
+    nights = [MeasuredNight("d1", "native", PLANNED, short, "warm, delta")]
+    likely = {
+        kind: forecast_night(PLANNED, nights, engine="native", kind=kind).to_json()["seconds"]["train"]
+        for kind in ("warm", "warm, delta")
+    }
+    assert likely == {"warm": PLANNED["train"].seconds, "warm, delta": PLANNED["train"].seconds / 5}
