@@ -146,7 +146,7 @@ class Gates(Growing):
     drift: DriftGates = DriftGates()
     data: DataGates = DataGates()
     on_failure: Literal["fail", "ask"] = Field(default="fail", exclude=True)
-    ask_hours: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(default=24.0, exclude=True)
+    ask_hours: Annotated[float, Field(gt=0, le=87_600, allow_inf_nan=False)] = Field(default=24.0, exclude=True)
 
     def asks(self, task: str) -> bool:
         """Return whether a refusing task waits for a person in Airflow.

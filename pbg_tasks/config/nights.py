@@ -119,7 +119,7 @@ class Watch(Frozen):
     """
 
     complete: Whole = "success"
-    quiet_minutes: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 10.0
+    quiet_minutes: Annotated[float, Field(gt=0, le=5_256_000, allow_inf_nan=False)] = 10.0
     every_seconds: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 60.0
     since: SnapshotKey | None = None
 

@@ -113,7 +113,13 @@ def test_snapshot_folder_contains_the_completeness_marker(location, folder):
 
 
 @pytest.mark.parametrize(
-    "nights", [{"patience_hours": "inf"}, {"patience_hours": 1e12}, {"watch": {"quiet_minutes": "inf"}}]
+    "nights",
+    [
+        {"patience_hours": "inf"},
+        {"patience_hours": 1e12},
+        {"watch": {"quiet_minutes": "inf"}},
+        {"watch": {"quiet_minutes": 1e13}},
+    ],
 )
 def test_wait_without_end_is_refused(nights):
     with pytest.raises(ConfigError, match=r"Input should be (a finite number|less than)"):
