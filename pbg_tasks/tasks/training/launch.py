@@ -114,10 +114,10 @@ class _LocalGang:
             self._start()
         except BaseException as error:
             self.__exit__()  # else the processes that were started would wait for the others, and keep the checkpoint
-            if not isinstance(error, OSError):
+            if not isinstance(error, (OSError, RuntimeError)):  # of a process, or of its reader's thread
                 raise
             raise ResourceError(
-                f"process {len(self._processes) + 1} of {self._size} cannot be started: {error}; raise `ulimit -u`, or "
+                f"process {len(self._readers) + 1} of {self._size} cannot be started: {error}; raise `ulimit -u`, or "
                 "the memory and pids of the cgroup, or start fewer ranks"
             ) from None
         return self
@@ -199,8 +199,9 @@ class _LocalGang:
             if process.poll() is None:
                 process.kill()
                 process.wait()
-        for process, reader in zip(self._processes, self._readers, strict=False):
+        for reader in self._readers:
             reader.join(1.0)
+        for process in self._processes:
             if process.stderr is not None:
                 process.stderr.close()
         self._output.close()

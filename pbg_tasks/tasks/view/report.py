@@ -176,8 +176,8 @@ def read_graph(graph: str, channel: Channel, *, reported: bool = False) -> Graph
     current = channel.current().release
     shown = in_parallel(facts, runs[:SHOWN_RUNS], THREADS)
     # A stored spec lacks `promote`, which is no part of a run.
-    names = (run.results.plan.read_channel for run in shown if run.results.plan is not None)
-    read_channel = next((name for name in names if name and name != channel.name), channel.name)
+    plans = (run.results.plan for run in shown if run.spec.publish)
+    read_channel = next((plan.read_channel for plan in plans if plan and plan.read_channel), channel.name)
     channels = [channel, *([Channel(store, read_channel)] if read_channel != channel.name else ())]
     return GraphFacts(
         graph=graph,
