@@ -369,7 +369,7 @@ class ModelConfig(Growing):
         return "bf16" if self.half_precision else self.precision
 
     def always_stored(self) -> tuple[str, ...]:
-        """Return the variance of sampled gradients, whose default was 1 once."""
+        """Return the key of sampled gradients whose default was 1 once."""
         return ("gradient_variance",) if self.gradient == "sampled" else ()
 
     @property

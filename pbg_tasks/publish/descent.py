@@ -75,7 +75,7 @@ def _reasons(releases: Sequence[Release], pointer: Pointer) -> dict[int, str]:
 
     Of later releases of a snapshot, the newest is named that the channel was not rolled back from, if there is one.
     """
-    gone, ordered = left(releases, pointer), sorted(releases, key=lambda each: each.seq)
+    gone, ordered = rolled_back_from(releases, pointer), sorted(releases, key=lambda each: each.seq)
     newest = {each.snapshot: each.seq for each in ordered}
     standing = {each.snapshot: each.seq for each in ordered if each.seq not in gone}
     reasons = dict.fromkeys(gone, "rolled back")
@@ -88,7 +88,7 @@ def _reasons(releases: Sequence[Release], pointer: Pointer) -> dict[int, str]:
     return reasons
 
 
-def left(releases: Sequence[Release], pointer: Pointer) -> set[int]:
+def rolled_back_from(releases: Sequence[Release], pointer: Pointer) -> set[int]:
     """Return the numbers of releases from which the channel was rolled back.
 
     Below the current release, they are those that are not on its way of previous ones. A release of an older snapshot

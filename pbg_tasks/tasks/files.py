@@ -187,7 +187,7 @@ class Directory:
 
         Raises:
             FormatError: it has other bytes than recorded.
-            NotFoundError: a manifest of all files lists it.
+            NotFoundError: it is gone, though a manifest of all files lists it.
         """
         try:
             data = self.store.get(join(self.prefix, name)).data

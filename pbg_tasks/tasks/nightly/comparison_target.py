@@ -17,7 +17,7 @@ from pbg_tasks.prepare.data_gate import LOST, Measured
 from pbg_tasks.prepare.kept_edges import NIGHTS, KeptEdges
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
-from pbg_tasks.publish.descent import left
+from pbg_tasks.publish.descent import rolled_back_from
 from pbg_tasks.publish.skips import is_skipped_by_user
 from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.nightly.chain_order import has_finished, snapshot_before
@@ -71,7 +71,7 @@ def replaced_release(run: RunContext) -> Release | None:
     if current is None or snapshot_order(current.snapshot) < snapshot_order(snapshot):
         return None
     releases = list(channel.releases())
-    gone = left(releases, pointer)
+    gone = rolled_back_from(releases, pointer)
     same = (each for each in reversed(releases) if each.snapshot == snapshot and each.run != run.run_id)
     return next((release for release in same if release.seq not in gone), None)
 
@@ -128,7 +128,7 @@ def kept_before(run: RunContext) -> list[KeptEdges]:
     """
     channel = Channel(run.store, run.spec.graph.channel)
     releases, tonight = list(channel.releases()), snapshot_order(run.spec.snapshot)
-    gone = left(releases, channel.current())
+    gone = rolled_back_from(releases, channel.current())
     runs = {each.snapshot: each.run for each in releases if each.seq not in gone}
     before = sorted((key for key in runs if snapshot_order(key) < tonight), key=snapshot_order, reverse=True)
     found: list[KeptEdges] = []
@@ -170,7 +170,7 @@ def _nights_between(run: RunContext, since: str | None) -> list[RunContext | Non
     between = sorted((key for key in keys if first < snapshot_order(key) < last), key=snapshot_order)
     channel = Channel(run.store, run.spec.graph.channel)
     waits, releases = run.spec.walk != "independent", list(channel.releases())
-    gone = left(releases, channel.current())
+    gone = rolled_back_from(releases, channel.current())
     bad = {each.snapshot for each in releases if each.seq in gone}
     found = {key: _with_good_data(channel, key) for key in between if key not in bad}
     return [night for key, night in found.items() if night is not None or not (waits or has_finished(channel, key))]
