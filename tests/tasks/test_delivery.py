@@ -115,6 +115,19 @@ def test_interrupted_writer_does_not_block_the_next(local, send, monkeypatch, at
     assert not contents(local)
 
 
+def test_writer_interrupted_after_manifest_leaves_whole_export(local, send, tmp_path, monkeypatch):
+    real = LocalStore.put_new
+
+    def put_new(store, key, *args, **kwargs):
+        real(store, key, *args, **kwargs)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(LocalStore, "put_new", put_new)
+    with pytest.raises(KeyboardInterrupt):
+        send(local, ["a", "b"], b"1")
+    assert whole(local, tmp_path) == ["a", "b"]
+
+
 @pytest.mark.parametrize(("method", "at"), [("swap", 2), ("swap", 3), ("put_new", 1)])
 def test_killed_writer_leaves_no_export_and_is_replaced(local, send, tmp_path, monkeypatch, method, at):
     with monkeypatch.context() as patch:

@@ -129,8 +129,7 @@ def carry_out(
                 delivery.check()
                 store.delete(MANIFEST)
                 delivery.unstage()
-            delivery.check()
-            store.put_new(MANIFEST, encode(manifest))
+            delivery.conclude(manifest)
     except BaseException:
         delivery.abandon()
         raise
@@ -198,10 +197,21 @@ class Delivery(ABC):
         if not self._is_ours():
             raise ConflictError(f"{self._store.url}: another export or import began to write here; this one gave up")
 
+    def conclude(self, manifest: ExchangeManifest) -> None:
+        """Store the manifest.
+
+        Raises:
+            ConflictError: another writer has begun here.
+        """
+        self.check()
+        self._mixed = True  # an interrupt, or an answer that is lost, leaves open whether the manifest is there
+        self._store.put_new(MANIFEST, encode(manifest))
+
     def abandon(self) -> None:
         """Remove the files that were stored beside older ones.
 
-        Where older files were replaced already, the new ones and the mark stay, so that the next writer knows them.
+        Where older files were replaced already, or the manifest may be there, the new ones and the mark stay, so that
+        the next writer knows them.
         """
         ours = self._is_ours()
         for key in self._put:
