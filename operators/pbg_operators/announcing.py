@@ -36,10 +36,19 @@ class AnnouncingOperator(PbgOperator):
     Args:
         asset: that gets the event.
         announces: name of the task whose result is announced, for ``pbg announced``.
+        on_success_callback: as for every operator; called after ``remember``.
     """
 
-    def __init__(self, *, asset: Asset, announces: str, **kwargs: Any) -> None:  # noqa: ANN401 - PbgOperator's
-        super().__init__(outlets=[asset], on_success_callback=remember, **kwargs)
+    def __init__(
+        self,
+        *,
+        asset: Asset,
+        announces: str,
+        on_success_callback: Any = None,  # noqa: ANN401 - BaseOperator's own
+        **kwargs: Any,  # noqa: ANN401 - PbgOperator's
+    ) -> None:
+        further = on_success_callback if isinstance(on_success_callback, list | tuple) else [on_success_callback]
+        super().__init__(outlets=[asset], on_success_callback=[remember, *filter(None, further)], **kwargs)
         self.asset = asset
         self.announces = announces
         self._surroundings: dict[str, str] | None = None

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from airflow.sdk import Asset
+from airflow.sdk import DAG, Asset
 from airflow.sdk.exceptions import AirflowSkipException
 from airflow.sdk.execution_time.context import OutletEventAccessors
 
+from pbg_operators.announcing import remember
 from pbg_operators.publish import FinishOperator, PublishOperator
 
 CHANNEL = Asset(name="g_production", uri="file:///store/channels/production")
@@ -107,6 +108,14 @@ def test_announcement_is_recorded_after_airflow_sent_it(operator, fake_pbg, cont
     (told_of,) = task.on_success_callback
     told_of({"task": task})
     assert calls.read_text().splitlines()[1:] == ["announced /store/runs/r publish --json"]
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_callback_of_default_args_is_kept(listed):
+    note = print
+    with DAG("d", schedule=None, default_args={"on_success_callback": [note] if listed else note}):
+        task = PublishOperator(task_id="publish", arguments=["r"], store_conn_id=None, asset=CHANNEL, facts={})
+    assert task.on_success_callback == [remember, note]
 
 
 @pytest.fixture
