@@ -72,11 +72,12 @@ def is_dead(identity: dict[str, str | int]) -> bool:
 class WriterHeartbeat:
     """Heartbeat at ``key``, sent by a thread while the context lasts.
 
-    A clean end removes it.
+    A clean end removes it, unless another writer has taken over: it is that one's then.
     """
 
     def __init__(self, store: Store, key: str) -> None:
         self._store, self._key = store, key
+        self._identity, self._shared = process_identity(), False
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
 
@@ -88,15 +89,26 @@ class WriterHeartbeat:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
-        self._store.delete(self._key)
+        if self._look() == self._identity and not self._shared:
+            self._store.delete(self._key)
+
+    def _look(self) -> dict[str, str | int]:
+        """Return the last beat's writer, and note whether it is another one.
+
+        That one has made its claim. If it sees a late beat of this one, it goes on, too: none of them decides.
+        """
+        found = _holder(self._store, self._key)
+        self._shared |= found not in ({}, self._identity)
+        return found
 
     def _write(self, count: int) -> None:
-        self._store.put(self._key, json.dumps({"holder": process_identity(), "beat": count}).encode())
+        self._store.put(self._key, json.dumps({"holder": self._identity, "beat": count}).encode())
 
     def _keep(self) -> None:
         count = 0
         while not self._stop.wait(BEAT_SECONDS):
             count += 1
+            self._look()
             try:
                 self._write(count)
             except (StorageError, ResourceError) as error:
@@ -112,7 +124,7 @@ def _holder(store: Store, key: str) -> dict[str, str | int]:
     """Return the identity of the holder; empty where it cannot be read."""
     try:
         found: dict[str, str | int] = json.loads(store.get(key).data)["holder"]
-    except (StorageError, ValueError, KeyError, TypeError):
+    except (StorageError, ResourceError, ValueError, KeyError, TypeError):
         return {}
     return found
 

@@ -186,6 +186,13 @@ def test_writer_that_ends_while_watched_is_followed(store):
     assert next(beats) == 10
 
 
+def test_writer_leaves_lease_of_its_successor(store):
+    other = json.dumps({"holder": process_identity() | {"machine": "elsewhere"}, "beat": 0}).encode()
+    with claim(store, PREFIX, SPEC):
+        store.put(f"{PREFIX}/{LEASE}", other)
+    assert store.get(f"{PREFIX}/{LEASE}").data == other
+
+
 def test_silent_lease_of_unknown_machine_is_taken_over(store):
     holder = process_identity() | {"machine": "elsewhere"}
     store.put(f"{PREFIX}/{LEASE}", json.dumps({"holder": holder, "beat": 4}).encode())
