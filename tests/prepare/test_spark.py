@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import traceback
 
 import duckdb
 import pyarrow as pa
@@ -10,10 +11,10 @@ import pytest
 
 from pbg_tasks.config import GraphSpec
 from pbg_tasks.config.base import canonical_json, parse
-from pbg_tasks.errors import ConfigError, InputError, StorageError
+from pbg_tasks.errors import ConfigError, FormatError, InputError, StorageError
 from pbg_tasks.prepare import spark
 from pbg_tasks.prepare.spark import session
-from pbg_tasks.prepare.spark.files import Destination, Outcome, raise_first, reported, watched
+from pbg_tasks.prepare.spark.files import Destination, Outcome, of_trace, raise_first, reported, watched
 from pbg_tasks.prepare.spark.writing import WriteTable
 from pbg_tasks.prepare.sql.spark import SPARK
 from pbg_tasks.prepare.validate import NoEdgesError
@@ -88,6 +89,21 @@ def test_error_of_executor_keeps_its_class(error):
     with pytest.raises(type(error), match=str(error)):
         raise_first([Outcome(*row.values()) for row in rows])
     assert raise_first([Outcome(*rows[0].values())]) == [Outcome("a", "0" * 64, 1)]
+
+
+@pytest.mark.parametrize(
+    ("cause", "error", "kind"),
+    [
+        (None, FormatError("s/e.parquet: damaged"), FormatError),
+        (OSError("cut"), NoEdgesError("none: 'a'"), NoEdgesError),
+        (InputError("d/1.csv:18: bad"), KeyError("x"), None),
+    ],
+)
+def test_error_in_trace_of_executor_is_found(cause, error, kind):
+    error.__cause__ = cause
+    trace = "".join(traceback.format_exception(error))
+    found = of_trace(f"Job aborted: Task 0 in stage 1.0 failed 4 times: PythonException:\n{trace}\n\tat org.apache.x")
+    assert (found and (type(found), str(found))) == (kind and (kind, str(error)))
 
 
 def test_file_stored_twice_is_one_file(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -166,6 +167,22 @@ def raise_first(outcomes: list[Outcome]) -> list[Outcome]:
         if each.kind:
             raise _classes().get(each.kind, PbgError)(each.message)
     return found
+
+
+_LAST_OF_TRACE = re.compile(
+    r"^pbg_tasks\.(?:\w+\.)*(\w+): (.*)$(?!\s+(?:During handling|The above exception))", re.MULTILINE
+)
+
+
+def of_trace(text: str) -> PbgError | None:
+    """Return this package's error in Python's trace of an executor.
+
+    None where the trace ends with another error.
+    """
+    for name, message in _LAST_OF_TRACE.findall(text):
+        if name in _classes():
+            return _classes()[name](message)
+    return None
 
 
 def _classes() -> dict[str, type[PbgError]]:

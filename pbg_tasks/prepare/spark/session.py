@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pbg_tasks.errors import ConfigError, StorageError, one_line
-from pbg_tasks.prepare.spark.files import OUTCOME, Outcome, StoredFile, arrow_schema, raise_first
+from pbg_tasks.prepare.spark.files import OUTCOME, Outcome, StoredFile, arrow_schema, of_trace, raise_first
 from pbg_tasks.prepare.sql.spark import PARSER, SETTINGS, SPARK
 
 if TYPE_CHECKING:
@@ -294,6 +294,7 @@ def open_tables(application: str) -> Iterator[Tables]:
 
     Raises:
         ConfigError: Java or pyspark is missing.
+        PbgError: of an executor, which ended a task with it.
         StorageError: Spark failed, as when executors, the driver or the server are lost, or there is no such cluster.
     """
     if found := lacking():
@@ -320,7 +321,8 @@ def open_tables(application: str) -> Iterator[Tables]:
             finally:
                 tables.close()
     except (PySparkException, ConnectionLost, ConnectionError) as error:
-        raise StorageError(f"Spark: {one_line(str(error))}; its own log has more") from error
+        text = str(error)
+        raise of_trace(text) or StorageError(f"Spark: {one_line(text)}; its own log has more") from error
 
 
 @contextmanager
