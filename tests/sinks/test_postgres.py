@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import closing
 
 import numpy as np
 import pytest
 
-from pbg_tasks.errors import AccessError, FormatError, StorageError
+from pbg_tasks.errors import AccessError, ConflictError, FormatError, StorageError
 from pbg_tasks.publish.sinks import Rows, TableRecord, open_sink, sink_options
 from pbg_tasks.publish.sinks import postgres as sink
 from pbg_tasks.tasks.exchange.filling import slug
@@ -124,3 +125,19 @@ def test_postgres_lock_of_another_session_ends_wait(place, monkeypatch):
             f"{place}: another session has kept a lock for 1 s, perhaps that of an export whose machine is gone; find "
             "it in pg_stat_activity, end it, and run the export again"
         )
+
+
+def test_table_that_two_exports_begin_is_a_conflict(place):
+    import psycopg2
+
+    record = TableRecord(
+        collection="c", entity="town", alias="c_town", number=1, source="here", rows=1, dimension=2, metric="l2"
+    )
+    opened = open_sink("pgvector", place, sink_options("pgvector", {}))
+    with closing(psycopg2.connect(place)) as other, opened as tables:
+        other.cursor().execute("CREATE TABLE c_town_1 (row bigint)")
+        ends = threading.Timer(0.5, other.commit)
+        ends.start()
+        with pytest.raises(ConflictError, match="another export writes into table c_town_1 too"):
+            tables.create("c_town_1", record)
+        ends.join()

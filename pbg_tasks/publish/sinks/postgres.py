@@ -191,6 +191,22 @@ class PostgresTables:
         with self._connection, self._connection.cursor() as cursor:
             yield cursor
 
+    @contextmanager
+    def _alone(self, table: str) -> Iterator[Any]:
+        """Open a transaction that writes a table.
+
+        Raises:
+            ConflictError: another export writes it, too.
+        """
+        try:
+            with self._transaction() as cursor:
+                yield cursor
+        except (self._psycopg2.errors.UniqueViolation, self._psycopg2.errors.DuplicateTable):
+            raise ConflictError(
+                f"{self._destination}: another export writes into table {table} too; wait for it, or end it, and run "
+                "this one again"
+            ) from None
+
     def _execute(self, cursor: Any, text: str, *names: str, values: tuple[Any, ...] = ()) -> None:  # noqa: ANN401 - untyped
         """Execute a statement with quoted names in the place of ``{}``."""
         cursor.execute(self._sql.SQL(text).format(*map(self._sql.Identifier, names)), values)
@@ -208,10 +224,11 @@ class PostgresTables:
         """Make a table of the columns ``row``, ``id`` and ``embedding``.
 
         Raises:
-            ConflictError: its view, or one that moves with it, could not be made in the end.
+            ConflictError: its view, or one that moves with it, could not be made in the end; or another export makes
+                it now.
         """
         columns = f"row bigint PRIMARY KEY, id text NOT NULL, embedding vector({record.dimension}) NOT NULL"
-        with self._transaction() as cursor:
+        with self._alone(table) as cursor:
             for alias in (record.alias, *record.together):
                 self._refuse_taken(cursor, record.collection, alias)
             self._execute(cursor, "DROP TABLE IF EXISTS {}", table)
@@ -244,14 +261,8 @@ class PostgresTables:
         """Copy rows, all of them or none."""
         data = BytesIO(_copied(start, rows, table))
         statement = self._sql.SQL("COPY {} (row, id, embedding) FROM STDIN (FORMAT binary)")
-        try:
-            with self._transaction() as cursor:
-                cursor.copy_expert(statement.format(self._sql.Identifier(table)), data)
-        except self._psycopg2.errors.UniqueViolation:
-            raise ConflictError(
-                f"{self._destination}: another export writes into table {table} too; wait for it, or end it, and run "
-                "this one again"
-            ) from None
+        with self._alone(table) as cursor:
+            cursor.copy_expert(statement.format(self._sql.Identifier(table)), data)
 
     def finish(self, table: str, record: TableRecord) -> TableRecord:
         """Build the indexes of vectors and names.
