@@ -6,6 +6,7 @@ After a refusal it asks a person for approval.
 from __future__ import annotations
 
 import re
+import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import Param
 from airflow.sdk.exceptions import AirflowFailException
 
-from pbg_operators.task import ASKED_KEY, PbgOperator, Refused, Unusable
+from pbg_operators.task import ASKED_KEY, PbgOperator, Refused, RetryableError, Unusable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 LONGEST = 500
 """Largest number of characters of a reason."""
+PAUSES = 60.0, 240.0
+"""Seconds between the tries to store an answer: another try of the task would ask once more."""
 
 
 class ApprovalGateOperator(PbgOperator, ApprovalOperator):
@@ -105,7 +108,16 @@ class ApprovalGateOperator(PbgOperator, ApprovalOperator):
             raise AirflowFailException("refused, and not approved in time") from None
 
     def _decide(self, command: str, by: str, reason: str) -> None:
-        self._run(self._environment(), command, [self.arguments[0], f"--by={by}", f"--reason={reason}"])
+        for pause in (*PAUSES, None):
+            try:
+                self._run(self._environment(), command, [self.arguments[0], f"--by={by}", f"--reason={reason}"])
+            except RetryableError as error:
+                if pause is None:
+                    raise
+                self.log.warning("%s; the answer is stored by another try in %.0f s", error, pause)
+                time.sleep(pause)
+            else:
+                return
 
 
 def as_markdown(text: str) -> str:

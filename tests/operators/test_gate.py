@@ -14,7 +14,7 @@ import yaml
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException, TaskAwaitingInput
 
-from pbg_operators import PbgTaskGroup
+from pbg_operators import PbgTaskGroup, gate
 from pbg_operators.alerts import _was_reported
 from pbg_operators.gate import ApprovalGateOperator
 from pbg_operators.task import PbgOperator, Refused, Unusable
@@ -140,6 +140,20 @@ def test_rejection_is_stored_and_ends_the_night(calls, asking):
 def test_reason_of_any_type_is_stored(calls, asking, given, stored):
     asking.task.execute_complete(asking.context, answer("Approve", reason=given))
     assert calls()[0][-2] == f"--reason={stored}"
+
+
+def test_answer_waits_for_store_that_fails(fake_pbg, asking, monkeypatch, tmp_path):
+    monkeypatch.setattr(gate, "PAUSES", (0.0, 0.0))
+    calls = tmp_path / "calls"
+    fake_pbg(f"""
+        print(sys.argv[1], file=open({str(calls)!r}, "a"))
+        if len(open({str(calls)!r}).readlines()) < 3:
+            sys.stderr.write("error: storage: 503\\n")
+            sys.exit(6)
+        print(json.dumps({{"command": sys.argv[1]}}))
+    """)
+    assert asking.task.execute_complete(asking.context, answer("Approve")) == {"command": "gate"}
+    assert calls.read_text().split() == ["approve", "approve", "approve", "gate"]
 
 
 TOO_LATE = {"error": "too late", "error_type": "timeout"}
