@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from pbg_tasks.checkpoint import VerifiedFiles
 from pbg_tasks.errors import ConfigError, FormatError
 from pbg_tasks.publish import Channel
+from pbg_tasks.publish.gc_holds import hold_key
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.nightly import evaluation_parts, moved_vectors
@@ -23,6 +25,7 @@ from pbg_tasks.tasks.nightly.evaluate import Releases, _evaluate, count_part, ev
 from pbg_tasks.tasks.nightly.plan import plan
 from pbg_tasks.tasks.nightly.yardstick import best_release
 from pbg_tasks.tasks.runs import part_files
+from tests.publish.runs import candidate, write_run
 from tests.tasks.conftest import ring
 
 INDEPENDENT = {"walk": "independent"}
@@ -49,6 +52,18 @@ def preserved(place, snapshot):
 def night(place):
     """The second night of a graph of three partitions, preserved."""
     return second_night(place, 60, 64, max_candidates=50)
+
+
+def test_release_to_compare_with_is_held(tmp_path, monkeypatch):
+    store = open_store(str(tmp_path))
+    write_run(store, "d1-a")
+    Channel(store, "production").publish(candidate(store, "d1-a", "d1"), planned_on=None)
+    store.delete(hold_key("d1-a"))
+    monkeypatch.setattr(evaluation_parts, "best_release", lambda *_: None)
+    graph = SimpleNamespace(channel="production")
+    spec = SimpleNamespace(previous=None, publish=False, walk="chain", snapshot="d2", graph=graph)
+    assert Releases.of(SimpleNamespace(store=store, run_id="d2-a", spec=spec)).current.run == "d1-a"
+    assert store.head(hold_key("d1-a")) is not None
 
 
 def whole(url):

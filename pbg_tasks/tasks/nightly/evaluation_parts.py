@@ -26,6 +26,7 @@ from pbg_tasks.errors import ConfigError, FormatError, InputError
 from pbg_tasks.evaluate.counts import MergedCounting, Share, from_bytes, to_bytes
 from pbg_tasks.evaluate.partition_drift import PartitionDrift
 from pbg_tasks.publish import Channel
+from pbg_tasks.publish.gc_holds import hold, run_with
 from pbg_tasks.storage.files import disk_errors
 from pbg_tasks.storage.staging import put_all_new, put_equal, sha256_file
 from pbg_tasks.tasks.context import perform
@@ -62,9 +63,15 @@ class Releases:
 
     @classmethod
     def of(cls, run: RunContext) -> Self:
-        """Choose the releases."""
+        """Choose the releases, and hold the one before.
+
+        Raises:
+            ConflictError: `pbg gc` is removing that one.
+        """
         missing = awaited(run)
         current = release_before(run)
+        if current is not None:  # of an independent night of an earlier day, a collection may find it unreachable
+            hold(run.store, run_with(current.directory, current.run))
         return cls(current, best_release(run, current), missing, replaced_release(run))
 
     @property
