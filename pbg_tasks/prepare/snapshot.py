@@ -17,7 +17,7 @@ from pbg_tasks.errors import InputError, StorageError
 from pbg_tasks.formats.tables import file_names
 from pbg_tasks.prepare.connection import duckdb_message, is_disk_full, phase
 from pbg_tasks.prepare.sources import blamed, snapshot_source
-from pbg_tasks.prepare.sources.base import FOLDER, check_plain
+from pbg_tasks.prepare.sources.base import FOLDER, as_text, check_plain
 from pbg_tasks.prepare.sources.parquet import first_damaged
 from pbg_tasks.prepare.sql import quoted
 from pbg_tasks.prepare.sql import table as table_text
@@ -326,9 +326,9 @@ def _chosen(columns: Columns) -> dict[str, str]:
 
 def _fields(spec: GraphSpec, source: SnapshotSource, layout: Layout) -> str:
     """Return the SQL that selects ``FIELDS`` from a scan."""
-    chosen = _chosen(spec.columns)
-    columns = {field: source.column(layout, chosen[field]) if field in chosen else "NULL" for field in FIELDS}
-    return ", ".join(f"CAST({column} AS VARCHAR) AS {field}" for field, column in columns.items())
+    chosen, types = _chosen(spec.columns), dict(zip(layout.columns, layout.types, strict=True))
+    texts = {field: as_text(source.column(layout, name), types[name]) for field, name in chosen.items()}
+    return ", ".join(f"{texts.get(field, 'NULL::VARCHAR')} AS {field}" for field in FIELDS)
 
 
 def _unreadable(uri: str, error: Exception) -> InputError:

@@ -15,7 +15,7 @@ import zstandard
 
 from pbg_tasks.errors import InputError
 from pbg_tasks.storage.columnar import list_files
-from tests.prepare.inputs import GOOD, check, make_spec, put, refusal
+from tests.prepare.inputs import GOOD, TYPED, check, make_spec, put, refusal
 
 
 @pytest.mark.parametrize(
@@ -228,6 +228,19 @@ def test_parquet_rows_are_numbered(tmp_path):
     assert "p.parquet, row 2: empty id in column lhs (1 such rows" in refusal(
         make_spec(tmp_path, form="parquet"), tmp_path
     )
+
+
+@pytest.mark.parametrize(("column", "fault"), [("lhs", "empty id"), ("rhs", "empty id"), ("rel", "empty relation")])
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
+def test_nan_among_floats_is_missing(tmp_path, column, fault, kind):
+    (tmp_path / "day").mkdir()
+    numbers = {name: [1.5, 2.0, 3.0] for name in ("lhs", "rel", "rhs")}
+    numbers[column][1] = float("nan")
+    table = pa.table({name: pa.array(values, kind) for name, values in numbers.items()})
+    pq.write_table(table, tmp_path / "day" / "p.parquet")
+    model = TYPED | {"relations": [{"name": "any", "lhs": "user", "rhs": "item"}], "dynamic_relations": True}
+    message = refusal(make_spec(tmp_path, form="parquet", model=model), tmp_path)
+    assert f"p.parquet, row 2: {fault} in column {column}" in message
 
 
 def test_numbers_are_read_as_names(tmp_path):

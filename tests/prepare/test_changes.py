@@ -234,6 +234,13 @@ def test_fold_keeps_within_memory(log, tmp_path):
         assert pq.ParquetFile(place).metadata.num_rows == count
 
 
+def test_nan_in_a_log_is_missing(log, tmp_path):
+    log.write("1")
+    rows = {"change": ["+", "+"], "lhs": [1.0, float("nan")], "rel": ["r", "r"], "rhs": ["b", "c"]}
+    pq.write_table(pa.table(rows), f"{log.root}/1/part-0.parquet")
+    assert log.fold("1", tmp_path)[0] == [("1.0", "r", "b"), (None, "r", "c")]
+
+
 def test_text_files_are_read(tmp_path):
     (tmp_path / "log").mkdir()
     (tmp_path / "log" / "1.tsv").write_text("change\tlhs\trel\trhs\n+\ta\tr\tb\n+\tc\tr\td\n")

@@ -65,6 +65,19 @@ class Layout:
     types: tuple[str, ...]
 
 
+def as_text(column: str, kind: str) -> str:
+    """Return the SQL of a column as text.
+
+    NaN, as which pandas and others store a missing value among floats, is null.
+
+    Args:
+        column: its SQL.
+        kind: its type, by DuckDB's name.
+    """
+    value = f"CASE WHEN NOT isnan({column}) THEN {column} END" if kind in {"FLOAT", "DOUBLE"} else column
+    return f"CAST({value} AS VARCHAR)"
+
+
 def check_plain(column: str, kind: str, *, rounded: bool) -> None:
     """Refuse a column whose values have no one text each.
 

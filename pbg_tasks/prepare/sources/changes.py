@@ -19,7 +19,7 @@ from pbg_tasks.config.nights import snapshot_order
 from pbg_tasks.config.sources import ChangesOptions
 from pbg_tasks.errors import InputError, MissingSnapshotError, PbgError
 from pbg_tasks.prepare.connection import duckdb_message, is_disk_full, phase, scratch_of
-from pbg_tasks.prepare.sources.base import check_plain
+from pbg_tasks.prepare.sources.base import as_text, check_plain
 from pbg_tasks.prepare.sources.parquet import ParquetSource
 from pbg_tasks.prepare.sources.text import TextSource
 from pbg_tasks.prepare.sql import quoted
@@ -209,6 +209,7 @@ class ChangesSource(ParquetSource):
                 layout = reader.describe(connection, own, part, place)
                 if layout is None:
                     return
+                texts = list[str]()
                 for name in wanted:
                     if layout.columns.count(name) != 1:
                         raise InputError(
@@ -216,9 +217,11 @@ class ChangesSource(ParquetSource):
                         )
                     kind = layout.types[layout.columns.index(name)]
                     check_plain(f"{part.uri}: column {name!r}", kind, rounded=name == self.options.weight)
-                texts = ", ".join(f"CAST({reader.column(layout, name)} AS VARCHAR)" for name in wanted)
+                    texts.append(as_text(reader.column(layout, name), kind))
                 scan = reader.scan(own, [place], layout, numbered=True)
-                connection.execute(f"INSERT INTO changes SELECT {number}, {reader.row_number}, {texts} FROM {scan}")
+                connection.execute(
+                    f"INSERT INTO changes SELECT {number}, {reader.row_number}, {', '.join(texts)} FROM {scan}"
+                )
         finally:
             reader.close(connection, [part])
         strange = connection.execute(
