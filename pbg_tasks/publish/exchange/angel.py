@@ -56,7 +56,7 @@ def write(contents: Contents, outbox: Outbox, options: AngelOptions) -> dict[str
     for rows in contents.entities.values():
         layout = _layout(rows, f"{options.layout}Format", len(rows))
         write_matrix(outbox.root, layout, columns(rows))
-        write_names(rows, outbox, f"{MAPPING}/{rows.entity}", options)
+        write_names(rows, outbox, f"{MAPPING}/{rows.entity}", options, form="angel")
         outbox.record(rows, *outbox.adopt(layout.name), *outbox.adopt(f"{MAPPING}/{rows.entity}"))
     _write_shared(contents, outbox)
     return {}
@@ -96,7 +96,7 @@ def _write_own(rows: EntityRows, outbox: Outbox, options: AngelOptions) -> list[
     outbox.pieces[meta] = outbox.root / meta
     for number, part in rows.apart():
         name = f"{MAPPING}/{rows.entity}/part-{number:05d}"
-        start += write_lines(outbox.path(name), enumerate(_names(part, options), start))
+        start += write_lines(outbox.path(name), enumerate(_names(part, options, "angel"), start))
         files.append(name)
     return files
 
@@ -142,17 +142,17 @@ def columns(rows: EntityRows, start: int = 0) -> Iterator[tuple[np.ndarray, np.n
         start += len(block.names)
 
 
-def write_names(rows: EntityRows, outbox: Outbox, folder: str, options: TextOptions) -> None:
-    """Write the mapping of a type.
+def write_names(rows: EntityRows, outbox: Outbox, folder: str, options: TextOptions, *, form: str) -> None:
+    """Write the mapping of a type; ``form`` is the format, for messages.
 
     Raises:
         FormatError: a name holds a line break.
     """
-    write_mapping(outbox.root / folder, enumerate(_names(rows, options)))
+    write_mapping(outbox.root / folder, enumerate(_names(rows, options, form)))
 
 
-def _names(rows: EntityRows, options: TextOptions) -> Iterator[str]:
-    return (name for part in rows.names() for name in writable(part, BREAKS, escape=options.escape, form="angel"))
+def _names(rows: EntityRows, options: TextOptions, form: str) -> Iterator[str]:
+    return (name for part in rows.names() for name in writable(part, BREAKS, escape=options.escape, form=form))
 
 
 def _write_parameter(name: str, value: np.ndarray, outbox: Outbox) -> None:

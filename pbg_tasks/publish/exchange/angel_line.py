@@ -47,7 +47,7 @@ def write(contents: Contents, outbox: Outbox, options: AngelLineOptions) -> dict
             key_separator=options.key_separator,
             feature_separator=options.feature_separator,
         )
-        write_names(rows, outbox, f"{rows.entity}/{MAPPING}", options)
+        write_names(rows, outbox, f"{rows.entity}/{MAPPING}", options, form="angel-line")
         outbox.record(rows, *outbox.adopt(rows.entity))
     return {}
 
