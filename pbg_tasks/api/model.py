@@ -237,11 +237,13 @@ class Model:
             limit: the most that are returned; None: all.
 
         Raises:
-            InputError: the type is not given, and there are several; or the limit is negative.
+            InputError: the type is not given, and there are several; the limit is negative, or the prefix no text.
             FormatError: the index of the names is damaged.
         """
         if limit is not None:
             _check_whole("limit", limit, least=0)
+        if not isinstance(prefix, str):
+            raise InputError(f"prefix is {prefix!r:.40}: give a text")
         index = self._only_table(entity_type).names
         if prefix:
             return index.prefixed(prefix, limit)

@@ -277,6 +277,8 @@ def test_number_that_is_not_whole_is_named(trained):
                 model.top_k("n0_0", "a", k=k)
         with pytest.raises(InputError, match="limit is -1: give a whole number of at least 0"):
             model.entities(limit=-1)
+        with pytest.raises(InputError, match="prefix is 7: give a text"):
+            model.entities("n", prefix=7)
     with pytest.raises(InputError, match="release is '1': give a whole number"):
         Model.open("anywhere", release="1")
 
