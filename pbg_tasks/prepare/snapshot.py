@@ -17,7 +17,7 @@ from pbg_tasks.errors import InputError, StorageError
 from pbg_tasks.formats.tables import file_names
 from pbg_tasks.prepare.connection import duckdb_message, is_disk_full, phase
 from pbg_tasks.prepare.sources import blamed, snapshot_source
-from pbg_tasks.prepare.sources.base import FOLDER, as_text, check_plain
+from pbg_tasks.prepare.sources.base import FOLDER, SHOWN_CHARACTERS, as_text, check_plain
 from pbg_tasks.prepare.sources.parquet import first_damaged
 from pbg_tasks.prepare.sql import quoted
 from pbg_tasks.prepare.sql import table as table_text
@@ -37,7 +37,6 @@ STAGED = "edges.parquet"
 """Table of a snapshot's rows, as text, in the columns that the graph spec names."""
 FIELDS = ("lhs", "rel", "rhs", "weight", "lhs_type", "rhs_type")
 _NO_ROWS = f"SELECT {', '.join(f'NULL::VARCHAR AS {field}' for field in FIELDS)} WHERE false"
-_SHOWN_CHARACTERS = 200
 _CHUNK = 8 << 20
 _RAISED = re.compile(r"^(Traceback \(most recent|At:$)", re.MULTILINE)
 """Text in DuckDB's error where an exception of the Python filesystem ended the query."""
@@ -339,7 +338,7 @@ def _unreadable(uri: str, error: Exception) -> InputError:
     """
     text, _, _ = duckdb_message(error).partition("Possible fixes:")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    shown = [line if len(line) <= _SHOWN_CHARACTERS else f"{line[:_SHOWN_CHARACTERS]}..." for line in lines[:4]]
+    shown = [line if len(line) <= SHOWN_CHARACTERS else f"{line[:SHOWN_CHARACTERS]}..." for line in lines[:4]]
     if "not utf-8 encoded" in text:  # DuckDB suggests an encoding, which no key of a spec sets
         shown = [*(line for line in shown if not line.startswith("Possible Solution")), "write it as UTF-8"]
     if "state machine" in text:  # DuckDB gives no line for it

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 FOLDER = "FOLDER"
 """Type of a column whose value is in the path of a file: ``likes`` in ``rel=likes/part-0.parquet``."""
 _Piece = TypeVar("_Piece")
-_SHOWN_CHARACTERS = 200
+SHOWN_CHARACTERS = 200
+"""Most characters of a type or line that a message shows."""
 # Types whose values have one text each, by DuckDB's names. Bytes (BLOB, BIT), which would be cast to an escaped form,
 # nested types, and decimals of more than 38 digits, which DuckDB rounds, are left out.
 _IS_PLAIN = re.compile(
@@ -91,7 +92,7 @@ def check_plain(column: str, kind: str, *, rounded: bool) -> None:
     """
     if not (rounded and kind.startswith("DECIMAL")) and not _IS_PLAIN.fullmatch(kind):
         raise InputError(
-            f"{column} is of type {kind:.{_SHOWN_CHARACTERS}}, which stands for no one text; write it as strings or "
+            f"{column} is of type {kind:.{SHOWN_CHARACTERS}}, which stands for no one text; write it as strings or "
             "numbers"
         )
 
