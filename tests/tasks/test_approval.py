@@ -62,7 +62,7 @@ def test_release_of_approved_night_records_the_approval(place, refused):
     )
     assert approve(refused, by="bob", reason="me too")["by"] == "ada"  # the first decision stays
     (why,) = overview(place.spec)["without_release"]["production"].values()
-    assert why.endswith("; approved since by ada, so that `pbg run SPEC d1` goes on with it")
+    assert why.endswith("; approved since by ada, so that `pbg run SPEC d1` with its options goes on with it")
     assert run_chain(place.spec, "d1")["release"]["published"]
     (decision,) = channel(place).current().release.data["decisions"]
     assert (decision["task"], decision["approved"], decision["by"], decision["reason"]) == (

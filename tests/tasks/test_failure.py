@@ -356,7 +356,8 @@ def test_approved_night_that_fails_is_failed(run):
     fail(run, InputError("no room left"), PartitionResult)
     lines = table([show(run.url)]).splitlines()
     assert lines[2].split(maxsplit=1) == ["verdict", "failed in partition"]
-    assert lines[-2] == "to try it again: `pbg run SPEC d1`; to go on without d1: `pbg skip SPEC d1`"
+    again = "to try it again: `pbg run SPEC d1` with its options"
+    assert lines[-2] == f"{again}; to go on without d1: `pbg skip SPEC d1`"
     fail(run, UnusableError("nothing was held out"), PartitionResult)
     shown = show(run.url)
     assert ("refused in partition" in table([shown]), shown["advice"]) == (True, None)

@@ -252,7 +252,8 @@ def test_dry_run_lists_days_and_does_none(chain):
 def test_wrong_uses_are_refused(chain):
     with pytest.raises(InputError, match=r"there is no snapshot 'd9'; keys there: d4, d3, d2, d1$"):
         redo(chain.spec, "d9")
-    with pytest.raises(ConfigError, match=r"nights\.walk is 'independent', so no night depends on 'd2'"):
+    told = r"nights\.walk is 'independent', so no night depends on 'd2'.*`pbg run SPEC d2 -p nights\.walk=independent`"
+    with pytest.raises(ConfigError, match=told):
         redo(chain.spec, "d2", overrides=["nights.walk=independent"])
 
 

@@ -61,10 +61,10 @@ def redo(spec: Path, first: str, *, overrides: Sequence[str] | None = None, dry_
             it has a release of a day between whose snapshot is gone.
     """
     graph = load_graph_spec(spec, overrides)
-    days = _days(graph, first)
+    options = "".join(f" -p {shlex.quote(each)}" for each in overrides or ())
+    days = _days(graph, first, options)
     say(f"redo: {len(days)} days, {days[0]} to {days[-1]}" if len(days) > 1 else f"redo: {days[0]}, the last day")
     redone: list[RedoneDay] = []
-    options = "".join(f" -p {shlex.quote(each)}" for each in overrides or ())
     while not dry_run and len(redone) < len(days):
         number, day = len(redone) + 1, days[len(redone)]
         _check_way(graph, redone, day, options)
@@ -79,7 +79,7 @@ def redo(spec: Path, first: str, *, overrides: Sequence[str] | None = None, dry_
         release = summary["release"]
         redone.append({"snapshot": day, "run": summary["run"], "release": release["release"] if release else None})
         if number == len(days):
-            days += _days(graph, day)[1:]
+            days += _days(graph, day, options)[1:]
     if redone:
         _report_served(graph, redone[-1])
     return {"from": first, "days": days, "redone": redone}
@@ -122,12 +122,12 @@ def _report_served(graph: GraphSpec, last: RedoneDay) -> None:
     )
 
 
-def _days(graph: GraphSpec, first: str) -> list[str]:
+def _days(graph: GraphSpec, first: str, options: str) -> list[str]:
     """List the first day and later ones with release and snapshot."""
     if graph.nights.walk != "chain":
         raise ConfigError(
             f"graph {graph.graph}: nights.walk is {graph.nights.walk!r}, so no night depends on {first!r}; do that day "
-            f"alone again: `pbg run SPEC {first}`"
+            f"alone again: `pbg run SPEC {first}{options}`"
         )
     there = snapshot_keys(graph.snapshots)
     if first not in there:

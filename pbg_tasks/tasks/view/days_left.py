@@ -52,7 +52,8 @@ def _approved_since(store: Store, day: str, run: str | None) -> str:
     with suppress(ConfigError, FormatError):  # removed meanwhile, or damaged
         for decision in decisions(RunContext.within(store, run)):
             if decision["approved"]:
-                return f"; approved since by {decision['by']}, so that `pbg run SPEC {day}` goes on with it"
+                again = f"`pbg run SPEC {day}` with its options goes on with it"
+                return f"; approved since by {decision['by']}, so that {again}"
     return ""
 
 

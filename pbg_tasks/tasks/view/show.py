@@ -120,9 +120,10 @@ def _advice(run: RunContext, results: NightResults, refused: str | None, failed:
         return f"to let {day} pass: {again}; later nights go on without it"
     if failed is None or issubclass(BY_KIND.get(failed["kind"], PbgError), QualityGateError):
         return None
+    again = f"to try it again: `pbg run SPEC {day}` with its options"
     if chain_task(failed["task"]) is None:
-        return f"to try it again: `pbg run SPEC {day}`"
-    return f"to try it again: `pbg run SPEC {day}`; to go on without {day}: `pbg skip SPEC {day}`"
+        return again
+    return f"{again}; to go on without {day}: `pbg skip SPEC {day}`"
 
 
 def show_task(url: str, task: str) -> Result:
