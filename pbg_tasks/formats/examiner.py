@@ -16,14 +16,14 @@ import sys
 import tempfile
 import threading
 import time
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from contextlib import ExitStack, contextmanager, suppress
+from typing import IO, TYPE_CHECKING, Any
 
 from pbg_tasks.errors import FormatError, ResourceError, one_line
 from pbg_tasks.formats.frames import packed, unpacked
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from pbg_tasks.formats.frames import Message
 
@@ -181,7 +181,7 @@ def _started() -> subprocess.Popen[bytes]:
     environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
     environment |= {"PYTHONPATH": os.pathsep.join(each for each in sys.path if each), "OPENBLAS_NUM_THREADS": "1"}
     command = [sys.executable, "-P", "-m", "pbg_tasks.formats.examining"]
-    with tempfile.TemporaryFile() as log:
+    with _log() as log:
         try:
             process = subprocess.Popen(
                 command,
@@ -205,6 +205,21 @@ def _started() -> subprocess.Popen[bytes]:
         raise ResourceError(
             f"cannot start a process that looks at HDF5 files: {printed or f'status {process.returncode}'}"
         )
+
+
+@contextmanager
+def _log() -> Iterator[IO[bytes]]:
+    """Open a file for what the process prints."""
+    with ExitStack() as opened:
+        try:
+            log = opened.enter_context(tempfile.TemporaryFile())
+        except OSError as error:
+            where = f" ({error.filename})" if error.filename else ""
+            raise ResourceError(
+                f"cannot start a process that looks at HDF5 files: {error.strerror}{where}; free some space, or set "
+                "TMPDIR to a directory that can be written to"
+            ) from None
+        yield log
 
 
 def _close(process: subprocess.Popen[bytes]) -> None:

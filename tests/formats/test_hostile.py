@@ -10,6 +10,7 @@ import signal
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -174,6 +175,16 @@ def test_process_that_cannot_start_reports_the_reason(path, monkeypatch, tmp_pat
     broken.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(broken))
     with pytest.raises(ResourceError, match=r"cannot start .*a library is missing"):
+        read_edges(path)
+
+
+@pytest.mark.parametrize(("known", "reason"), [(None, "No usable temporary directory"), ("/no/such", "No such file")])
+def test_unusable_temporary_directory_names_variable(path, monkeypatch, known, reason):
+    compressed(path)
+    EXAMINER.stop()
+    monkeypatch.setattr(tempfile, "tempdir", known)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/no/such"])
+    with pytest.raises(ResourceError, match=rf"HDF5 files: {reason}.*/no/such.*; free some space, or set TMPDIR"):
         read_edges(path)
 
 
