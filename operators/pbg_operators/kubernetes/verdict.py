@@ -136,8 +136,7 @@ def _from_outside(pod: Manifest, state: Manifest, rank: str) -> PbgError | None:
     """
     status = pod.get("status", {})
     if state.get("reason") == "OOMKilled":
-        own: Manifest = next((each for each in pod["spec"]["containers"] if each.get("name") == CONTAINER), {})
-        limit = own.get("resources", {}).get("limits", {}).get("memory")
+        limit = _container(pod).get("resources", {}).get("limits", {}).get("memory")
         return ResourceError(
             f"{rank} ran out of memory (limit {limit}): raise {section_of(pod)}.resources.memory or num_partitions"
         )
@@ -223,7 +222,18 @@ def name_of(pod: Manifest) -> str:
 def section_of(pod: Manifest) -> str:
     """Return the spec's section that a pod was made from."""
     task = task_of(pod)
-    return "launch.kubernetes" if task == TRAIN else f"launch.tasks.{task.partition('-')[0]}"
+    if task == TRAIN:
+        return "launch.kubernetes"
+    # An export may be named like another one's parts, so that only the command shows a part.
+    command = _container(pod).get("command", ())
+    is_part = task.startswith("export-") and any(each.startswith("--part=") for each in command)
+    return f"launch.tasks.{task.partition('-')[0]}{'_part' if is_part else ''}"
+
+
+def _container(pod: Manifest) -> Manifest:
+    """Return the container that runs the command."""
+    own: Manifest = next((each for each in pod["spec"]["containers"] if each.get("name") == CONTAINER), {})
+    return own
 
 
 def task_of(pod: Manifest) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from pbg_operators.kubernetes.trigger import error_of, event_of
-from pbg_operators.kubernetes.verdict import failure
+from pbg_operators.kubernetes.verdict import failure, section_of
 from pbg_tasks.errors import BY_EXIT_CODE, ConfigError, EvictedError, PbgError, RankLostError, ResourceError
 
 POD = {"metadata": {"name": "j-0-x", "creationTimestamp": "2026-11-20T00:00:00Z"}, "spec": {"containers": [{}]}}
@@ -65,6 +65,22 @@ def test_first_of_two_equal_errors_is_cause():
 
 def test_memory_shortage_precedes_its_crash():
     assert "rank 1 ran out of memory" in str(failure(job(), [pod(0, 1), pod(1, 137, at=9, reason="OOMKilled")]))
+
+
+@pytest.mark.parametrize(
+    ("task", "arguments", "section"),
+    [
+        ("train", [], "launch.kubernetes"),
+        ("eval_part", ["--part=1/2"], "launch.tasks.eval_part"),
+        ("export-npy", ["--parts=2"], "launch.tasks.export"),
+        ("export-npy-part", ["--part=1/2"], "launch.tasks.export_part"),
+        ("export-my-part", [], "launch.tasks.export"),
+    ],
+)
+def test_section_is_that_of_the_task(task, arguments, section):
+    command = {"name": "train", "command": ["pbg", task, "run", *arguments]}
+    labels = {"app.kubernetes.io/component": task}
+    assert section_of({"metadata": {"labels": labels}, "spec": {"containers": [command]}}) == section
 
 
 def test_shut_down_node_is_a_lost_rank():
