@@ -58,6 +58,16 @@ def test_broken_spec_shows_error_and_hides_none(tmp_path):
     assert "'s3://' is no place" in nowhere.description
 
 
+def test_broken_specs_of_like_names_are_all_shown(tmp_path):
+    for name in ("a b.yaml", "a!b.yaml", "a_b.yaml"):
+        write(tmp_path, name, small_spec(tmp_path, "first") | {"chanel": "x"})
+    broken = build_dags(tmp_path)
+    assert len({dag.dag_id for dag in broken}) == len(broken)
+    for name, dag in zip(("a b.yaml", "a!b.yaml", "a_b.yaml"), broken, strict=True):
+        assert str(tmp_path / name) in dag.description
+        assert [each.dag_id for each in build_dags(tmp_path / name)] == [dag.dag_id]
+
+
 def test_wait_without_end_hides_no_other_graph(tmp_path):
     write(tmp_path, "a.yaml", small_spec(tmp_path, "first") | {"nights": {"patience_hours": float("inf")}})
     write(tmp_path, "b.yaml", small_spec(tmp_path, "second"))
