@@ -15,9 +15,10 @@ from pbg_operators.night import Night
 from pbg_operators.settings import apply, defaults, facts
 from pbg_operators.timetable import SnapshotTimetable
 from pbg_operators.tune import tune_dag
-from pbg_operators.upkeep import upkeep_dags
+from pbg_operators.upkeep import collect_dag, upkeep_dags
 from pbg_tasks.config import load_graph_spec
 from pbg_tasks.config.airflow import NIGHTS_TAG
+from pbg_tasks.config.nights import Calendar
 from pbg_tasks.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pbg_tasks.config import GraphSpec
-    from pbg_tasks.config.nights import Calendar
 
 WAITING = 32
 """Least number of runs of a chain that may be under way; nearly all of them wait in ``plan`` for the night before.
@@ -56,11 +56,26 @@ def build_dags_of(spec_path: Path) -> list[DAG]:
     if spec.nights.calendar is not None:
         calendar = timetable_of(spec.nights.calendar, f"{spec_path}: nights.calendar.cron")
         dags.append(night_dag(spec, spec_path, f"nightly_{spec.graph}", schedule=calendar))
-    others = [*upkeep_dags(spec, spec_path), *_search(spec, spec_path)]
+    others = [*upkeep_dags(spec, spec_path), *_collection(spec, spec_path), *_search(spec, spec_path)]
     for dag in others:
         apply(spec, dag.tasks, spec_path)
         dag.tags |= {*spec.airflow.tags}
     return [*dags, *others]
+
+
+def _collection(spec: GraphSpec, spec_path: Path) -> list[DAG]:
+    """Make the DAG that collects old releases, if there is one.
+
+    The nights do not need it, so a wrong schedule breaks this DAG alone.
+    """
+    collect = spec.nights.collect
+    if collect is None:
+        return []
+    try:
+        timetable_of(Calendar(cron=collect.cron), f"{spec_path}: nights.collect.cron")
+    except ConfigError as error:
+        return [broken_dag(spec_path, str(error), f"collect_{spec.graph}")]
+    return [collect_dag(spec, collect)]
 
 
 def _search(spec: GraphSpec, spec_path: Path) -> list[DAG]:

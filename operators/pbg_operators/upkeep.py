@@ -46,7 +46,7 @@ LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 
 def upkeep_dags(spec: GraphSpec, spec_path: Path) -> Iterator[DAG]:
-    """Yield the DAGs that a spec asks for beside its nights."""
+    """Yield the DAGs beside a graph's nights, but that of collection."""
     yield _drill(spec, spec_path)
     if spec.nights.redo:
         yield _redo(spec, spec_path)
@@ -54,8 +54,6 @@ def upkeep_dags(spec: GraphSpec, spec_path: Path) -> Iterator[DAG]:
         yield _promote(spec, spec_path)
     if spec.nights.watch is not None:
         yield _watch(spec, spec.nights.watch)
-    if spec.nights.collect is not None:
-        yield _collect(spec, spec.nights.collect)
 
 
 def _watch(spec: GraphSpec, watch: Watch) -> DAG:
@@ -146,7 +144,8 @@ def _promote(spec: GraphSpec, spec_path: Path) -> DAG:
     return dag
 
 
-def _collect(spec: GraphSpec, collect: Collection) -> DAG:
+def collect_dag(spec: GraphSpec, collect: Collection) -> DAG:
+    """Make the DAG that removes old releases."""
     with DAG(
         dag_id=f"collect_{spec.graph}",
         description=f"Remove the releases and runs of graph {spec.graph} that nothing needs",

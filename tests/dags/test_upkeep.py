@@ -100,6 +100,15 @@ def test_collection_is_that_of_command_line(graphs, tmp_path):
     ]
 
 
+@pytest.mark.parametrize("cron", ["0 0 30 2 *", "0 2/0 * * *"])
+def test_wrong_schedule_breaks_collection_alone(graphs, cron):
+    bag = bag_of(graphs, small={"nights": ALL | {"collect": {"cron": cron}}})
+    assert {f"{kind}_small" for kind in ("reembed", "nightly", "drill", "watch", "collect")} == set(bag.dags)
+    broken = bag.dags["collect_small"]
+    assert "broken" in broken.tags
+    assert "small.yaml: nights.collect.cron: " in broken.description
+
+
 def test_watch_continues_with_one_run_at_time(graphs):
     dag = bag_of(graphs, small={"nights": ALL}).dags["watch_small"]
     assert type(dag.timetable).__name__ == "ContinuousTimetable"
