@@ -58,6 +58,7 @@ class StartingPoint:
         initial: the start of ``init_path``.
         newcomers: the rows of each partition that come after those of ``files``; missing ones start at random.
         shrink: factors of the values of ``files`` and ``newcomers``; None: no change.
+        trains: whether a training goes on from ``files``; it is warned of one without optimizer state.
     """
 
     def __init__(
@@ -72,10 +73,13 @@ class StartingPoint:
         initial: CheckpointStart | NamedArrays | None = None,
         newcomers: CheckpointFiles | None = None,
         shrink: Shrink | None = None,
+        trains: bool = True,
     ) -> None:
         self._config, self._counts = config, counts
         self._seed = seed
-        self._stored = StoredVectors(files, scratch, grows=grows) if files is not None and files.names else None
+        self._stored: StoredVectors | None = None
+        if files is not None and files.names:
+            self._stored = StoredVectors(files, scratch, grows=grows, trains=trains)
         self._initial, self._shrink = initial, shrink
         self._newcomers = None if newcomers is None else StoredVectors(newcomers, scratch, grows=False)
 

@@ -32,13 +32,13 @@ def rows(entity, partition, count, dimension=4):
     return generator.normal(size=(count, dimension)).astype(np.float32), generator.random(count, dtype=np.float32)
 
 
-def write_checkpoint(directory, config, counts, *, version=3, model=None):
+def write_checkpoint(directory, config, counts, *, version=3, model=None, has_sums=True):
     """Write every partition of ``counts`` and the model, and name the version."""
     directory.mkdir(parents=True, exist_ok=True)
     for (entity, partition), count in counts.items():
         path = directory / embeddings_file_name(entity, partition, version)
         embeddings, sums = rows(entity, partition, count, config.entity_dimension(entity))
-        write_embeddings(path, embeddings, sums, lr=0.1, iteration=INFO, config=config)
+        write_embeddings(path, embeddings, sums if has_sums else None, lr=0.1, iteration=INFO, config=config)
     if model is not None:
         write_model(directory / model_file_name(version), model, config=config, iteration=INFO)
     (directory / "checkpoint_version.txt").write_text(f"{version}\n")

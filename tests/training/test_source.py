@@ -5,6 +5,7 @@ import pytest
 
 from pbg_tasks.checkpoint import checkpoint_names, open_directory
 from pbg_tasks.errors import FormatError
+from pbg_tasks.formats.model import ModelState
 from pbg_tasks.storage import open_store
 from pbg_tasks.training.data.partitions import PartitionKey
 from pbg_tasks.training.data.tables import Table
@@ -36,7 +37,7 @@ def files(tmp_path, config):
     return open_directory(open_store(tmp_path / "checkpoint"), "", expect=checkpoint_names(config))
 
 
-def start(config, files, tmp_path, *, counts=None, grows=False, initial=None, newcomers=None):
+def start(config, files, tmp_path, *, counts=None, grows=False, initial=None, newcomers=None, trains=True):
     return StartingPoint(
         config,
         counts or COUNTS,
@@ -46,6 +47,7 @@ def start(config, files, tmp_path, *, counts=None, grows=False, initial=None, ne
         scratch=tmp_path / "scratch",
         initial=initial,
         newcomers=newcomers,
+        trains=trains,
     )
 
 
@@ -59,6 +61,16 @@ def test_checkpoint_is_preferred_to_initial_vectors(config, files, tmp_path):
     np.testing.assert_array_equal(point.model(START).params[REAL], [2, 2])
     np.testing.assert_array_equal(point.model(START).sums[REAL], [20, 20])
     assert not any((tmp_path / "scratch").iterdir())
+
+
+def test_checkpoint_without_sums_is_warned_of_once(config, tmp_path, capsys):
+    write_checkpoint(tmp_path / "bare", config, COUNTS, model=ModelState(START.params, {}), has_sums=False)
+    files = open_directory(open_store(tmp_path / "bare"), "", expect=checkpoint_names(config))
+    for trains in (False, True):
+        point = start(config, files, tmp_path, trains=trains)
+        assert not point.model(START).sums
+        assert not any(point.table(key).row_sums.any() for key in COUNTS)
+        assert capsys.readouterr().err.count("holds no optimizer state: its sums start at 0") == trains
 
 
 def test_initial_vectors_or_random_ones_without_checkpoint(config, tmp_path):

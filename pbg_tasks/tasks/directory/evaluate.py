@@ -177,7 +177,7 @@ def _against_config(run: DirectoryRun, scratch: Path, threads: int, seed: int) -
         "eval_num_uniform_negs": run.config.num_uniform_negs,
     }
     config = run.config.model_copy(update=own)
-    start = StartingPoint(config, run.entities.counts, run.files, grows=False, seed=seed, scratch=scratch, initial=None)
+    start = StartingPoint(config, run.entities.counts, run.files, grows=False, seed=seed, scratch=scratch, trains=False)
     engine = TorchEngine(config, run.entities.relation_count, workers=threads)
     state = start.model(ModelState(*engine.parameters()))
     if state is not None:

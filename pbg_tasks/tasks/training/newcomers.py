@@ -65,7 +65,7 @@ def newcomers(
     except ConfigError:
         say("train: looking where new entities start")
     config, seed = run.config, run.spec.graph.train.seed
-    start = StartingPoint(config, counts, release, grows=True, seed=seed, scratch=scratch)
+    start = StartingPoint(config, counts, release, grows=True, seed=seed, scratch=scratch, trains=False)
     shared = SharedParameters(config, relation_count)
     state = start.model(ModelState(*shared.arrays()))
     if state is not None:

@@ -9,6 +9,7 @@ from pbg_tasks.errors import FormatError
 from pbg_tasks.formats.embeddings import embeddings_file_name, embeddings_shape
 from pbg_tasks.formats.metadata import read_iteration
 from pbg_tasks.formats.model import model_file_name, read_model
+from pbg_tasks.progress import say
 from pbg_tasks.storage.staging import named
 
 if TYPE_CHECKING:
@@ -31,15 +32,18 @@ class StoredVectors:
         grows: whether a file may contain fewer rows than there are entities (ids are append-only), or must match
             exactly.
         advice: repair of another number of rows, for the error.
+        trains: whether a training goes on from the files; it is warned of one without optimizer state.
 
     Attributes:
         iteration: the iteration of the files, once the model was read; None where they do not contain it.
     """
 
-    def __init__(self, files: CheckpointFiles, scratch: Path, *, grows: bool, advice: str = "") -> None:
+    def __init__(
+        self, files: CheckpointFiles, scratch: Path, *, grows: bool, advice: str = "", trains: bool = True
+    ) -> None:
         self.files = files
         self._scratch, self._grows = scratch, grows
-        self._advice = advice
+        self._advice, self._warns = advice, trains
         self.iteration: IterationInfo | None = None
 
     def holds(self, key: PartitionKey) -> bool:
@@ -71,9 +75,21 @@ class StoredVectors:
                 self._check(str(path), shape, key, table)
                 if shape[0] < len(table):
                     rest()
-                return table.fill(path)
+                stored, has_sums = table.fill(path)
         finally:
             path.unlink()
+        if not has_sums:
+            self._warn(name)
+        return stored
+
+    def _warn(self, name: str) -> None:
+        """Warn, once, of a file without optimizer state."""
+        if self._warns:
+            say(
+                f"warning: {self.files.url}/{name}: holds no optimizer state: its sums start at 0, so the first steps "
+                "are as large as those of a new training"
+            )
+        self._warns = False
 
     def _check(self, source: str, shape: tuple[int, int], key: PartitionKey, table: Table) -> None:
         (rows, dimension), wanted = shape, table.embeddings.shape[1]
@@ -97,6 +113,9 @@ class StoredVectors:
         try:
             with named(path, f"{self.files.url}/{name}"):
                 self.iteration = read_iteration(path)
-                return read_model(path)
+                state = read_model(path)
         finally:
             path.unlink()
+        if state.params and not state.sums:
+            self._warn(name)
+        return state

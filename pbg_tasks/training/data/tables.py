@@ -89,11 +89,11 @@ class Table:
         for part in _parts(self.embeddings.view(-1)):
             part.copy_(drawn[: len(part)].normal_(generator=generator).mul_(scale))
 
-    def fill(self, path: Path) -> int:
+    def fill(self, path: Path) -> tuple[int, bool]:
         """Overwrite the first rows and sums with those of a file.
 
         Returns:
-            Number of stored rows.
+            Number of stored rows, and whether the file has their sums.
 
         Raises:
             FormatError: damaged, not PBG's, of another dimension, larger than the table, or not finite.
@@ -109,7 +109,7 @@ class Table:
             stored = len(found)
         if sums is not None:
             self.row_sums[:stored] = torch.from_numpy(sums)
-        return stored
+        return stored, sums is not None
 
     def copy(self) -> Table:
         """Return the same rows in memory of their own."""
