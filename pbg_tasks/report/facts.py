@@ -23,6 +23,7 @@ class RunFacts:
     Attributes:
         spec: of the run.
         url: of the run.
+        spec_hash: of the spec as it is stored; of a key that it lacks the default may have changed.
         tasks: of the chain, in order.
         results: of the tasks that have finished.
         stats: lines of ``training_stats.json`` and ``training_io.json``.
@@ -39,6 +40,7 @@ class RunFacts:
 
     spec: RunSpec
     url: str
+    spec_hash: str
     tasks: Sequence[str]
     results: NightResults
     stats: Sequence[str] = ()

@@ -6,7 +6,6 @@ from collections import Counter
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
-from pbg_tasks.config.base import digest
 from pbg_tasks.config.limits import refusal_by
 from pbg_tasks.config.results import NOTHING_RANKED, Expected, Figures, RelationChanges, RelationDrift
 from pbg_tasks.errors import QualityGateError
@@ -333,7 +332,7 @@ def _lineage(run: RunFacts) -> Lineage:
     return {
         "snapshot": [file.model_dump(mode="json") for file in run.spec.files],
         "previous": None if previous is None else previous.model_dump(mode="json"),
-        "spec_sha256": digest(run.spec.model_dump(mode="json")),
+        "spec_sha256": run.spec_hash,
         "directory": preserved.directory if preserved is not None else None,
         "manifest_sha256": preserved.manifest_sha256 if preserved is not None else None,
         "files": [

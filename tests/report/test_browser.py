@@ -146,7 +146,8 @@ def test_news_appear_without_losing_the_place(opened, nights):
     run = nights.run(DAYS[1])
     folder = Path(run.url) / "report"
     found = NightResults.parse({task: run.result(task) for task in CHAIN[: CHAIN.index("train")]})
-    before, after = (run_document(facts) for facts in (RunFacts(run.spec, run.url, CHAIN, found), read_run(run)))
+    facts = RunFacts(run.spec, run.url, run.spec_hash, CHAIN, found)
+    before, after = (run_document(each) for each in (facts, read_run(run)))
     links = Links(assets="../../../report/_assets", live="live.json")
     (folder / "running.html").write_text(render(before, links))
     (folder / "live.json").write_text(json.dumps({"version": "1", "finished": False, "sections": {}}))

@@ -54,7 +54,7 @@ def points(figure):
 def test_page_shows_training_waiting_and_speed(nights):
     run = nights.run(DAYS[1])
     results = NightResults.parse({task: run.result(task) for task in CHAIN})
-    document = run_document(RunFacts(run.spec, run.url, CHAIN, results, stats=statistics()))
+    document = run_document(RunFacts(run.spec, run.url, run.spec_hash, CHAIN, results, stats=statistics()))
     page = check_page(render(document, Links(assets="assets")))
     drawn = {
         each["attrs"]["id"]: json.loads(each["attrs"]["data-figure"])

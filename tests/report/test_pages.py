@@ -5,6 +5,7 @@ They show what the tasks found, whatever names are in it.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from contextvars import copy_context
@@ -76,6 +77,12 @@ def test_operator_counts_relations_of_the_column(nights, documents):
 def test_document_is_plain_json(documents, history):
     for document in [*documents.values(), history, comparison_document(documents[DAYS[0]], documents[DAYS[1]])]:
         assert json.loads(json.dumps(document, allow_nan=False)) == document
+
+
+def test_page_has_hash_of_stored_spec(nights):
+    """A key that it lacks may have another default today."""
+    stored = replace(nights.run(DAYS[1]), document=b"of an earlier version")
+    assert run_document(read_run(stored))["lineage"]["spec_sha256"] == hashlib.sha256(stored.document).hexdigest()
 
 
 def test_first_night_has_nothing_to_drift_from(documents):
@@ -198,7 +205,7 @@ def test_news_are_the_sections_of_page(documents):
 def facts(nights, results, **more):
     run = nights.run(DAYS[1])
     kept = NightResults.parse({task: run.result(task) for task in results})
-    return RunFacts(spec=run.spec, url=run.url, tasks=CHAIN, results=kept, **more)
+    return RunFacts(run.spec, run.url, run.spec_hash, CHAIN, kept, **more)
 
 
 @pytest.mark.parametrize("finished", range(len(CHAIN) + 1))
@@ -238,7 +245,9 @@ def test_approving_user_is_named(nights):
     run = nights.run(DAYS[2])
     results = NightResults.parse({task: run.result(task) for task in CHAIN})
     decision = {"task": "partition", "approved": True, "by": HOSTILE, "at": "2026-11-03T02:00:00Z", "reason": "known"}
-    approved = RunFacts(run.spec, run.url, CHAIN, results, refused="x", decisions={"partition": decision})
+    approved = RunFacts(
+        run.spec, run.url, run.spec_hash, CHAIN, results, refused="x", decisions={"partition": decision}
+    )
     page = check_page(render(run_document(approved), LINKS))
     assert f"Approved by {HOSTILE}" in page.text()
 

@@ -125,6 +125,7 @@ def read_run(run: RunContext) -> RunFacts:
     return RunFacts(
         spec=run.spec,
         url=run.url,
+        spec_hash=run.spec_hash,
         tasks=CHAIN,
         results=results,
         stats=[*stats, *io],
@@ -158,7 +159,7 @@ def read_graph(graph: str, channel: Channel, *, reported: bool = False) -> Graph
 
     def facts(run: RunContext) -> RunFacts:
         moment = planned[run.key(RunLayout.spec)]
-        found = RunFacts(spec=run.spec, url=run.url, tasks=CHAIN, results=NightResults(), planned=moment)
+        found = RunFacts(run.spec, run.url, run.spec_hash, CHAIN, NightResults(), planned=moment)
         try:
             results = read_results(run, threads=1)  # the runs are read side by side
             return replace(
