@@ -265,12 +265,12 @@ def test_recall_is_measured_again_for_other_neighbors(release, destinations, mon
 def test_release_with_an_unfinished_table_is_not_complete(destinations):
     with open_sink("pgvector", destinations["pgvector"], sink_options("pgvector", {})) as tables:
         both = {"together": ("h_n", "h_m"), "manifest_sha256": SHA256}
-        one, other = record("h", **both), record("h", alias="h_m", **both)
-        filled(tables, "h_n_1", one)
-        tables.create("h_m_1", other)
-        assert complete_tables(tables, "h", SHA256) == {}
+        filled(tables, "h_n_1", record("h", **both))
+        tables.create("h_m_1", other := record("h", alias="h_m", **both))
+        filled(tables, "h_o_1", record("h", alias="h_o", **both | {"together": ("h_o",)}))  # of another export
+        assert complete_tables(tables, "h", SHA256).keys() == {"h_o_1"}
         tables.complete("h_m_1", other.model_copy(update={"complete": True}))
-        assert complete_tables(tables, "h", SHA256).keys() == {"h_n_1", "h_m_1"}
+        assert complete_tables(tables, "h", SHA256).keys() == {"h_n_1", "h_m_1", "h_o_1"}
 
 
 def test_tables_of_other_types_answer_for_no_export(tmp_path, monkeypatch):

@@ -165,15 +165,18 @@ def fill(
 def complete_tables(tables: Tables, collection: str, manifest_sha256: str) -> dict[str, TableRecord]:
     """Return a release's complete tables, the newest of each alias.
 
-    There are none while a table that was to be filled with them is not complete: readers would see two releases.
+    Those of an export that lacks one of its tables are left out: readers would see two releases. Tables of another
+    export of the collection wait for none of them.
     """
     found: dict[str, tuple[str, TableRecord]] = {}
     records = tables.records(collection)
     for table, record in sorted(records.items(), key=lambda item: item[1].number):
         if record.complete and record.manifest_sha256 == manifest_sha256:
             found[record.alias] = (table, record)
-    whole = all(alias in found for _, record in found.values() for alias in record.together)
-    return dict(found.values()) if whole else {}
+    while lacking := [alias for alias, (_, record) in found.items() if not found.keys() >= {*record.together}]:
+        for alias in lacking:
+            del found[alias]
+    return dict(found.values())
 
 
 def retire(
