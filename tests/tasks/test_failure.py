@@ -217,6 +217,16 @@ def test_broken_night_is_failed_in_show_and_pages(planned, run):
     assert overview(place.spec)["failed"] == {}
 
 
+def test_night_of_another_channel_hides_no_failure(place):
+    place.snapshot("d1", [*ring(40), ("", "next", "e1")])
+    run = RunContext.open(plan(place.spec, "d1")["run"])
+    with pytest.raises(InputError):
+        run_task("validate", run.url)
+    plan(place.spec, "d1", overrides=["channel=other"])
+    (night,) = overview(place.spec)["failed"]["production"]
+    assert (night["run"], night["failed"]["task"]) == (run.run_id, "validate")
+
+
 def test_night_that_others_go_without_is_listed_once(planned, run):
     fail(run, InputError(LACK), ValidateResult)
     skip(Channel(run.store, "production"), "d1", "half of it is missing")

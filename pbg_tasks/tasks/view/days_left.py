@@ -32,25 +32,26 @@ def without_release(channel: Channel, rows: Sequence[ReleaseRow]) -> dict[str, s
     """
     reasons = skipped(channel)
     days = [day for day in sorted(reasons, key=snapshot_order) if _is_after(day, rows)]
-    runs = _planned_last(channel.store.list("runs/")) if days else {}
+    runs = _planned(channel.store.list("runs/")) if days else {}
     failures = {day: failure.reason for (_, day), failure in plan_failures(channel.store, channel.name).items()}
     return {
         day: reasons[day]
-        + _approved_since(channel.store, day, runs.get(day))
+        + _approved_since(channel, day, runs.get(day, ()))
         + _unplanned_since(reasons[day], failures.get(day))
         for day in days
     }
 
 
-def _approved_since(store: Store, day: str, run: str | None) -> str:
+def _approved_since(channel: Channel, day: str, runs: Sequence[str]) -> str:
     """Return that a run was approved, as a part of a sentence.
 
     An approval of a gate covers no other task, such as a ``bucket`` that found nothing to hold out afterwards.
     """
-    if run is None or _refused_without_gate(store, run):
+    night = _last_of_channels(channel.store, runs).get(channel.name)
+    if night is None or _refused_without_gate(channel.store, night.run_id):
         return ""
-    with suppress(ConfigError, FormatError):  # removed meanwhile, or damaged
-        for decision in decisions(RunContext.within(store, run)):
+    with suppress(FormatError):  # damaged
+        for decision in decisions(night):
             if decision["approved"]:
                 again = f"`pbg run SPEC {day}` with its options goes on with it"
                 return f"; approved since by {decision['by']}, so that {again}"
@@ -90,7 +91,7 @@ def broken_nights(store: Store, graph: str | None = None) -> dict[str, list[Fail
     """List the nights that broke, by channel, oldest first.
 
     Those that were refused or skipped are left out: later nights go on without them.
-    Of several nights of a snapshot the one that was planned last counts, and one that could not be planned before all.
+    Of a channel's nights of a snapshot the one planned last counts, and one that could not be planned before all.
     Trials, which are no nights, have no mark of their plan.
 
     Args:
@@ -98,20 +99,19 @@ def broken_nights(store: Store, graph: str | None = None) -> dict[str, list[Fail
         graph: None: of all graphs.
     """
     stored = list(store.list("runs/"))
-    listed, last = {info.key for info in stored}, _planned_last(stored)
+    listed, planned = {info.key for info in stored}, _planned(stored)
     found = _unplanned_nights(store, graph)
     unplanned = {(channel, row["snapshot"]) for channel, rows in found.items() for row in rows}
-    for snapshot in sorted(last, key=snapshot_order):
-        run = last[snapshot]
-        if failure_key(run) in listed:
-            with suppress(ConfigError, FormatError):  # removed meanwhile, or damaged
-                night = RunContext.within(store, run)
+    for snapshot, runs in planned.items():
+        last = _last_of_channels(store, runs) if any(failure_key(run) in listed for run in runs) else {}
+        for night in (each for each in last.values() if failure_key(each.run_id) in listed):
+            with suppress(FormatError):  # damaged
                 channel = Channel(store, night.spec.graph.channel)
                 failed = night.failure({task for task in SHAPES if night.key(RunLayout.result(task)) in listed})
                 goes_on_without = why_skipped(channel, snapshot, since=night.planned()) is not None
                 is_listed = goes_on_without or (channel.name, snapshot) in unplanned
                 if failed is not None and not is_listed and graph in {None, night.spec.graph.graph}:
-                    row: FailedNight = {"snapshot": snapshot, "run": run, "failed": failed}
+                    row: FailedNight = {"snapshot": snapshot, "run": night.run_id, "failed": failed}
                     found.setdefault(channel.name, []).append(row)
     return {channel: sorted(rows, key=_order) for channel, rows in found.items()}
 
@@ -143,12 +143,24 @@ def _unplanned_nights(store: Store, graph: str | None) -> dict[str, list[FailedN
     return found
 
 
-def _planned_last(stored: Iterable[ObjectInfo]) -> dict[str, str]:
-    """Return the run of each snapshot that was planned last."""
-    last: dict[str, tuple[float, str]] = {}
+def _planned(stored: Iterable[ObjectInfo]) -> dict[str, list[str]]:
+    """Return the runs of each snapshot, the last planned first."""
+    found: dict[str, list[tuple[float, str]]] = {}
     for info in stored:
         _, run, name = [*info.key.split("/", 2), ""][:3]
         if name == RunLayout.planned:
-            snapshot = run.rpartition("-")[0]
-            last[snapshot] = max(last.get(snapshot, (0.0, "")), (info.modified or 0.0, run))
-    return {snapshot: run for snapshot, (_, run) in last.items()}
+            found.setdefault(run.rpartition("-")[0], []).append((info.modified or 0.0, run))
+    return {snapshot: [run for _, run in sorted(runs, reverse=True)] for snapshot, runs in found.items()}
+
+
+def _last_of_channels(store: Store, runs: Sequence[str]) -> dict[str, RunContext]:
+    """Open the first of some runs of each channel.
+
+    Graphs of one store have a channel each, and may have one snapshot key.
+    """
+    last: dict[str, RunContext] = {}
+    for run in runs:
+        with suppress(ConfigError, FormatError):  # removed meanwhile, or damaged
+            night = RunContext.within(store, run)
+            last.setdefault(night.spec.graph.channel, night)
+    return last
