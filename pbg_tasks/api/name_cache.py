@@ -46,8 +46,8 @@ def cached_index(source: Source, entity: str, counts: Sequence[int], scratch: Pa
         scratch: directory for downloads, and for the index where the cache cannot be written.
 
     Raises:
-        FormatError: the names or the index are damaged, or there are not as many names as entities, or the names were
-            changed meanwhile.
+        FormatError: the names or the index are damaged, a name occurs twice, there are not as many names as entities,
+            or the names were changed meanwhile.
     """
     digests = source.names_digests(entity, scratch)
     facts = [FORMAT, *map(str, counts), *digests]
@@ -94,7 +94,7 @@ def _build(source: Source, entity: str, counts: Sequence[int], digests: Sequence
     made = Path(mkdtemp(prefix="index-", dir=scratch))
     read = [hashlib.sha256() for _ in counts]
     with Scratch(scratch) as work, connect(BUDGET, work.path) as connection:
-        files = zip(source.entity_names(entity, scratch), counts, read, strict=True)
+        files = zip(source.distinct_names(entity, scratch), counts, read, strict=True)
         names = (some for path, count, digest in files for some in _names(path, count, digest))
         index_names(connection, names, _TYPE, counts, made)
     if [digest.hexdigest() for digest in read] != digests:

@@ -264,6 +264,14 @@ def test_names_changed_before_indexing_are_not_kept(trained, indexed, monkeypatc
         assert "other3" in model.entities()
 
 
+def test_name_given_twice_is_refused_before_indexing(trained, indexed):
+    data = trained()
+    data.rename("n", 1, ["n0_3", *(f"other{i}" for i in range(50))])
+    with pytest.raises(FormatError, match=r"entity_names_n_1\.json: has the name 'n0_3' a second time"):
+        Model.open(data.checkpoint)
+    assert not list(indexed.iterdir())
+
+
 def test_model_opened_in_threads_is_indexed_once(trained, indexed, monkeypatch):
     data, built, index = trained(), [], name_cache.index_names
     monkeypatch.setattr(name_cache, "index_names", lambda *arguments: built.append(1) or index(*arguments))
