@@ -321,7 +321,7 @@ def check_arguments(arguments: Sequence[str]) -> None:
 def failure(command: str, status: int, last_lines: Sequence[str]) -> AirflowException:
     """Return the exception for a ``pbg`` command that ended with ``status``.
 
-    Its message has the reason, and its class decides whether to retry.
+    Its message has the reason, and its class what follows. An export below its floor refuses no night.
     """
     error_lines = [line for line in last_lines if line.startswith("error: ")]
     if status < 0:
@@ -334,7 +334,7 @@ def failure(command: str, status: int, last_lines: Sequence[str]) -> AirflowExce
         return OutOfTurn(message)
     if category is ConflictError and command == "train":
         return outdone(message)
-    if category is not None and issubclass(category, QualityGateError):
+    if category is not None and issubclass(category, QualityGateError) and command != "export-release":
         return Unusable(message) if category is UnusableError else Refused(message)
     retryable = category is not None and category.retryable
     return RetryableError(message) if retryable else AirflowFailException(message)
@@ -346,7 +346,7 @@ def task_failure(command: str, error: PbgError) -> AirflowException:
     Its class decides whether to try again, as in ``failure``.
     """
     message = f"{error.kind}: {error}"
-    if isinstance(error, QualityGateError):
+    if isinstance(error, QualityGateError) and command != "export-release":
         return Unusable(message) if isinstance(error, UnusableError) else Refused(message)
     if isinstance(error, ConflictError) and command == "train":
         return outdone(message)

@@ -10,6 +10,8 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from airflow.sdk.execution_time.context import OutletEventAccessors
 
 from pbg_operators.export import ExportOperator
+from pbg_operators.task import Refused, task_failure
+from pbg_tasks.errors import QualityGateError
 
 PLACE = Asset(name="g_production_npy", uri="file:///store/exports/npy")
 DONE = {
@@ -59,6 +61,15 @@ def test_failed_export_sends_no_event(fake_pbg, context, task):
     with pytest.raises(AirflowFailException, match=r"finds 0\.3"):
         task.execute(context)
     assert not context["outlet_events"][PLACE].extra
+
+
+def test_export_below_its_floor_refuses_no_night(fake_pbg, context, task):
+    fake_pbg("sys.stderr.write('error: quality_gate: finds 0.3\\n'); sys.exit(8)")
+    with pytest.raises(AirflowFailException, match=r"finds 0\.3") as caught:
+        task.execute(context)
+    assert not isinstance(caught.value, Refused)
+    assert not isinstance(task_failure("export-release", QualityGateError("in a pod")), Refused)
+    assert context["ti"].pushed.keys() & {"refused", "error"} == {"error"}
 
 
 def test_announced_export_sends_no_second_event(fake_pbg, context, task):
