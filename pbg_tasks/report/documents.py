@@ -19,7 +19,6 @@ State = Literal["damaged", "running", "refused", "failed", "finished", "released
 Stored = dict[str, JsonValue]
 """Part of a stored document, as it is stored."""
 
-
 TaskState = Literal["done", "now", "waiting", "refused", "failed"]
 
 
@@ -254,7 +253,8 @@ class OfRelease(TypedDict):
 class Night(OfRelease):
     """Night of a channel.
 
-    ``page`` is the address of a night of Airflow that has no run in the store; ``run`` is empty then.
+    ``page`` is the address of a night of Airflow that has no run in the store; ``run`` is empty then. ``change`` is
+    that of the MRR since the release before, on the edges that both know.
     """
 
     reported: bool
@@ -264,6 +264,7 @@ class Night(OfRelease):
     planned: float | None
     state: State
     mrr: float | None
+    change: float | None
     hits10: float | None
     edges: int | None
     entities: int | None
@@ -330,7 +331,6 @@ class StandingDocument(TypedDict):
     forecast: float | None
     took: float | None
     current: Night | None
-    before: Night | None
     age: float | None
     next: str
     readers: list[ReaderPart]

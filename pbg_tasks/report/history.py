@@ -10,7 +10,7 @@ from pbg_tasks.config.results import NOTHING_RANKED, KnownEntities, Metrics, Rel
 from pbg_tasks.report.run import reason, state
 
 if TYPE_CHECKING:
-    from pbg_tasks.config.results import DriftResult
+    from pbg_tasks.config.results import DriftResult, EvalResult
     from pbg_tasks.publish import Release
     from pbg_tasks.report.documents import HistoryDocument, MrrLimits, Night, OfRelease
     from pbg_tasks.report.facts import GraphFacts, RunFacts
@@ -76,6 +76,7 @@ def _of_run(run: RunFacts, release: Release | None, graph: GraphFacts) -> Night:
         "state": state(run),
         **_release(release, graph),
         "mrr": ranked.figure("mrr"),
+        "change": _change(results.eval),
         "hits10": ranked.figure("hits10"),
         "edges": results.validate.edges if results.validate is not None else None,
         "entities": entities.total if entities is not None else None,
@@ -102,6 +103,7 @@ def _of_release(release: Release, graph: GraphFacts) -> Night:
         "state": "released",
         **_release(release, graph),
         "mrr": ranked.figure("mrr"),
+        "change": None,
         "hits10": ranked.figure("hits10"),
         "edges": data.edges,
         "entities": entities.total,
@@ -135,6 +137,7 @@ def early_night(snapshot: str, reason: str, planned: float | None, page: str | N
         "published": None,
         "current": False,
         "mrr": None,
+        "change": None,
         "hits10": None,
         "edges": None,
         "entities": None,
@@ -163,6 +166,12 @@ def _forecast(run: RunFacts) -> float | None:
     plan = run.results.plan
     forecast = plan.forecast if plan is not None else None
     return sum(usage.seconds for usage in forecast.tasks.values()) if forecast is not None else None
+
+
+def _change(evaluated: EvalResult | None) -> float | None:
+    """Return the change of the MRR on edges that both know."""
+    against = evaluated.against if evaluated is not None else None
+    return against.difference.get("mrr") if against is not None else None
 
 
 def _cosine(drift: DriftResult | None) -> float | None:

@@ -143,9 +143,6 @@ def standing_document(
     night = last_night(history)
     released = [each for each in history["nights"] if each["release"] is not None]
     current = next((each for each in released if each["current"]), None)
-    before = next(
-        (each for each in reversed(released) if current and (each["release"] or 0) < (current["release"] or 0)), None
-    )
     needs = [*_asked(attempts), *_stopped(night), *_late(released, current, night, now), *_paused(schedules)]
     tone = _tone(needs, night)
     return {
@@ -161,7 +158,6 @@ def standing_document(
         "forecast": run["forecast"]["expected_seconds"] if run is not None and run["forecast"] else None,
         "took": run["seconds"] if run is not None else None,
         "current": current,
-        "before": before,
         "age": now - current["published"] if current is not None and current["published"] else None,
         "next": _next(schedules),
         "readers": [each for each in history["readers"] if not _follows(each, history["channel"])],
