@@ -48,8 +48,11 @@ def history_document(graph: GraphFacts) -> HistoryDocument:
 
 
 def _limits(graph: GraphFacts, nights: list[Night]) -> MrrLimits:
-    """Return the limits of the MRR by the newest run's gates."""
-    newest = max(graph.runs, key=lambda run: run.planned or 0.0, default=None)
+    """Return the limits of the MRR by the newest night's gates.
+
+    A trial may have others.
+    """
+    newest = max((run for run in graph.runs if run.spec.publish), key=lambda run: run.planned or 0.0, default=None)
     if newest is None:
         return {"floor": None, "fall": None, "current": None}
     gates = newest.spec.graph.gates

@@ -108,6 +108,15 @@ def test_refused_night_shows_the_reason(documents, history):
     assert [each["snapshot"] for each in history["refused"]] == [DAYS[2]]
 
 
+def test_trial_moves_no_band_of_the_gate(nights, history):
+    found = read_graph("toy", Channel(nights.store, "production"))
+    graph = found.runs[0].spec.graph
+    gates = graph.gates.model_copy(update={"min_mrr": 0.9})
+    spec = found.runs[0].spec.model_copy(update={"graph": graph.model_copy(update={"gates": gates}), "publish": False})
+    trial = replace(found.runs[0], spec=spec, url="/s/runs/d9-0123456789ab", planned=9e9)
+    assert history_document(replace(found, runs=[trial, *found.runs]))["limits"] == history["limits"]
+
+
 def test_run_without_release_names_how_to_publish(documents):
     finished = documents[DAYS[1]] | {"state": "finished", "release": None, "published": False}
     text = check_page(render(finished, LINKS)).text()
