@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from pbg_tasks.config import RunLayout
@@ -150,7 +151,8 @@ def _planned(stored: Iterable[ObjectInfo]) -> dict[str, list[str]]:
         _, run, name = [*info.key.split("/", 2), ""][:3]
         if name == RunLayout.planned:
             found.setdefault(run.rpartition("-")[0], []).append((info.modified or 0.0, run))
-    return {snapshot: [run for _, run in sorted(runs, reverse=True)] for snapshot, runs in found.items()}
+    last_first = {snapshot: sorted(runs, reverse=True) for snapshot, runs in found.items()}
+    return {snapshot: [*map(itemgetter(1), runs)] for snapshot, runs in last_first.items()}
 
 
 def _last_of_channels(store: Store, runs: Sequence[str]) -> dict[str, RunContext]:
