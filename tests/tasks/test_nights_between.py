@@ -145,6 +145,26 @@ def test_refused_data_are_no_night_of_changes(place):
     assert nights_apart(last, "d1") == 1
 
 
+def test_trial_is_no_night_between(place):
+    for day in ("d1", "d2", "d3"):
+        place.snapshot(day, ring(8))
+    graph = load_graph_spec(place.spec)
+    store = graph_store(graph)
+
+    def planned(day, *, passed, **options):
+        spec = RunSpec(graph=graph, snapshot=day, files=(), **options)
+        run = RunContext(store, spec.run_id, spec, spec.to_bytes())
+        run.store_spec()
+        run.begin()
+        for task in FINDINGS:
+            finish(run, task, passed=passed)
+        return run
+
+    planned("d2", passed=False)
+    planned("d2", passed=True, publish=False)  # as with other gates
+    assert nights_apart(planned("d3", passed=True), "d1") == 1
+
+
 def test_last_night_between_with_good_data_is_measured(place):
     place.write_spec({"num_epochs": 1})
     for day in range(1, 6):

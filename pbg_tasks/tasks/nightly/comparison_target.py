@@ -179,7 +179,8 @@ def _nights_between(run: RunContext, since: str | None) -> list[RunContext | Non
 def _with_good_data(channel: Channel, snapshot: str) -> RunContext | None:
     """Return a snapshot's run if its data passed the gate.
 
-    The run that was planned last decides. What was accepted or approved did not pass, nor did what a user skipped.
+    The run that was planned last decides, trials left out. What was accepted or approved did not pass, nor did what a
+    user skipped.
     """
     if is_skipped_by_user(channel, snapshot):
         return None
@@ -191,7 +192,7 @@ def _with_good_data(channel: Channel, snapshot: str) -> RunContext | None:
             continue
         with suppress(ConfigError, FormatError):  # removed meanwhile, or damaged
             night = RunContext.within(channel.store, name)
-            if night.spec.graph.channel == channel.name:
+            if night.spec.publish and night.spec.graph.channel == channel.name:
                 judged = (night.find(ValidateResult), night.find(PartitionResult))
                 verdicts.append((night.planned(), not all(_passed_alone(each) for each in judged), night))
     newest = max(verdicts, key=lambda each: each[:2], default=None)
