@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 Person = Annotated[str, Field(min_length=1, max_length=200)]
 """Name in a stored document; one that is written now also passes ``check_person``."""
 Share = Annotated[float, Field(gt=0, lt=1)]
+ADOPTED = "adopted"
+"""Key of a release's facts about its data, with the URL of the checkpoint that was adopted."""
 
 
 def check_person(name: str | None, option: str) -> None:
@@ -144,6 +146,11 @@ class Release(Growing):
     metrics: ReleaseMetrics = Field(default_factory=dict)
     data: ReleaseFacts = Field(default_factory=dict)
     promoted: Promoted | None = None
+
+    @property
+    def is_adopted(self) -> bool:
+        """Whether it is night zero, of no snapshot."""
+        return ADOPTED in self.data
 
     def candidate(self) -> Candidate:
         """Return the fields that another channel, or this one again, may record."""

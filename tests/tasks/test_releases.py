@@ -191,6 +191,14 @@ def test_skip_takes_keys_of_releases_and_calendar(place, channel):
         assert when_skipped(channel, key) is not None
 
 
+def test_skip_takes_days_after_adopted_checkpoint(place, channel):
+    write_run(channel.store, "r0")
+    night_zero = candidate(channel.store, "r0", "0") | {"data": {"adopted": "s3://old/model"}}
+    channel.publish(night_zero, planned_on=None)
+    skip(place.spec, "2026-11-20")
+    assert when_skipped(channel, "2026-11-20") is not None
+
+
 @pytest.mark.parametrize("day", ["2026-11-99", "2026-02-29", "2026-13-01T02"])
 def test_skip_refuses_day_of_no_month(place, channel, day):
     place.write_spec(nights={"calendar": {"cron": "0 2 * * *"}})

@@ -22,6 +22,7 @@ from pbg_tasks.prepare.ids import write_known
 from pbg_tasks.prepare.split import RETURNED
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
+from pbg_tasks.publish.release import ADOPTED
 from pbg_tasks.storage.probe import probe
 from pbg_tasks.storage.staging import Scratch, named
 from pbg_tasks.tasks.context import graph_store
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
 NIGHT_ZERO = "0"
 """Snapshot key that comes before any date."""
-_ADOPTED = "adopted"  # key in a release's facts about its data, with the URL of the checkpoint
 
 
 class Adopted(TypedDict):
@@ -80,7 +80,7 @@ def adopt(checkpoint: str, entities: str, spec: Path, *, snapshot: str = NIGHT_Z
     probe(store)
     channel = Channel(store, graph.channel)
     there = channel.current().release
-    if there is not None and _ADOPTED not in there.data:
+    if there is not None and not there.is_adopted:
         raise _taken(channel, there)  # before anything is moved; whether it is this checkpoint shows later
     with Scratch() as scratch, connect(graph.resources, scratch.path) as connection:
         ids, out = scratch.path / "ids", scratch.path / "release"
@@ -107,7 +107,7 @@ def adopt(checkpoint: str, entities: str, spec: Path, *, snapshot: str = NIGHT_Z
         "id_layout": id_layout(graph.model),
         "vector_space": vector_space(graph.model),
         "split": digest(graph.split.model_dump(mode="json")),
-        "data": {_ADOPTED: source.checkpoint.url, "entities": {"total": moved.total}},
+        "data": {ADOPTED: source.checkpoint.url, "entities": {"total": moved.total}},
     }
     release, _ = channel.publish(candidate, planned_on=None)
     say(

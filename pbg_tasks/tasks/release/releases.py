@@ -274,14 +274,14 @@ def skip(spec: Path, snapshot: str, *, reason: str | None = None) -> Skipped:
     """
     graph = load_graph_spec(spec)
     channel = _channel(spec, graph.channel)
-    releases = {release.snapshot: release.seq for release in channel.releases()}
-    _check_key(graph, snapshot, [*releases])
+    releases = {release.snapshot: release for release in channel.releases()}
+    _check_key(graph, snapshot, [key for key, each in releases.items() if not each.is_adopted])
     skip_anew(channel, snapshot, reason or why_broken(channel, graph.graph, snapshot))
     if snapshot in releases:
         say(
-            f"skip: {snapshot} has release {releases[snapshot]} of channel {channel.name} already, so no night waits "
-            f"for it, and the release stays; `pbg rollback SPEC --channel {channel.name}` leaves a release that is "
-            "served"
+            f"skip: {snapshot} has release {releases[snapshot].seq} of channel {channel.name} already, so no night "
+            f"waits for it, and the release stays; `pbg rollback SPEC --channel {channel.name}` leaves a release that "
+            "is served"
         )
     else:
         say(f"skip: the nights of channel {channel.name} go on without {snapshot}")
