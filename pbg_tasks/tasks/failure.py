@@ -16,7 +16,7 @@ from pbg_tasks.checkpoint.manifest import decode, encode
 from pbg_tasks.config.base import Frozen
 from pbg_tasks.config.names import is_part_of
 from pbg_tasks.config.results import PlanResult
-from pbg_tasks.errors import AccessError, FormatError, NotFoundError, OutOfTurnError, PbgError
+from pbg_tasks.errors import AccessError, FormatError, NotFoundError, OutOfTurnError, PbgError, QualityGateError
 from pbg_tasks.progress import say
 from pbg_tasks.tasks.foreign_errors import as_pbg_error
 
@@ -73,17 +73,25 @@ def store_failure(store: Store, run: str, task: str, error: BaseException) -> No
 def keeping_plan_failure(channel: Channel, graph: str, snapshot: str) -> Iterator[None]:
     """Store the error of a plan; remove it after a success.
 
-    A plan that has to wait has not failed. A store that refuses is reported only, because pages and ``show`` alone read
-    the error.
+    A plan that has to wait has not failed, and one whose night is refused has made its run: the channel has the reason.
+    A store that refuses is reported only, because pages and ``show`` alone read the error.
     """
     store, key = channel.store, f"{_unplanned(channel.name)}{graph}/{snapshot}.json"
     try:
         yield
     except OutOfTurnError:
         raise
+    except QualityGateError:
+        _take_back(store, key)
+        raise
     except Exception as error:
         _store(store, key, PlanResult.TASK, error)
         raise
+    _take_back(store, key)
+
+
+def _take_back(store: Store, key: str) -> None:
+    """Remove the error of an earlier plan."""
     try:
         if store.head(key) is not None:
             store.delete(key)

@@ -13,7 +13,7 @@ from pbg_tasks.cli import app
 from pbg_tasks.config.base import parse
 from pbg_tasks.config.launch import Launch
 from pbg_tasks.config.loading import load_graph_spec
-from pbg_tasks.errors import ConfigError, QualityGateError
+from pbg_tasks.errors import ConfigError, InputError, QualityGateError
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.skips import when_skipped
 from pbg_tasks.storage import LocalStore
@@ -23,7 +23,7 @@ from pbg_tasks.tasks.nightly.forecasting import measured_nights, outlook
 from pbg_tasks.tasks.nightly.plan import plan
 from pbg_tasks.tasks.partitioning import Expected
 from pbg_tasks.tasks.view.report import report
-from pbg_tasks.tasks.view.show import show
+from pbg_tasks.tasks.view.show import overview, show
 from tests.tasks.conftest import ring
 
 NEAR = 1.5
@@ -170,6 +170,21 @@ def test_too_expensive_night_ends_before_any_work(place):
     # The limit is no part of the run: a higher one lets the same run continue.
     again = plan(place.spec, "d1", overrides=["limits.max_cost.block=1000"])
     assert again["run"] == str(run)
+
+
+def test_day_beyond_limits_is_refused_not_broken(place):
+    path = place.snapshot("d1", [])
+    path.write_text("lhs\trel\ne1\tnext\n")
+    with pytest.raises(InputError):
+        plan(place.spec, "d1")
+    place.snapshot("d1", ring(50))
+    place.write_spec(limits={"max_hours": {"block": 0}})
+    with pytest.raises(QualityGateError):
+        plan(place.spec, "d1")
+    shown = overview(place.spec)
+    (reason,) = shown["without_release"]["production"].values()
+    assert reason.startswith("its forecast is beyond the spec's limits: the night is forecast to take ")
+    assert ("planned again" in reason, shown["failed"]) == (False, {})
 
 
 def test_night_that_has_begun_is_not_stopped(place):

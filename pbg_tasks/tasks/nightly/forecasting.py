@@ -202,7 +202,7 @@ def enforce_limits(run: RunContext, limits: Limits, night: NightForecast) -> Non
     if run.spec.accepted is not None:
         say(f"accepted ({run.spec.accepted}): {reasons}")
         return
-    run.refuse("its forecast is beyond the spec's limits")
+    run.refuse(f"its forecast is beyond the spec's limits: {reasons}")
     blocking = " and ".join(f"limits.{check.name}" for check in verdict.checks if not check.passed)
     raise QualityGateError(
         f"run {run.url}: {reasons}; raise {blocking}, train less, or take it this once: plan it with --accept-data "
