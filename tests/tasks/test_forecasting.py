@@ -155,6 +155,18 @@ def test_forecast_of_eval_takes_cpus_of_its_pod(place):
     assert one > 2 * eight
 
 
+def test_cost_has_pods_of_partition_servers(place):
+    place.write_spec({"num_machines": 4, "num_partition_servers": 2, "distributed_init_method": "env://"}, costs=COSTS)
+    place.snapshot("d1", ring(40))
+    run, written = RunContext.open(plan(place.spec, "d1")["run"]), load_graph_spec(place.spec)
+    pod = {"image": f"pbg@sha256:{'0' * 64}", "resources": {"cpu": "1", "memory": "8Gi"}}
+    for ranks, machines in ((1, 1), (4, 6)):
+        keys = {"launcher": "kubernetes", "ranks": ranks, "kubernetes": pod}
+        launch = parse(Launch, keys, source="launch")
+        coming = outlook(run, Expected({"n": 40}, 3, 120), written.model_copy(update={"launch": launch}))
+        assert coming.night.machines == machines
+
+
 def test_too_expensive_night_ends_before_any_work(place):
     place.write_spec(costs=COSTS, limits={"max_cost": {"block": 0.01}})
     place.snapshot("d1", ring(50))

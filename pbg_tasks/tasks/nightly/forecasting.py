@@ -141,7 +141,8 @@ def outlook(run: RunContext, expected: Expected, written: GraphSpec) -> Outlook:
         peaks["preserve"] = indexing_peak(graph.resources, work.indexed)
     peaks |= {"train": memory["train"].peak, "eval": memory["eval"].peak, "drift": memory["eval"].peak}
     planned = {task: usage for task, usage in modelled(work, memory=peaks).items() if task in PLANNED}
-    machines = written.launch.ranks if written.launch.launcher != "local" else 1
+    in_pods = launch.ranks > 1 and launch.launcher != "local"
+    machines = launch.ranks + max(model.num_partition_servers, 0) if in_pods else 1
     nights = measured_nights(run)
     night = forecast_night(planned, nights, engine=engine, machines=machines, costs=written.costs, kind=work.kind)
     return Outlook(memory, night)
