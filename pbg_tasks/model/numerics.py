@@ -8,20 +8,30 @@ is compared with float64 before the switch stays on.
 from __future__ import annotations
 
 import functools
+import threading
 from typing import Any
 
 import torch
 
 MAX_RELATIVE_ERROR = 2e-6
+_TRIAL = threading.Lock()
 
 
-@functools.cache
 def use_fast_float32() -> bool:
     """Route this process's matrix products to oneDNN if that is exact.
+
+    Threads that ask together wait for one trial: else each would compute by the setting that another tries, and take it
+    for the one before.
 
     Returns:
         Whether it is exact on this machine.
     """
+    with _TRIAL:
+        return _tried()
+
+
+@functools.cache
+def _tried() -> bool:
     onednn: Any = torch.backends.mkldnn  # its type hints lack the attributes used here
     if not onednn.is_available():
         return False
