@@ -48,7 +48,7 @@ class Speed(NamedTuple):
 SPEEDS = {
     "native": Speed(120e9, 2e-9, 1.5e-9, 0.8e-6, 0.2e-3),
     "torch": Speed(75e9, 5e-9, 5e-9, 1.5e-6, 3e-3),
-    "cuda": Speed(2e12, 0.05e-9, 0.1e-9, 0.02e-6, 3e-3),
+    "gpu": Speed(2e12, 0.05e-9, 0.1e-9, 0.02e-6, 3e-3),
 }
 _COMMIT = 0.05  # seconds of computing for the files and documents of an epoch, whatever their size
 _COMMIT_WAIT = 0.1  # seconds that they take to be stored, without computing
@@ -73,7 +73,7 @@ class Work:
         epochs: of the training.
         workers: of the training.
         threads: of the evaluation.
-        engine: of the training: ``native``, ``torch``, or ``cuda``.
+        engine: of the training: ``native``, ``torch``, or ``gpu``; ``cuda`` was that of forecasts with several workers.
         warm: whether it continues a release.
         compared: whether snapshot and vectors are compared with a release before, continued or not.
         indexed: number of entities of types whose names get an index.

@@ -118,7 +118,9 @@ class Expected:
         """
         asked = graph.train.engine
         engines = ("torch", "native") if asked == "auto" else (asked,)
-        found = [self.training(graph, partitions, workers=graph.model.workers or _WORKERS, engine=e) for e in engines]
+        gpu = graph.train.device == "cuda" or graph.model.num_gpus  # where one worker trains
+        workers = 1 if gpu else graph.model.workers or _WORKERS
+        found = [self.training(graph, partitions, workers=workers, engine=engine) for engine in engines]
         return max(found, key=lambda forecast: forecast.peak)
 
     def training(

@@ -72,8 +72,8 @@ def test_workers_share_time_but_not_computing():
 
 
 def test_engines_differ():
-    native, torch, cuda = (worked_out(engine=engine)["train"].seconds for engine in ("native", "torch", "cuda"))
-    assert cuda < native < torch
+    native, torch, gpu = (worked_out(engine=engine)["train"].seconds for engine in ("native", "torch", "gpu"))
+    assert gpu < native < torch
 
 
 def test_traffic_equals_contents_of_files():

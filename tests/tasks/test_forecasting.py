@@ -167,6 +167,14 @@ def test_cost_has_pods_of_partition_servers(place):
         assert coming.night.machines == machines
 
 
+def test_gpu_is_forecast_with_one_worker(place, monkeypatch):
+    monkeypatch.setattr("pbg_tasks.tasks.nightly.forecasting.usable_cpus", lambda: 16)
+    place.write_spec(train={"device": "cuda"})
+    place.snapshot("d1", ring(40))
+    seconds, cpu_seconds, *_ = plan(place.spec, "d1")["forecast"]["modelled"]["train"]
+    assert cpu_seconds < seconds
+
+
 def test_too_expensive_night_ends_before_any_work(place):
     place.write_spec(costs=COSTS, limits={"max_cost": {"block": 0.01}})
     place.snapshot("d1", ring(50))

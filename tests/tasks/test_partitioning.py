@@ -53,6 +53,13 @@ def test_smallest_fitting_number_is_chosen_and_stored(place):
     assert spec.graph.model.auto_partitioned == []
 
 
+def test_gpu_takes_memory_of_one_worker(place):
+    place.snapshot("d1", ring(3000))
+    gpu, one = (planned(place, 0.42, model) for model in ({"num_gpus": 1}, {"workers": 1}))
+    assert gpu["partitions"] == one["partitions"]
+    assert gpu["memory"]["train"] == one["memory"]["train"]
+
+
 def test_planning_again_makes_the_same_run(place):
     place.snapshot("d1", ring(3000))
     first = planned(place, 0.42)

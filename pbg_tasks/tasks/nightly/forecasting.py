@@ -95,7 +95,9 @@ def outlook(run: RunContext, expected: Expected, written: GraphSpec) -> Outlook:
     graph, model = run.spec.graph, run.spec.graph.model
     cpus = usable_cpus()
     launch, pods = written.launch, written.launch.tasks
-    workers = model.workers or _cpus_of(launch.kubernetes if launch.launcher != "local" else None) or cpus
+    gpu = on_gpu(graph.train.device, model)
+    of_pods = _cpus_of(launch.kubernetes if launch.launcher != "local" else None)
+    workers = 1 if gpu else model.workers or of_pods or cpus
     threads = graph.resources.threads or _cpus_of(pods.get("eval") or pods.get("finish")) or cpus
     chosen = engine_name(graph.train.engine, model, graph.train.device)[0]
     held_out = int(expected.edges * graph.held_out_share)
@@ -118,7 +120,7 @@ def outlook(run: RunContext, expected: Expected, written: GraphSpec) -> Outlook:
         "preparation": preparation_forecast(graph.resources),
     }
     best = best_release(run, before)
-    engine = "cuda" if on_gpu(graph.train.device, model) else chosen
+    engine = "gpu" if gpu else chosen
     work = Work(
         model=model,
         entities=expected.entities,
