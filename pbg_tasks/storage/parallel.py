@@ -17,10 +17,10 @@ def in_parallel(work: Callable[[Item], Result], items: Iterable[Item], threads: 
     """Return ``work(item)`` of each item, in the items' order.
 
     The first failure (in that order) is raised once running work has ended; work that had not begun never does. With
-    one thread, or one item, everything happens in the caller's thread.
+    one thread, or one item at most, everything happens in the caller's thread.
     """
     items = list(items)
-    if threads == 1 or len(items) == 1:
+    if threads == 1 or len(items) <= 1:
         return [work(item) for item in items]
     with ThreadPoolExecutor(threads) as pool:
         futures = [pool.submit(work, item) for item in items]

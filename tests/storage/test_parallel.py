@@ -5,7 +5,11 @@ import time
 
 import pytest
 
-from pbg_tasks.storage.parallel import work_off
+from pbg_tasks.storage.parallel import in_parallel, work_off
+
+
+def test_no_item_needs_a_thread():
+    assert in_parallel(str, [], 0) == []
 
 
 def test_one_worker_works_here_and_in_order():
