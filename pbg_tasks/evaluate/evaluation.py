@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 
+from pbg_tasks.config.comparators import is_product
 from pbg_tasks.config.relations import relation_labels
 from pbg_tasks.evaluate.candidates import Candidates, eligible
 from pbg_tasks.evaluate.comparison import GPU_BLOCK_ROWS, GPU_THREADS, compare_products, products_on
@@ -246,7 +247,7 @@ class _Asking:
         """
         self.counting.begin(self._digest())
         most_rows = MAX_BLOCK_ROWS
-        if self.products is not compare_products:
+        if self.products is not compare_products and is_product(self.ranked.config):
             threads, most_rows = min(threads, GPU_THREADS), GPU_BLOCK_ROWS
         budget = Budget.of(memory_bytes, self.dimension, threads, most_rows)
         complete = len(self.chosen.order) == self.chosen.total

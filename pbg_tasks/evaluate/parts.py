@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pbg_tasks.config.comparators import is_product
-from pbg_tasks.evaluate.comparison import Asked, Tile, compare
+from pbg_tasks.evaluate.comparison import Asked, Tile, compare, compare_products
 from pbg_tasks.evaluate.ties import tie_from
 from pbg_tasks.native import library
 
@@ -31,9 +31,9 @@ collapsed.
 """
 
 
-def takes_no_tiles(config: ModelConfig) -> bool:
-    """Whether scores are inner products, which the native library compares by itself."""
-    return is_product(config) and library() is not None
+def takes_no_tiles(config: ModelConfig, products: Products) -> bool:
+    """Whether a GPU or the native library compares a model's inner products."""
+    return is_product(config) and (products is not compare_products or library() is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class Part:
         None is returned where there have to be tiles: also where one has so many close candidates that none of them are
         settled.
         """
-        if not takes_no_tiles(self.config):
+        if not takes_no_tiles(self.config, self.products):
             return None
         limits = [(begin, end, limit) for _, begin, end, limit in self._steps(len(candidate_KD), scores)]
         found = self.products(self.query_QD, candidate_KD, asked, sum(limit for _, _, limit in limits))

@@ -219,7 +219,7 @@ def rank_together(asking: Iterable[tuple[Ranker, np.ndarray, Ranks]]) -> None:
     groups: dict[int, list[tuple[Ranker, np.ndarray, Ranks]]] = {}
     for number, (ranker, rows, ranks) in enumerate(asking):
         # Otherwise the number of questions decides how many candidates a tile has.
-        shared = id(ranker.asked) if takes_no_tiles(ranker.model.config) else -number
+        shared = id(ranker.asked) if takes_no_tiles(ranker.model.config, ranker.model.products) else -number
         groups.setdefault(shared, []).append((ranker, ranker.begin(rows, ranks), ranks))
     for group in groups.values():
         model, table = group[0][0].model, group[0][0].asked
@@ -265,7 +265,7 @@ def _count(model: Model, table: EntityTable, parts: list[tuple[Ranker, Part, Ran
 
 def _block_rows(model: Model, parts: list[Part]) -> int:
     """Return the number of candidates to compare at a time."""
-    if takes_no_tiles(model.config):
+    if takes_no_tiles(model.config, model.products):
         return model.budget.product_rows(parts[0].query_QD.shape[1])
     return model.budget.block_rows(sum(len(part.asked) for part in parts) // len(parts))
 

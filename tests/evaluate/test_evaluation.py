@@ -13,7 +13,7 @@ import torch
 
 from pbg_tasks.config import Evaluation
 from pbg_tasks.errors import ConfigError, FormatError, ResourceError
-from pbg_tasks.evaluate import comparison, evaluation, on_gpu, ranking, tables
+from pbg_tasks.evaluate import comparison, evaluation, on_gpu, parts, ranking, tables
 from pbg_tasks.evaluate.evaluation import evaluate_edges
 from pbg_tasks.evaluate.report import figures, random_scorer
 from pbg_tasks.evaluate.sampling import Sample
@@ -261,8 +261,9 @@ def test_ranks_without_native_library_are_equal(tmp_path, monkeypatch):
     assert graph.evaluate(tmp_path, graph.triples[:150])[0] == report
 
 
+@pytest.mark.parametrize("native", [True, False])
 @pytest.mark.parametrize("comparator", ["dot", "cos"])
-def test_ranks_on_a_gpu_are_equal(tmp_path, monkeypatch, comparator):
+def test_ranks_on_a_gpu_are_equal(tmp_path, monkeypatch, comparator, native):
     monkeypatch.setattr(on_gpu, "_SCORES", 1000)
     graph = Graph(make_config(partitions=3, dynamic=True, operator="diagonal", comparator=comparator), 90, 300)
     graph.embeddings["user"][1::2] = graph.embeddings["user"][::2]  # ties
@@ -274,9 +275,21 @@ def test_ranks_on_a_gpu_are_equal(tmp_path, monkeypatch, comparator):
             compared.append(given)
             return super().__call__(*given)
 
+    for module in () if native else (comparison, parts):
+        monkeypatch.setattr(module, "library", lambda: None)
     monkeypatch.setattr(evaluation, "products_on", lambda _: Products(GPU))
     assert graph.evaluate(tmp_path, graph.triples[:150])[0] == report
     assert compared
+
+
+@pytest.mark.parametrize(("comparator", "threads"), [("dot", comparison.GPU_THREADS), ("l2", 9)])
+def test_distances_keep_all_threads(tmp_path, monkeypatch, comparator, threads):
+    seen, of = [], Budget.of
+    monkeypatch.setattr(Budget, "of", lambda *given: seen.append(given[2]) or of(*given))
+    monkeypatch.setattr(evaluation, "products_on", lambda _: on_gpu.GpuProducts(GPU))
+    graph = Graph(make_config(comparator=comparator))
+    graph.evaluate(tmp_path, graph.triples[:15], threads=9)
+    assert seen == [threads]
 
 
 def test_missing_gpu_is_named(tmp_path, monkeypatch):
