@@ -23,12 +23,15 @@ def library() -> ctypes.CDLL | None:
     None is returned where it was not built.
 
     Raises:
-        ResourceError: it was built from the sources of another version.
+        ResourceError: it was built from the sources of another version, or cannot be loaded here.
     """
     found = sorted(Path(__file__).parent.glob("_native*.so"))
     if not found:
         return None
-    loaded = ctypes.CDLL(str(found[0]))
+    try:
+        loaded = ctypes.CDLL(str(found[0]))
+    except OSError as error:  # such as of a newer C library than this machine's
+        raise ResourceError(f"{found[0]}: cannot be loaded here ({error}); install the package again") from None
     if loaded.pbg_abi() != ABI:
         raise ResourceError(f"{found[0]}: has interface {loaded.pbg_abi()}, this version needs {ABI}: install again")
     loaded.pbg_instruction_set.restype = ctypes.c_char_p
@@ -48,7 +51,7 @@ def library() -> ctypes.CDLL | None:
 
 
 def instruction_set() -> str | None:
-    """Return the instruction set in use: avx512, avx2 or portable.
+    """Return the instruction set in use, such as avx512, avx2 or portable.
 
     None is returned without the library.
     """

@@ -22,6 +22,7 @@ import torch
 
 from pbg_tasks import native
 from pbg_tasks.config import ModelConfig
+from pbg_tasks.errors import ResourceError
 from pbg_tasks.evaluate.comparison import Tile, compare
 from pbg_tasks.formats.edges import EdgeList
 from pbg_tasks.native import library
@@ -62,6 +63,13 @@ def test_library_is_built_of_present_sources():
     of_sources.restype = ctypes.c_char_p
     present = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
     assert of_sources().decode() == present, "older sources: `make setup`, or `pip install --no-deps --editable .`"
+
+
+def test_library_that_cannot_be_loaded_is_named(tmp_path, monkeypatch):
+    (tmp_path / "_native.abi3.so").write_bytes(b"of another system")
+    monkeypatch.setattr(sys.modules[library.__module__], "__file__", str(tmp_path / "library.py"))
+    with pytest.raises(ResourceError, match=r"_native\.abi3\.so: cannot be loaded here .*; install the package again"):
+        library.__wrapped__()
 
 
 @built
