@@ -45,6 +45,23 @@ def check_alone(config: ModelConfig, *, who: str) -> None:
         )
 
 
+def check_gpu(config: ModelConfig, *, engine: str, source: str) -> None:
+    """Refuse a config that is trained on CPUs only.
+
+    Raises:
+        ConfigError: the message names every such key.
+    """
+    of_cpus = {
+        "train.engine: native": engine == "native",
+        "model.gradient: sampled": config.gradient == "sampled",
+        "model.mask_known_negatives: true": config.mask_known_negatives,
+    }
+    if found := [key for key, there in of_cpus.items() if there]:
+        raise ConfigError(
+            f"{source}: {'; '.join(found)}: for the CPU, yet train.device is cuda (or model.num_gpus 1); change one"
+        )
+
+
 def _refuse(found: Iterator[str] | list[str], source: str) -> None:
     listed = list(found)
     if listed:

@@ -224,6 +224,22 @@ def test_costs_of_a_night_may_be_accepted(place, capsys):
     assert "accepted (the yearly rebuild): the night is forecast to take" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("changes", "train", "key"),
+    [
+        ({"gradient": "sampled"}, {"device": "cuda"}, "model.gradient: sampled"),
+        ({"mask_known_negatives": True, "num_gpus": 1}, {}, "model.mask_known_negatives: true"),
+        ({}, {"device": "cuda", "engine": "native"}, "train.engine: native"),
+    ],
+)
+def test_plan_refuses_what_no_gpu_trains(place, changes, train, key):
+    place.write_spec(changes, train=train)
+    place.snapshot("d1", ring(50))
+    with pytest.raises(ConfigError, match=f"{key}: for the CPU, yet train.device is cuda"):
+        plan(place.spec, "d1")
+    assert not (place.store / "runs").exists()
+
+
 def test_mild_limit_warns(place, capsys):
     place.write_spec(limits={"max_hours": {"warn": 0, "block": 100}})
     place.snapshot("d1", ring(50))

@@ -15,7 +15,7 @@ from pbg_tasks.config.loading import load_graph_spec
 from pbg_tasks.config.nights import Nights, Watch, key_form
 from pbg_tasks.config.results import ForecastDocument, MemoryDocument, PlanResult, Result, ValidateResult
 from pbg_tasks.config.run import check_snapshot_key, id_layout, vector_space
-from pbg_tasks.config.support import check_nightly
+from pbg_tasks.config.support import check_gpu, check_nightly
 from pbg_tasks.errors import ConfigError, InputError, MissingSnapshotError, OutOfTurnError
 from pbg_tasks.prepare.connection import connect
 from pbg_tasks.prepare.counting import count_snapshot
@@ -88,6 +88,8 @@ def plan(
         raise ConfigError(f"{error}{keys_there(written.snapshots, snapshot)}") from None
     graph = _adjusted(written, str(spec), epochs, dimension, partitions, engine)
     check_nightly(graph.model, source=f"{spec}: model")
+    if graph.train.device == "cuda" or graph.model.num_gpus:
+        check_gpu(graph.model, engine=graph.train.engine, source=str(spec))
     if written.train.warm_epochs is not None and not written.continues:
         say(
             f"warning: {spec}: train.warm_epochs counts for no night, because none continues a release; each trains "
