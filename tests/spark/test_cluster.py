@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -197,6 +198,26 @@ try:
         tables.rows("SELECT 1")
 except StorageError as error:
     print(type(error).__name__)
+"""
+
+
+@pytest.mark.usefixtures("spark")
+def test_submitted_tasks_share_one_application(tmp_path, monkeypatch):
+    """YARN and Kubernetes have no second one for a driver."""
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    (tmp_path / "tasks.py").write_text(SUBMITTED)
+    submit = [str(Path(sys.executable).with_name("spark-submit")), "--master", "local[1]", str(tmp_path / "tasks.py")]
+    done = subprocess.run(submit, capture_output=True, text=True, check=False, timeout=300)
+    first, second = done.stdout.split()
+    assert first == second, done.stderr[-2000:]
+
+
+SUBMITTED = """
+from pbg_tasks.prepare.spark import open_tables
+
+for task in ("first", "second"):
+    with open_tables(task) as tables:
+        print(tables.session.sparkContext.applicationId)
 """
 
 

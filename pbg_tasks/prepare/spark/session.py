@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import math
 import os
 import shutil
@@ -199,6 +200,8 @@ _PATIENCE = 60
 """Seconds in which a server of Spark Connect has to answer."""
 _PLAN_LOGGER = "org.apache.spark.sql.catalyst.util.StringUtils"
 """Logger that warns of each plan which ``SETTINGS`` cut, and of nothing else."""
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"
+"""Variable of a driver that ``spark-submit`` began."""
 
 
 class _Application:
@@ -212,7 +215,9 @@ class _Application:
     def open(self, name: str) -> SparkSession:
         """Return a session with views and settings of its own.
 
-        While tasks are open, the driver does not warn of plans that are cut.
+        While tasks are open, the driver does not warn of plans that are cut. An application of ``spark-submit`` stays
+        until the process ends: YARN takes no second one of a driver, and Kubernetes removes the driver's service with
+        the first, so that no executor would reach it.
         """
         from pyspark import SparkContext
         from pyspark.sql import SparkSession
@@ -227,6 +232,9 @@ class _Application:
             elif not self._tasks:
                 self._own = False
             session = self._begun(builder)
+            if self._own and _SUBMITTED in os.environ:
+                self._own = False
+                atexit.register(session.stop)
             if not self._tasks:
                 log4j = _log4j(session)
                 self._level = log4j.LogManager.getLogger(_PLAN_LOGGER).getLevel()
