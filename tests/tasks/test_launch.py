@@ -5,6 +5,7 @@ Their commands are small ones where no training is needed.
 
 from __future__ import annotations
 
+import datetime as dt
 import errno
 import json
 import os
@@ -14,6 +15,7 @@ import sys
 import time
 
 import pytest
+from cryptography.x509 import load_pem_x509_certificate
 
 from pbg_tasks.checkpoint import open_committed
 from pbg_tasks.errors import ConfigError, RankLostError, ResourceError, TrainingDivergedError
@@ -109,6 +111,14 @@ def test_gang_has_certificates_of_its_own_if_encrypted(ranks):
     assert first["PBG_TLS_CA"].startswith("-----BEGIN CERTIFICATE")
     assert first["PBG_TLS_CA"] != second["PBG_TLS_CA"]
     assert launch([], ranks=1, servers=0, max_restarts=0) == {"PBG_TLS_CA": None, "PBG_TLS_KEY": None}
+
+
+@pytest.mark.parametrize("name", ["PBG_TLS_CA", "PBG_TLS_CERTIFICATE"])
+def test_certificates_outlast_training_of_months(ranks, name):
+    """Connections are made anew as long as it lasts."""
+    ranks(f"import json; print(json.dumps({{'pem': os.environ[{name!r}]}}))")
+    made = load_pem_x509_certificate(launch([], ranks=1, servers=0, max_restarts=0, encrypted=True)["pem"].encode())
+    assert made.not_valid_after_utc - dt.datetime.now(dt.UTC) > dt.timedelta(days=300)
 
 
 def test_killed_gang_restarts_until_all_edges_trained(tmp_path):

@@ -35,8 +35,8 @@ Ranks that are still waiting for it to come get a SIGTERM afterwards.
 GRACE_SECONDS = 75.0
 """A rank ends itself within a minute after its gang broke; what takes longer is killed."""
 POLL_SECONDS = 0.1
-LIFETIME = dt.timedelta(days=1)
-"""Of a gang's certificates: it makes all its connections at its start."""
+LIFETIME = dt.timedelta(days=366)
+"""Of a gang's certificates: longer than a training, as ``transport.renewal`` makes connections until its end."""
 
 
 class Exit(NamedTuple):
