@@ -17,8 +17,8 @@ import pytest
 
 from pbg_operators.watch import SnapshotTrigger
 from pbg_tasks.config import Snapshots, load_graph_spec
-from pbg_tasks.errors import ConfigError, InputError, MissingSnapshotError, OutOfTurnError
-from pbg_tasks.prepare.sources import Share, snapshot_keys, snapshot_source
+from pbg_tasks.errors import AccessError, ConfigError, InputError, MissingSnapshotError, OutOfTurnError
+from pbg_tasks.prepare.sources import Share, iceberg, snapshot_keys, snapshot_source
 from pbg_tasks.storage.s3_settings import s3_settings
 from pbg_tasks.tasks.nightly.chain import run_task
 from pbg_tasks.tasks.nightly.newest import newest_snapshot
@@ -339,6 +339,21 @@ def test_delta_version_that_is_gone_is_refused(deltalake, tmp_path):
         with pytest.raises(InputError, match=message) as raised:
             part(delta(tmp_path), version)
         assert isinstance(raised.value, MissingSnapshotError) == may_come
+
+
+def test_delta_table_refuses_wrong_keys(deltalake, s3_bucket, monkeypatch):
+    """A watch fails then; of other errors of a store it looks again."""
+    deltalake.write_deltalake(f"{s3_bucket}/edges", edges([("a", "r", "b")]), storage_options=settings())
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    with pytest.raises(AccessError, match=r"edges@.*: reading is refused \([^\x1b]*403 Forbidden[^\x1b]*; check AWS"):
+        snapshot_keys(delta(s3_bucket))
+
+
+def test_store_of_iceberg_refuses_wrong_keys():
+    """PyIceberg does not know this error of Arrow."""
+    refusal = "When reading key 'a': AWS Error ACCESS_DENIED during HeadObject operation: No response body."
+    with pytest.raises(AccessError, match="check keys of catalog and store"), iceberg._errors(LOCATION):
+        raise OSError(refusal)
 
 
 def test_table_made_anew_is_another_one(deltalake, tmp_path):

@@ -6,12 +6,13 @@ A location is the table's own, local or in S3, with ``@{snapshot}`` behind it; a
 from __future__ import annotations
 
 import os
+import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from pbg_tasks.config import SnapshotFile
 from pbg_tasks.config.sources import DeltaOptions
-from pbg_tasks.errors import ConfigError, InputError, MissingSnapshotError, PbgError, StorageError
+from pbg_tasks.errors import AccessError, ConfigError, InputError, MissingSnapshotError, PbgError, StorageError
 from pbg_tasks.prepare.sources.arrow import ArrowSource
 from pbg_tasks.prepare.sources.base import shared
 from pbg_tasks.storage.s3_settings import s3_settings
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     import pyarrow as pa
+
+_COLOUR = re.compile(r"\x1b\[\d*m")
+_REFUSED = re.compile(r"40[13] (Unauthorized|Forbidden)")
+"""Answer of a store in an error, which has the class of any failure."""
 
 
 class DeltaSource(ArrowSource):
@@ -108,6 +113,7 @@ def _errors(location: str) -> Iterator[None]:
 
     Raises:
         InputError: the table or the version is missing, damaged, or has a feature that the library cannot read.
+        AccessError: reading is not permitted.
         StorageError: the store cannot be reached.
     """
     try:
@@ -115,9 +121,12 @@ def _errors(location: str) -> Iterator[None]:
     except PbgError:
         raise
     except Exception as error:  # the library's own classes, which are there only with it
-        kind = type(error).__name__
+        kind, text = type(error).__name__, _COLOUR.sub("", str(error))
         if kind in {"TableNotFoundError", "DeltaProtocolError", "SchemaMismatchError", "FileNotFoundError"}:
-            raise InputError(f"{location}: the table or version cannot be read ({error})") from error
+            raise InputError(f"{location}: the table or version cannot be read ({text})") from error
         if kind == "DeltaError":
-            raise MissingSnapshotError(f"{location}: the version is missing or was vacuumed ({error})") from error
-        raise StorageError(f"{location}: cannot be read ({kind}: {error}); check AWS_ENDPOINT_URL") from error
+            raise MissingSnapshotError(f"{location}: the version is missing or was vacuumed ({text})") from error
+        if isinstance(error, PermissionError) or _REFUSED.search(text):
+            advice = "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY or the file mode"
+            raise AccessError(f"{location}: reading is refused ({text}); {advice}") from error
+        raise StorageError(f"{location}: cannot be read ({kind}: {text}); check AWS_ENDPOINT_URL") from error

@@ -32,6 +32,8 @@ _KEY = re.compile(r"\d{8}T\d{9}-(\d+)")
 _UNCHANGED = "replace"
 """Operation of a snapshot that has the rows of the one before, as after a compaction."""
 _SHOWN_TAGS = 10
+_REFUSED = re.compile(r"AWS Error (ACCESS_DENIED|INVALID_ACCESS_KEY_ID|SIGNATURE_DOES_NOT_MATCH)")
+"""Answer of a store in an error of Arrow, which has the class of any failure."""
 
 
 class IcebergSource(ArrowSource):
@@ -189,8 +191,9 @@ def _errors(location: str) -> Iterator[None]:
         kind = type(error).__name__
         if kind in {"NoSuchTableError", "NoSuchNamespaceError", "NoSuchIcebergTableError"}:
             raise InputError(f"{location}: no such table ({error}); check the namespace and name") from error
-        if kind in {"ForbiddenError", "UnauthorizedError"} or isinstance(error, PermissionError):
-            raise AccessError(f"{location}: reading is refused ({error}); check the catalog's credentials") from error
+        refused = isinstance(error, PermissionError) or _REFUSED.search(str(error)) is not None
+        if kind in {"ForbiddenError", "UnauthorizedError"} or refused:
+            raise AccessError(f"{location}: reading is refused ({error}); check keys of catalog and store") from error
         if isinstance(error, (ValueError, TypeError, NotImplementedError, FileNotFoundError)):
             raise InputError(f"{location}: PyIceberg cannot read it ({kind}: {error})") from error
         raise StorageError(f"{location}: cannot be read ({kind}: {error}); check the catalog and the store") from error
