@@ -421,7 +421,7 @@ class GraphSpec(Frozen):
 
     @model_validator(mode="after")
     def _watchable(self) -> Self:
-        watch = self.nights.watch
+        watch = None if self.snapshots.format in TABLES else self.nights.watch  # a listed version of a table is whole
         if watch is not None and watch.complete != "settled" and snapshot_folder(self.snapshots.location) is None:
             raise ValueError(
                 f"nights.watch.complete is {watch.complete}, which looks into a snapshot's own folder, and those of "

@@ -165,6 +165,19 @@ def test_unquoted_snapshot_within_braces_is_explained(tmp_path, location):
         load_graph_spec(write(tmp_path, None, text))
 
 
+@pytest.mark.parametrize(
+    ("form", "location"),
+    [("changes", "s3://lake/log/{day}/*.parquet@{snapshot}"), ("delta", "s3://lake/shop.edges@{snapshot}")],
+)
+def test_watch_of_table_needs_no_folder(form, location):
+    """A listed version is whole, whatever sign files have."""
+    document = {**SPEC, "snapshots": {"location": location, "format": form}, "nights": {"watch": {}}}
+    assert parse(GraphSpec, document, source="graph.yaml").nights.watch
+    document["snapshots"] = {"location": "s3://lake/{snapshot}.parquet"}
+    with pytest.raises(ConfigError, match="use complete: settled"):
+        parse(GraphSpec, document, source="graph.yaml")
+
+
 def test_document_of_other_kind_names_its_command(tmp_path):
     spec = write(tmp_path, SPEC)
     expected = r"graph\.yaml: a graph spec, not a PBG config; `pbg run .*graph\.yaml` trains it, and `pbg show .*, s3://bucket/shop"
