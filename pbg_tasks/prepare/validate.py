@@ -219,5 +219,6 @@ def _bad_row(
     with blamed(spec.snapshots.format):
         where = snapshot_source(spec.snapshots).where(spec.snapshots, file, place, row)
     if sentence:
-        return InputError(f"{where}: {sentence} ({count} such rows in the snapshot)")
+        least = "at least " if spec.resources.engine == "spark" else ""  # a task there knows its own files only
+        return InputError(f"{where}: {sentence} ({least}{count} such rows in the snapshot)")
     return unknown_relation(connection, spec, where, tuple(kind_of))

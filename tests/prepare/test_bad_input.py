@@ -141,6 +141,13 @@ def test_fault_is_reported_for_its_own_file(tmp_path):
     assert "3.csv, line 5: empty id in column lhs (2 such rows in the snapshot)" in message
 
 
+def test_bad_rows_of_one_file_are_least(tmp_path):
+    """On Spark, other tasks check the other files."""
+    put(tmp_path, GOOD + ",likes,b\n" * 2)
+    message = refusal(make_spec(tmp_path, resources={"engine": "spark"}), tmp_path)
+    assert message.endswith("line 5: empty id in column lhs (at least 2 such rows in the snapshot)")
+
+
 def test_endless_line_is_not_quoted_in_full(tmp_path):
     put(tmp_path, GOOD + "a" * 3_000_000 + ",likes,b\n")
     assert len(refusal(make_spec(tmp_path), tmp_path)) < 1000
