@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from pbg_tasks.errors import ConflictError, InputError
+from pbg_tasks.errors import ConflictError, FormatError, InputError
 from pbg_tasks.formats import tables as table_files
 from pbg_tasks.formats.entities import read_relation_names
 from pbg_tasks.prepare.spark import buckets, open_tables, session
@@ -98,6 +98,15 @@ def test_kept_table_is_computed_when_it_is_named(cluster, tmp_path):
         with pytest.raises(RuntimeError, match="table other: no later query would find it"):
             opened.table("other", "WITH a AS (SELECT 1) SELECT * FROM a")
     assert rows_noted(noted) == 3
+
+
+def test_error_of_reader_keeps_its_class(cluster):
+    def damaged(batches):  # here, because executors cannot import this module
+        yield from batches
+        raise FormatError("a.parquet: damaged")
+
+    with pytest.raises(FormatError, match=r"^a\.parquet: damaged$"), open_tables("damaged") as opened:
+        opened.spread([(1,)], "number long", damaged, "number long").collect()
 
 
 @pytest.mark.rotated(2)
