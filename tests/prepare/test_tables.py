@@ -342,7 +342,7 @@ def test_delta_version_that_is_gone_is_refused(deltalake, tmp_path):
 
 
 def test_delta_table_refuses_wrong_keys(deltalake, s3_bucket, monkeypatch):
-    """A watch fails then; of other errors of a store it looks again."""
+    """A watch fails then; other errors it looks at again."""
     deltalake.write_deltalake(f"{s3_bucket}/edges", edges([("a", "r", "b")]), storage_options=settings())
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
     with pytest.raises(AccessError, match=r"edges@.*: reading is refused \([^\x1b]*403 Forbidden[^\x1b]*; check AWS"):
