@@ -5,7 +5,6 @@ After a refusal it asks a person for approval.
 
 from __future__ import annotations
 
-import re
 import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import Param
 from airflow.sdk.exceptions import AirflowFailException
 
+from pbg_operators.markdown import as_markdown
 from pbg_operators.task import ASKED_KEY, PbgOperator, Refused, RetryableError, Unusable
 
 if TYPE_CHECKING:
@@ -118,11 +118,3 @@ class ApprovalGateOperator(PbgOperator, ApprovalOperator):
                 time.sleep(pause)
             else:
                 return
-
-
-def as_markdown(text: str) -> str:
-    """Return Markdown that shows a text as it is.
-
-    Relations may have names like an image or a link.
-    """
-    return re.sub(r"([\\`*_~\[\]<>!|&])", r"\\\1", text)

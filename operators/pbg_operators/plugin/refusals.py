@@ -10,6 +10,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from pbg_operators.internals import hookimpl
+from pbg_operators.markdown import as_markdown
 
 if TYPE_CHECKING:
     from pbg_operators.internals import DagRun
@@ -26,7 +27,7 @@ def on_dag_run_failed(dag_run: DagRun, msg: str) -> None:  # noqa: ARG001 - Airf
     """Write a refusal into the notes of its task and run.
 
     Notes of a user's own stay, and so do other tasks with an XCom of this key. A task that is cleared keeps the note of
-    its last refusal, which counts its tries.
+    its last refusal, which counts its tries. Airflow shows notes as Markdown.
     """
     try:
         from sqlalchemy.orm import object_session
@@ -38,7 +39,7 @@ def on_dag_run_failed(dag_run: DagRun, msg: str) -> None:  # noqa: ARG001 - Airf
             if not getattr(tasks.get(task.task_id), "_task_module", "").startswith(_OURS):
                 continue
             if not task.note or task.note.startswith(NOTED):
-                task.note = f"{NOTED}{task.try_number}: {sentence}"[:_LONGEST]
+                task.note = f"{NOTED}{task.try_number}: {as_markdown(sentence)}"[:_LONGEST]
             if dag_run.note == f"Snapshot {dag_run.partition_key}":
                 dag_run.note = f"{dag_run.note}, refused by {task.task_id}"
     except Exception as error:  # noqa: BLE001 - a scheduler goes on without them

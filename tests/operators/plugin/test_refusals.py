@@ -16,7 +16,7 @@ from pbg_operators.internals import DagRun, SerializedDagModel, TaskInstance, cr
 from pbg_operators.plugin import keys, refusals  # noqa: E402
 from tests.operators.plugin.site import DAG, serving  # noqa: E402
 
-REASON = "quality_gate: MRR 0.1000 is 80% of 0.1250"
+REASON = "quality gate: MRR 0.1000 is 80% of 0.1250"
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +67,13 @@ def test_later_refusal_replaces_the_note(site):
     store(site, run_id, "release.gate", "r" * 2000)
     _, notes = end(run_id, "release.gate", note="Refused in try 1: for another reason")
     assert notes["release.gate"] == f"Refused in try 2: {'r' * 2000}"[:1000]  # Airflow's column takes no more
+
+
+def test_names_in_note_are_no_markdown(site):
+    run_id = site.planned({})
+    store(site, run_id, "release.gate", "no edges of ![x](https://x.example/p), _r_")
+    shown = r"Refused in try 2: no edges of \!\[x\](https://x.example/p), \_r\_"
+    assert end(run_id, "release.gate")[1] == {"release.gate": shown}
 
 
 @pytest.mark.parametrize("note", ["we know", "Refused rightly: a supplier left"])
