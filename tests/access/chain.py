@@ -148,6 +148,7 @@ def nights(chain: Chain) -> None:
     _refused_nights(chain)
     _searched(chain)
     _large_objects(chain)
+    _filled_tables(chain)
     _upkeep(chain)
     _reading(chain)
     chain.do("gc", lambda: gc(STORE, channel="production", keep_releases=1, grace_hours=OLD))
@@ -253,6 +254,20 @@ def _large_objects(chain: Chain) -> None:
         client.create_multipart_upload(Bucket=BUCKET, Key=f"{PREFIX}runs/large/checkpoint/lost.h5")
 
 
+def _filled_tables(chain: Chain) -> None:
+    """Write, replace, read and remove what LanceDB has below the store."""
+
+    def fill() -> None:
+        store = open_store(f"{STORE}/sinks/lancedb")
+        pointer, table = "_pbg/toy/current.json", "toy_n.lance/data/0.lance"
+        store.put_new(table, b"rows")
+        store.swap(pointer, b"{}", expected=store.put_new(pointer, b"[]"))
+        store.get(pointer)
+        store.delete(table)
+
+    chain.do("export-release", fill)
+
+
 def _upkeep(chain: Chain) -> None:
     spec = chain.place.spec
     chain.do("drill", lambda: drill(spec))
@@ -274,6 +289,7 @@ def _reading(chain: Chain) -> None:
         runs = sorted(_runs("d"))
         exported = next(info.key for info in open_store(STORE).list("exports/npy/") if info.key.endswith("/n.npy"))
     pages = [exported, "report/production/index.html", f"runs/{runs[0]}/report/index.html"]
+    pages.append("sinks/lancedb/_pbg/toy/current.json")
     for page in pages:
         chain.do("show", lambda page=page: open_store(STORE).get(page))
     for name in runs:

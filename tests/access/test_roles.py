@@ -76,6 +76,7 @@ ACCESS = {
     f"{GRAPH}/runs/x/report/index.html":                 ("PTUR",  "U",      "G"),
     f"{GRAPH}/report/production/index.html":             ("PTUR",  "U",      ""),
     f"{GRAPH}/exports/npy/x/n.npy":                      ("PTUR",  "U",      "UG"),
+    f"{GRAPH}/sinks/lancedb/n.lance/data/x.lance":       ("PTUR",  "U",      "U"),
     f"{SNAPSHOT_BUCKET}/{SNAPSHOT_FOLDER}/x.tsv":                          ("P",     "",       ""),
     f"{BUCKET}/other/channels/x/CURRENT.json":            ("",      "",       ""),
 }  # fmt: skip
