@@ -13,8 +13,8 @@ _WORD = re.compile(r"\S+")
 _USER = re.compile(r"(?<![\w+.-])([a-z][a-z0-9+.-]*:/+)(?:[^\s/?#:]*:\S*|[^\s/?#]*)(?:@|%40)", re.IGNORECASE)
 _URL = re.compile(r"\s*[a-z][a-z0-9+.-]*:/", re.IGNORECASE)
 _NAME = (
-    r"(?:(?=[\w.-]*(?:signature|credential|secret|passw(?:or)?d|token|access[_-]?key|accesskeyid|api[_-]?key))[\w.-]++"
-    r"|sig|pwd)"
+    r"(?:(?=[\w.-]*(?:signature|credential|secret|passw(?:or)?d|token|connection[_-]?string"
+    r"|(?:access|account|api)[_-]?key))[\w.-]++|sig|pwd)"
 )
 _VALUE = r"""(?:"[^"]*"|'[^']*'|[^\s&;,"'<>)}\]]+)"""
 # name=value in a query or among options, and "name": "value" of a JSON object or a dict

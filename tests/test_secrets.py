@@ -43,6 +43,8 @@ TEXTS = [
     f"-p storage_options.secret={SECRET}",
     f"{{'aws_access_key_id': '{USER}', 'aws_secret_access_key': '{SECRET}'}}",
     f'{{"session_token": "{SECRET}"}}',
+    f"DefaultEndpointsProtocol=https;AccountName=a;AccountKey={SECRET};EndpointSuffix=core.windows.net",
+    f"{{'adls.connection-string': 'AccountName={USER};AccountKey={SECRET}'}}",
 ]
 PLAIN = [
     "s3://bucket/users@2026/a",
