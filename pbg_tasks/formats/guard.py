@@ -109,7 +109,7 @@ def open_foreign(path: Path | Hdf5Header) -> Iterator[OpenFile]:
         yield _glimpsed(path)
         return
     try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # no pipe is waited for
     except OSError as error:
         raise FormatError(f"{path}: cannot be read: {error.strerror}") from None
     try:

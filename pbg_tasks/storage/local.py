@@ -255,7 +255,7 @@ class LocalStore:
         path = self._path(key)
         while True:
             try:
-                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # no pipe is waited for
             except (FileNotFoundError, NotADirectoryError) as error:
                 raise NotFoundError(f"{path} does not exist") from error
             except OSError as error:

@@ -209,9 +209,12 @@ def test_empty_shapes_beyond_memory_are_refused(path, shape):
         read_embeddings(path)
 
 
-def test_a_directory_is_no_hdf5(tmp_path):
+def test_a_directory_or_pipe_is_no_hdf5(tmp_path):
     with pytest.raises(FormatError, match="cannot be read: Is a directory"):
         read_embeddings(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(FormatError, match="pipe: cannot be read: Illegal seek"):
+        read_embeddings(tmp_path / "pipe")
 
 
 @pytest.fixture(scope="module")

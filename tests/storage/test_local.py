@@ -156,6 +156,13 @@ def test_a_file_in_the_way_of_a_folder(store):
     assert [info.key for info in store.list()] == ["a", "c/d"]
 
 
+def test_a_pipe_keeps_no_reader_waiting(store):
+    store.put_new("a/b", b"1")
+    os.mkfifo(Path(store.url) / "a" / "pipe")
+    with pytest.raises(StorageError, match="a/pipe is no file"):
+        store.get("a/pipe")
+
+
 @pytest.mark.parametrize("below", ["", "runs"])
 def test_write_to_file_as_root_is_refused(tmp_path, below):
     file = tmp_path / "graph.yaml"
