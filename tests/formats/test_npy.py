@@ -53,6 +53,13 @@ def test_truncated_file_is_refused_by_name(path, length):
         map_array(path, "v.npy")
 
 
+def test_archive_of_arrays_is_refused(path):
+    with path.open("wb") as file:
+        np.savez(file, v=ARRAY)
+    with pytest.raises(FormatError, match=r"^v\.npy: not a readable \.npy array \(the magic string"):
+        map_array(path, "v.npy")
+
+
 def test_no_object_is_unpickled(path):
     np.save(path, np.array([{}], object), allow_pickle=True)
     with pytest.raises(FormatError, match="not a readable"):
