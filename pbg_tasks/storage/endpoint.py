@@ -78,7 +78,7 @@ class Endpoints:
         if literal is not None:
             self._check(url, [literal], source)
 
-    def check_addresses(self, url: str) -> None:
+    def check_addresses(self, url: str, source: str = "the S3 endpoint") -> None:
         """Check the addresses of a request's host, once for each host.
 
         Raises:
@@ -99,7 +99,7 @@ class Endpoints:
             if proxied and (parts.scheme == "https" or host in self._allowed):
                 return
             raise
-        self._check(place, addresses, "the S3 endpoint")
+        self._check(place, addresses, source)
         self._passed.add(place)
 
     def _check(self, url: str, addresses: list[Address], source: str) -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from types import ModuleType
 
-_RECORD = "pbg.record"
+_RECORD, _PLACE = "pbg.record", "the destination of sink milvus"
 _TOKEN = "MILVUS_TOKEN"  # noqa: S105 - the name of a variable
 _METRICS = {"l2": "L2", "cosine": "COSINE", "dot": "IP"}
 _REQUEST_BYTES = 8 << 20  # of vectors in one request; a server refuses messages of 64 MiB
@@ -48,7 +48,7 @@ class MilvusSink(Sink):
         if found := credentials_in(destination):
             raise ConfigError(f"{shown(destination)} holds {found}: write the place alone, and the token into {_TOKEN}")
         if destination.startswith(("http://", "https://")):
-            Endpoints().check_form(destination, "the destination of sink milvus")
+            Endpoints().check_form(destination, _PLACE)
             given = {"uri": destination, "token": os.environ.get(_TOKEN, ""), "timeout": 60}
         elif "://" in destination:
             raise ConfigError(f"{destination}: milvus takes https://host:19530 or a directory")
@@ -59,6 +59,8 @@ class MilvusSink(Sink):
         if "token" not in given:
             make_directory(Path(destination))
         with _errors(destination):
+            if "token" in given:
+                Endpoints().check_addresses(destination, _PLACE)
             client = pymilvus.MilvusClient(**given)
             try:
                 yield MilvusTables(pymilvus, client, destination, options)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 _RECORD = "pbg"
-_API_KEY = "QDRANT_API_KEY"
+_API_KEY, _PLACE = "QDRANT_API_KEY", "the destination of sink qdrant"
 _POINTS = 500  # points of one request
 _QUERIES = 100  # queries of one request
 _LOOKS_SECONDS = 1.0
@@ -45,13 +45,15 @@ class QdrantSink(Sink):
         if found := credentials_in(destination):
             raise ConfigError(f"{shown(destination)} holds {found}: write the place alone, and the key into {_API_KEY}")
         if destination.startswith(("http://", "https://")):
-            Endpoints().check_form(destination, "the destination of sink qdrant")
+            Endpoints().check_form(destination, _PLACE)
             given: dict[str, Any] = {"url": destination, "api_key": os.environ.get(_API_KEY), "timeout": 60}
         elif "://" in destination:
             raise ConfigError(f"{destination}: qdrant takes https://host:6333")
         else:
             given = {"path": destination}
         with _errors(destination):
+            if "url" in given:
+                Endpoints().check_addresses(destination, _PLACE)
             client = qdrant.QdrantClient(**given)
             try:
                 yield QdrantTables(qdrant.models, client, destination, options)

@@ -1,0 +1,53 @@
+"""Servers of sinks that get no request."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from pbg_tasks.errors import ConfigError, StorageError
+from pbg_tasks.publish.sinks import open_sink, sink_options
+
+
+@pytest.fixture
+def resolved(monkeypatch):
+    """Return a list of addresses that every name has."""
+    addresses = []
+
+    def answer(*_, **__):
+        if not addresses:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, 0)) for each in addresses]
+
+    for name in ("http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    monkeypatch.setattr(socket, "getaddrinfo", answer)
+    return addresses
+
+
+def open_web(sink, place):
+    with open_sink(sink, place, sink_options(sink, {})):
+        pass
+
+
+@pytest.mark.parametrize("sink", ["milvus", "qdrant"])
+def test_unencrypted_far_host_gets_no_key(sink, resolved):
+    resolved.append("93.184.216.34")
+    with pytest.raises(ConfigError, match=rf"sink {sink}: http://vectors\.example:6333 is not encrypted and not on"):
+        open_web(sink, "http://vectors.example:6333")
+
+
+@pytest.mark.parametrize("sink", ["milvus", "qdrant"])
+def test_metadata_service_by_name_gets_no_request(sink, resolved):
+    resolved.append("169.254.169.254")
+    with pytest.raises(ConfigError, match=rf"sink {sink}: https://vectors\.example is a link-local address or a metad"):
+        open_web(sink, "https://vectors.example")
+
+
+@pytest.mark.parametrize("sink", ["milvus", "qdrant"])
+@pytest.mark.usefixtures("resolved")
+def test_unknown_host_is_a_storage_error(sink):
+    with pytest.raises(StorageError, match="Name or service not known"):
+        open_web(sink, "https://vectors.example")
