@@ -34,6 +34,7 @@ from pbg_tasks.tasks.context import CHAIN, RunContext, perform
 from pbg_tasks.tasks.nightly.chain import run_task
 from pbg_tasks.tasks.nightly.plan import plan
 from pbg_tasks.tasks.release.releases import skip as skip_by_hand
+from pbg_tasks.tasks.view.days_left import broken_nights
 from pbg_tasks.tasks.view.report import read_graph, read_run
 from pbg_tasks.tasks.view.show import overview, show
 from pbg_tasks.tasks.view.tables import overview_table, table
@@ -225,6 +226,18 @@ def test_night_of_another_channel_hides_no_failure(place):
     plan(place.spec, "d1", overrides=["channel=other"])
     (night,) = overview(place.spec)["failed"]["production"]
     assert (night["run"], night["failed"]["task"]) == (run.run_id, "validate")
+
+
+def test_nights_without_failure_are_not_read(place, monkeypatch):
+    place.snapshot("d1", [*ring(40), ("", "next", "e1")])
+    run = RunContext.open(plan(place.spec, "d1")["run"])
+    within, read = RunContext.within, []
+    with pytest.raises(InputError):
+        run_task("validate", run.url)
+    failure.begin_again(run.store, run.run_id, "validate")
+    plan(place.spec, "d1", overrides=["channel=other"])
+    monkeypatch.setattr(RunContext, "within", lambda store, name: read.append(name) or within(store, name))
+    assert (broken_nights(run.store), read) == ({}, [run.run_id])
 
 
 def test_night_that_others_go_without_is_listed_once(planned, run):

@@ -48,7 +48,7 @@ def _approved_since(channel: Channel, day: str, runs: Sequence[str]) -> str:
 
     An approval of a gate covers no other task, such as a ``bucket`` that found nothing to hold out afterwards.
     """
-    night = _last_of_channels(channel.store, runs).get(channel.name)
+    night = _first_of(channel, runs)
     if night is None or _refused_without_gate(channel.store, night.run_id):
         return ""
     with suppress(FormatError):  # damaged
@@ -101,19 +101,21 @@ def broken_nights(store: Store, graph: str | None = None) -> dict[str, list[Fail
     """
     stored = list(store.list("runs/"))
     listed, planned = {info.key for info in stored}, _planned(stored)
+    tries = [(day, at) for day, runs in planned.items() for at, run in enumerate(runs) if failure_key(run) in listed]
     found = _unplanned_nights(store, graph)
     unplanned = {(channel, row["snapshot"]) for channel, rows in found.items() for row in rows}
-    for snapshot, runs in planned.items():
-        last = _last_of_channels(store, runs) if any(failure_key(run) in listed for run in runs) else {}
-        for night in (each for each in last.values() if failure_key(each.run_id) in listed):
-            with suppress(FormatError):  # damaged
-                channel = Channel(store, night.spec.graph.channel)
-                failed = night.failure({task for task in SHAPES if night.key(RunLayout.result(task)) in listed})
-                goes_on_without = why_skipped(channel, snapshot, since=night.planned()) is not None
-                is_listed = goes_on_without or (channel.name, snapshot) in unplanned
-                if failed is not None and not is_listed and graph in {None, night.spec.graph.graph}:
-                    row: FailedNight = {"snapshot": snapshot, "run": night.run_id, "failed": failed}
-                    found.setdefault(channel.name, []).append(row)
+    for snapshot, at in tries:
+        run, later = planned[snapshot][at], planned[snapshot][:at]
+        with suppress(ConfigError, FormatError):  # removed meanwhile, or damaged
+            night = RunContext.within(store, run)
+            channel = Channel(store, night.spec.graph.channel)
+            failed = night.failure({task for task in SHAPES if night.key(RunLayout.result(task)) in listed})
+            goes_on_without = why_skipped(channel, snapshot, since=night.planned()) is not None
+            is_listed = goes_on_without or (channel.name, snapshot) in unplanned
+            is_other = is_listed or graph not in {None, night.spec.graph.graph}
+            if failed is not None and not is_other and _first_of(channel, later) is None:
+                row: FailedNight = {"snapshot": snapshot, "run": run, "failed": failed}
+                found.setdefault(channel.name, []).append(row)
     return {channel: sorted(rows, key=_order) for channel, rows in found.items()}
 
 
@@ -155,14 +157,14 @@ def _planned(stored: Iterable[ObjectInfo]) -> dict[str, list[str]]:
     return {snapshot: [*map(itemgetter(1), runs)] for snapshot, runs in last_first.items()}
 
 
-def _last_of_channels(store: Store, runs: Sequence[str]) -> dict[str, RunContext]:
-    """Open the first of some runs of each channel.
+def _first_of(channel: Channel, runs: Sequence[str]) -> RunContext | None:
+    """Return the first of some runs that is of a channel.
 
     Graphs of one store have a channel each, and may have one snapshot key.
     """
-    last: dict[str, RunContext] = {}
     for run in runs:
         with suppress(ConfigError, FormatError):  # removed meanwhile, or damaged
-            night = RunContext.within(store, run)
-            last.setdefault(night.spec.graph.channel, night)
-    return last
+            night = RunContext.within(channel.store, run)
+            if night.spec.graph.channel == channel.name:
+                return night
+    return None
