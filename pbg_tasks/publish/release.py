@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 Person = Annotated[str, Field(min_length=1, max_length=200)]
 """Name in a stored document; one that is written now also passes ``check_person``."""
 Share = Annotated[float, Field(gt=0, lt=1)]
+NIGHT_ZERO = "0"
+"""Snapshot key that comes before any date."""
 ADOPTED = "adopted"
 """Key of a release's facts about its data, with the URL of the checkpoint that was adopted."""
 
@@ -149,7 +151,7 @@ class Release(Growing):
 
     @property
     def is_adopted(self) -> bool:
-        """Whether it is night zero, of no snapshot."""
+        """Whether it is of a checkpoint, and no run trained it."""
         return ADOPTED in self.data
 
     def candidate(self) -> Candidate:

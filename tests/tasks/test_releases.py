@@ -199,6 +199,14 @@ def test_skip_takes_days_after_adopted_checkpoint(place, channel):
     assert when_skipped(channel, "2026-11-20") is not None
 
 
+def test_skip_knows_day_of_adopted_checkpoint(place, channel):
+    write_run(channel.store, "r0")
+    adopted = candidate(channel.store, "r0", "2026-11-19") | {"data": {"adopted": "s3://old/model"}}
+    channel.publish(adopted, planned_on=None)
+    with pytest.raises(ConfigError, match=r"has a key like '20261120'; such keys are '2026-11-19'$"):
+        skip(place.spec, "20261120")
+
+
 @pytest.mark.parametrize("day", ["2026-11-99", "2026-02-29", "2026-13-01T02"])
 def test_skip_refuses_day_of_no_month(place, channel, day):
     place.write_spec(nights={"calendar": {"cron": "0 2 * * *"}})

@@ -22,7 +22,7 @@ from pbg_tasks.prepare.ids import write_known
 from pbg_tasks.prepare.split import RETURNED
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
-from pbg_tasks.publish.release import ADOPTED
+from pbg_tasks.publish.release import ADOPTED, NIGHT_ZERO
 from pbg_tasks.storage.probe import probe
 from pbg_tasks.storage.staging import Scratch, named
 from pbg_tasks.tasks.context import graph_store
@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from pbg_tasks.publish import Release
     from pbg_tasks.publish.release import Candidate
     from pbg_tasks.tasks.model_source import Source
-
-NIGHT_ZERO = "0"
-"""Snapshot key that comes before any date."""
 
 
 class Adopted(TypedDict):
