@@ -5,6 +5,7 @@ Other DAGs get an event of an asset.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk.exceptions import AirflowSkipException
@@ -47,7 +48,7 @@ class AnnouncingOperator(PbgOperator):
         on_success_callback: Any = None,  # noqa: ANN401 - BaseOperator's own
         **kwargs: Any,  # noqa: ANN401 - PbgOperator's
     ) -> None:
-        further = on_success_callback if isinstance(on_success_callback, list | tuple) else [on_success_callback]
+        further = on_success_callback if isinstance(on_success_callback, Collection) else [on_success_callback]
         super().__init__(outlets=[asset], on_success_callback=[remember, *filter(None, further)], **kwargs)
         self.asset = asset
         self.announces = announces

@@ -110,12 +110,11 @@ def test_announcement_is_recorded_after_airflow_sent_it(operator, fake_pbg, cont
     assert calls.read_text().splitlines()[1:] == ["announced /store/runs/r publish --json"]
 
 
-@pytest.mark.parametrize("listed", [False, True])
-def test_callback_of_default_args_is_kept(listed):
-    note = print
-    with DAG("d", schedule=None, default_args={"on_success_callback": [note] if listed else note}):
+@pytest.mark.parametrize("given", [print, [print], {print}])
+def test_callback_of_default_args_is_kept(given):
+    with DAG("d", schedule=None, default_args={"on_success_callback": given}):
         task = PublishOperator(task_id="publish", arguments=["r"], store_conn_id=None, asset=CHANNEL, facts={})
-    assert task.on_success_callback == [remember, note]
+    assert task.on_success_callback == [remember, print]
 
 
 @pytest.fixture
