@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowException, AirflowSkipException, AirflowTaskTimeout
 
 from pbg_operators.task import PbgOperator
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class ReportOperator(PbgOperator):
     """Run ``pbg report``, however the tasks before have ended.
 
-    Where the command fails, the task is *skipped*.
+    Where the command fails or takes too long, the task is *skipped*.
     """
 
     def __init__(self, **kwargs: Any) -> None:  # noqa: ANN401 - PbgOperator's
@@ -37,3 +37,6 @@ class ReportOperator(PbgOperator):
             return super().execute(context)
         except (AirflowException, OSError) as error:
             raise AirflowSkipException(f"the pages were not written: {error}") from None
+        except AirflowTaskTimeout:  # of its time limit; it is no AirflowException
+            self.on_kill()
+            raise AirflowSkipException(f"the pages were not written within {self.execution_timeout}") from None

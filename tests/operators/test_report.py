@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from airflow.sdk.exceptions import AirflowSkipException
+from airflow.sdk.execution_time.timeout import timeout
 
 from pbg_operators.report import ReportOperator
 
@@ -19,6 +20,15 @@ def test_pages_that_cannot_be_written_are_skipped(fake_pbg, context):
     fake_pbg("print('error: storage: the store is away', file=sys.stderr); sys.exit(6)")
     with pytest.raises(AirflowSkipException, match=r"the pages were not written: .*the store is away"):
         ReportOperator(task_id="report", arguments=["/store/runs/x"]).execute(context)
+
+
+def test_pages_that_take_too_long_are_skipped(fake_pbg, context):
+    fake_pbg("time.sleep(60)")
+    task = ReportOperator(task_id="report", arguments=["/store/runs/x"])
+    with pytest.raises(AirflowSkipException, match="the pages were not written within"), timeout(2):
+        task.execute(context)
+    task._process._watcher.join(10)
+    assert not task._process._watcher.is_alive()
 
 
 def test_missing_run_has_no_pages(context):
