@@ -145,7 +145,11 @@ def _promote(spec: GraphSpec, spec_path: Path) -> DAG:
 
 
 def collect_dag(spec: GraphSpec, collect: Collection) -> DAG:
-    """Make the DAG that removes old releases."""
+    """Make the DAG that removes old releases.
+
+    Those that ``promote`` counts stay: with fewer, no row of nights would ever be long enough.
+    """
+    row = spec.promote.after_nights if spec.promote is not None else None
     with DAG(
         dag_id=f"collect_{spec.graph}",
         description=f"Remove the releases and runs of graph {spec.graph} that nothing needs",
@@ -157,7 +161,7 @@ def collect_dag(spec: GraphSpec, collect: Collection) -> DAG:
         **on_failure(spec),
     ) as dag:
         options = {
-            "keep-releases": collect.keep_releases,
+            "keep-releases": max(collect.keep_releases, row or 0),
             "keep-days": collect.keep_days,
             "grace": collect.grace_hours,
         }

@@ -100,6 +100,13 @@ def test_collection_is_that_of_command_line(graphs, tmp_path):
     ]
 
 
+@pytest.mark.parametrize(("rules", "kept"), [({}, 3), ({"after_nights": 2}, 3), ({"after_nights": 5}, 5)])
+def test_collection_keeps_nights_that_promotion_counts(graphs, rules, kept):
+    promoted = {"channel": "shadow", "promote": {"to": "production", **rules}}
+    (task,) = bag_of(graphs, small={"nights": ALL, **promoted}).dags["collect_small"].tasks
+    assert task.arguments[1:4] == ["--channel=shadow", "--channel=production", f"--keep-releases={kept}"]
+
+
 @pytest.mark.parametrize("cron", ["0 0 30 2 *", "0 2/0 * * *"])
 def test_wrong_schedule_breaks_collection_alone(graphs, cron):
     bag = bag_of(graphs, small={"nights": ALL | {"collect": {"cron": cron}}})
