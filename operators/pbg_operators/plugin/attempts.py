@@ -66,6 +66,8 @@ class Schedule:
 def attempts(dag_ids: Collection[str], run_id: str | None = None) -> list[Attempt]:
     """Return the last runs of some DAGs, the newest first.
 
+    Of too many, queued ones are left out first: a backfill makes the runs of all its days at once.
+
     Args:
         dag_ids: of one graph.
         run_id: of the only DAG run that is asked for; None: all.
@@ -73,7 +75,8 @@ def attempts(dag_ids: Collection[str], run_id: str | None = None) -> list[Attemp
     query = select(DagRun).where(DagRun.dag_id.in_(dag_ids))
     query = query if run_id is None else query.where(DagRun.run_id == run_id)
     with create_session(scoped=False) as session:
-        runs = session.scalars(query.order_by(DagRun.id.desc()).limit(LOOKED_AT)).all()
+        last = query.order_by(DagRun.state == "queued", DagRun.id.desc()).limit(LOOKED_AT)
+        runs = sorted(session.scalars(last).all(), key=lambda run: -run.id)
         ids = [run.run_id for run in runs]
         tasks = session.execute(
             select(TaskInstance.dag_id, TaskInstance.run_id, TaskInstance.task_id, TaskInstance.state)

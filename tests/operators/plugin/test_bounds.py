@@ -613,3 +613,15 @@ def test_other_bucket_or_prefix_gets_no_request(monkeypatch, store):
             Pages().own([database.Planned(f"{root}/runs/{run}", "g", store)])
     with pytest.raises(StorageError, match=r"http://127\.0\.0\.1:9"):
         Pages().own([database.Planned(f"s3://bucket/graphs/g/runs/{run}", "g", store)])
+
+
+def test_queued_runs_of_backfill_hide_no_failure(site, monkeypatch):
+    monkeypatch.setattr(attempts, "LOOKED_AT", 2)
+    fail(site, "manual__hidden", "d7: no snapshot there", partition_key="d7")
+    for number in range(3):
+        run = {"dag_run_id": f"manual__queued_{number}", "logical_date": None, "partition_key": f"d1{number}"}
+        site.post(f"dags/{DAG}/dagRuns", run)
+    assert "manual__hidden" in [each.run_id for each in attempts.attempts([DAG])]
+    monkeypatch.setattr(attempts, "LOOKED_AT", 40)
+    found = [each.run_id for each in attempts.attempts([DAG])]
+    assert found[:4] == ["manual__queued_2", "manual__queued_1", "manual__queued_0", "manual__hidden"]
