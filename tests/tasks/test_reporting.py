@@ -148,6 +148,19 @@ def test_page_of_nights_names_channel_of_readers(place):
     assert origins == {"shadow": None, "production": "shadow 1"}
 
 
+def test_runs_of_other_graphs_are_read_once(place, monkeypatch):
+    place.snapshot("d1", ring(40))
+    run = RunContext.open(plan(place.spec, "d1")["run"])
+    monkeypatch.setattr(reporting, "_OF_OTHERS", {})
+    opened, within = [], RunContext.within
+    monkeypatch.setattr(RunContext, "within", lambda store, name: opened.append(name) or within(store, name))
+    channel = Channel(run.store, "production")
+    for _ in range(2):
+        assert reporting.read_graph("other", channel).runs == []
+        assert [each.run_id for each in reporting.read_graph("toy", channel).runs] == [run.run_id]
+    assert opened == [run.run_id] * 3
+
+
 def test_missing_run_has_no_page(place):
     with pytest.raises(ConfigError, match="no such run"):
         reporting.report(f"{place.store}/runs/none")

@@ -24,11 +24,14 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Reader of documents in a bounded number of threads."""
+    """Reader of documents in a bounded number of threads.
+
+    ``places`` keeps which DAG is of which graph, once for the rows of all graphs.
+    """
 
     pages: Pages
     threads: anyio.CapacityLimiter
-    siblings: Recent[list[str]] = field(default_factory=lambda: Recent(256))
+    places: Recent[dict[str, tuple[str, str, str | None]]] = field(default_factory=lambda: Recent(1))
 
     async def read(self, work: Callable[[], Answer]) -> Answer:
         """Return the result of ``work``, run in a thread."""

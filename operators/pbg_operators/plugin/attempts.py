@@ -99,18 +99,28 @@ def attempts(dag_ids: Collection[str], run_id: str | None = None) -> list[Attemp
         return [_attempt(run, by_run[run.dag_id, run.run_id], texts) for run in runs]
 
 
-def siblings(dag_id: str) -> list[str]:
+def places() -> dict[str, tuple[str, str, str | None]]:
+    """Return graph, store and connection of all DAGs of nights."""
+    with create_session(scoped=False) as session:
+        return {dag_id: place_of(session, dag_id) for dag_id in tagged(session, TAG)}
+
+
+def siblings(dag_id: str, known: Mapping[str, tuple[str, str, str | None]]) -> list[str]:
     """Return the DAGs with a DAG's graph, store and connection.
 
     The DAG itself is the first. A calendar and the arrival of snapshots have a DAG each. A DAG that names no graph and
     store is alone.
+
+    Args:
+        dag_id: of the DAG.
+        known: answer of ``places``.
     """
-    with create_session(scoped=False) as session:
-        own = place_of(session, dag_id)
-        if not all(own[:2]):
-            return [dag_id]
-        others = [each for each in tagged(session, TAG) if each != dag_id and place_of(session, each) == own]
-    return [dag_id, *others]
+    if (own := known.get(dag_id)) is None:  # new, or without the tag
+        with create_session(scoped=False) as session:
+            own = place_of(session, dag_id)
+    if not all(own[:2]):
+        return [dag_id]
+    return [dag_id, *(each for each, place in known.items() if each != dag_id and place == own)]
 
 
 def refusals(session: Session, run: DagRun) -> list[tuple[TaskInstance, str]]:

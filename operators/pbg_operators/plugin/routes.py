@@ -281,9 +281,9 @@ def _night(request: Request, user: GetUserDep, reader: Reader, dag_id: str, run:
 def _known(request: Request, user: GetUserDep, reader: Reader, dag_id: str) -> tuple[list[str], list[AttemptRow]]:
     """Return readable DAGs of a DAG's graph, and their last runs.
 
-    Which DAGs are of one graph is kept for a minute, as that takes the stored form of each; rights are asked anew.
+    The graph of each DAG is kept for a minute, as it takes the stored form of all; rights are asked anew.
     """
-    found = reader.siblings.get(dag_id, partial(attempts.siblings, dag_id), lambda _: SIBLINGS_KEPT)
+    found = attempts.siblings(dag_id, reader.places.get("all", attempts.places, lambda _: SIBLINGS_KEPT))
     dags = [dag_id, *(each for each in found[1:] if _may_read(user, each))]
     return dags, [_row(request, each) for each in attempts.attempts(dags)]
 

@@ -50,6 +50,11 @@ ASSETS = "report/_assets"
 PAGE = "report/index.html"
 COMPARISON = "report/comparison.html"
 SEARCH_PAGE = "report/search-{search}.html"
+_OF_OTHERS: dict[str, tuple[str, str]] = {}
+"""Graph and channel of the runs that pages left out, by id.
+
+An id is a hash of both, so that a process reads such a run once, not for each page of each graph of a store.
+"""
 
 
 class Reported(TypedDict):
@@ -239,11 +244,17 @@ def _runs(channel: Channel, graph: str, objects: Iterable[ObjectInfo]) -> list[R
     specs.sort(key=lambda info: -(info.modified or 0.0))
 
     def opened(info: ObjectInfo) -> RunContext | None:
+        own, name = (graph, channel.name), info.key.split("/")[1]
+        if _OF_OTHERS.get(name, own) != own:
+            return None
         try:
-            run = RunContext.within(channel.store, info.key.split("/")[1])
+            run = RunContext.within(channel.store, name)
         except (ConfigError, FormatError):
             return None
-        return run if (run.spec.graph.graph, run.spec.graph.channel) == (graph, channel.name) else None
+        found = run.spec.graph.graph, run.spec.graph.channel
+        if found != own:
+            _OF_OTHERS[name] = found
+        return run if found == own else None
 
     return [run for run in in_parallel(opened, specs, THREADS) if run is not None]
 

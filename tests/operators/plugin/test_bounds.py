@@ -242,13 +242,14 @@ def test_sibling_that_user_may_not_read_adds_nothing(site, place, monkeypatch):
 
     site.deploy(nights={"calendar": {"cron": "0 2 * * *"}})
     sibling = "nightly_toy"
-    assert attempts.siblings(DAG) == [DAG, sibling]
-    state, asked, siblings = make_app().state, [], attempts.siblings
-    state.reader = replace(state.reader, siblings=Recent(1))
-    monkeypatch.setattr(attempts, "siblings", lambda dag_id: asked.append(dag_id) or siblings(dag_id))
+    assert attempts.siblings(DAG, attempts.places()) == [DAG, sibling]
+    state, asked, places = make_app().state, [], attempts.places
+    state.reader = replace(state.reader, places=Recent(1))
+    monkeypatch.setattr(attempts, "places", lambda: asked.append(1) or places())
     site.planned({"run": place.runs["own"]})
     monkeypatch.setattr(attempts, "attempts", lambda dags: [failed for failed in FAILED if failed.dag_id in dags])
     assert "the calendar failed" in site.get("").text
+    assert site.client.get(f"/pbg/dags/{sibling}/standing", headers=site.headers["ADMIN"]).status_code == 200
     manager = get_auth_manager()
     allowed = manager.is_authorized_dag
     for closed in (None, DagAccessEntity.RUN, DagAccessEntity.XCOM):
@@ -262,7 +263,7 @@ def test_sibling_that_user_may_not_read_adds_nothing(site, place, monkeypatch):
             answer = site.get(path)
             assert answer.status_code == 200
             assert "the calendar failed" not in answer.text, (closed, path)
-    assert asked == [DAG]  # rights were asked at each request
+    assert asked == [1]  # once for both DAGs; rights were asked at each request
     site.deploy(nights={})
 
 
@@ -271,7 +272,7 @@ def test_dags_without_graph_are_no_siblings(site, monkeypatch):
     for path in broken:
         path.write_text("graph: 1\n")
     site.deploy()
-    assert attempts.siblings("broken_one") == ["broken_one"]
+    assert attempts.siblings("broken_one", attempts.places()) == ["broken_one"]
     monkeypatch.setattr(attempts, "attempts", lambda dags: [attempts.Attempt(dags[0], "1", "failed", 4e9, "d8")])
     answer = site.client.get("/pbg/dags/broken_one", headers=site.headers["ADMIN"])
     assert (answer.status_code, "has not planned an embedding yet" in answer.text) == (404, True)
@@ -524,7 +525,8 @@ def test_run_of_group_is_found(site, place, monkeypatch):
     assert place.runs["own"].rpartition("/")[2] in pages[0].text
     assert "The DAG itself names the snapshot of each run" in pages[1].text
     assert database.graph_dags(["shop", DAG]) == {"shop": "toy", DAG: "toy"}
-    assert attempts.siblings("shop") == ["shop"]  # by another connection, the same URL may be another store
+    # By another connection, the same URL may be another store.
+    assert attempts.siblings("shop", attempts.places()) == ["shop"]
     (attempt,) = attempts.attempts(["shop"])
     assert (attempt.run, attempt.snapshot) == (place.runs["own"], "d1")
 
