@@ -25,6 +25,8 @@ DEFAULTS: dict[str, Any] = {
 """Settings of the tasks of all DAGs."""
 LIGHT_TIMEOUT = timedelta(hours=1)
 """Time limit of a light task. It takes seconds, so after this time it hangs."""
+COLLECTION = "remove_what_nothing_needs"
+"""Name of the task that collects, whose time grows with the store."""
 WATCH = "wait_for_snapshots"
 """Name of the task that watches."""
 WATCH_TRIES: dict[str, Any] = {"retries": 50, "max_retry_delay": timedelta(minutes=30)}
@@ -86,9 +88,12 @@ def settings_of(spec: GraphSpec, name: str, spec_path: Path) -> dict[str, Any]:
 
 
 def _waits(task: object, name: str) -> bool:
-    """Return whether a task may wait for people, snapshots or a cluster."""
+    """Return whether a task has no time limit.
+
+    It may wait for people, snapshots or a cluster, or for a store to list and remove all that is there.
+    """
     in_pod = isinstance(task, PbgOperator) and task.kubernetes is not None
-    return in_pod or isinstance(task, ApprovalGateOperator) or name == WATCH
+    return in_pod or isinstance(task, ApprovalGateOperator) or name in {WATCH, COLLECTION}
 
 
 def _check_executor(name: str, spec_path: Path) -> None:

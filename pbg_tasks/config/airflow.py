@@ -100,7 +100,7 @@ class AirflowSettings(Frozen):
         all: of every task.
         heavy: of tasks that grow with the graph: ``plan`` to ``eval``, exports, a redo, and trainings of a
             search.
-        light: of all others, which end after an hour unless ``execution_timeout`` is set.
+        light: of all others, which end after an hour, but for a collection, unless ``execution_timeout`` is set.
         tasks: by task id, without its group.
         few_tasks: ``prepare`` for ``validate`` to ``bucket``, ``finish`` for ``preserve`` to ``publish``: a night of a
             small graph is mostly start-up.
