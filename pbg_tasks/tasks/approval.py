@@ -190,7 +190,8 @@ def under_way(
         planned_after: leave out the nights that were last planned at this time or before, in seconds since 1970 by the
             store's clock.
     """
-    written = {info.key: info.modified or 0.0 for info in store.list(below)}
+    named = (RunLayout.spec, RunLayout.planned)
+    written = {info.key: info.modified or 0.0 for info in store.list(below) if info.key.endswith(named)}
     for key, made in written.items():
         name, _, rest = key.removeprefix("runs/").partition("/")
         planned = max(made, written.get(f"runs/{name}/{RunLayout.planned}", 0.0))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from pbg_tasks.publish import Channel
 from pbg_tasks.publish.skips import skip
 from pbg_tasks.report.history import history_document
 from pbg_tasks.report.pages import assets
+from pbg_tasks.storage import LocalStore, ObjectInfo
 from pbg_tasks.tasks.approval import approve
 from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.nightly.chain import run_chain
@@ -124,6 +126,25 @@ def test_damaged_run_hides_no_other(place, capsys):
     }
     assert states[whole.name] == ("released", None)
     assert states[damaged.run_id] == ("damaged", f"{damaged.url}/results/plan.json: not JSON; it was edited by hand")
+
+
+def test_pages_keep_few_of_listed_objects(place, monkeypatch):
+    place.snapshot("d1", ring(40))
+    run = RunContext.open(plan(place.spec, "d1")["run"])
+    listing = LocalStore.list
+
+    def listed(store, prefix=""):
+        yield from listing(store, prefix)
+        if prefix == "runs/":
+            yield from (ObjectInfo(run.key(f"edges/train/edges_0_{number}.h5"), 1, "1") for number in range(100_000))
+
+    monkeypatch.setattr(LocalStore, "list", listed)
+    tracemalloc.start()
+    try:
+        reporting.read_graph("toy", Channel(run.store, "production"))
+        assert tracemalloc.get_traced_memory()[1] < 15_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_report_of_graph_prints_line_per_run(place):

@@ -154,7 +154,7 @@ def read_graph(graph: str, channel: Channel, *, reported: bool = False) -> Graph
         reported: whether every run has a page, because one is made when it is asked for.
     """
     store = channel.store
-    objects = list(store.list("runs/"))
+    objects = [info for info in store.list("runs/") if _is_of_pages(info.key)]
     runs = _runs(channel, graph, objects)
     listed_searches = _searches({run.run_id: run.spec.snapshot for run in runs}, objects)
     searched = {search["run"] for search in listed_searches}
@@ -208,6 +208,15 @@ def read_graph(graph: str, channel: Channel, *, reported: bool = False) -> Graph
 def read_results(run: RunContext, *, threads: int = len(CHAIN)) -> NightResults:
     """Read the results of finished tasks, several at a time."""
     return NightResults.of(in_parallel(run.find, SHAPES.values(), threads))
+
+
+def _is_of_pages(key: str) -> bool:
+    """Return whether the page of a channel needs an object of a run.
+
+    Edges and checkpoints, of which a store has millions, would fill the memory.
+    """
+    _, _, name, *rest = [*key.split("/"), ""]
+    return rest == [""] or name in {FOLDER, PAGE.partition("/")[0]}
 
 
 def _searches(snapshots: Mapping[str, str], objects: Iterable[ObjectInfo]) -> list[SearchRow]:
