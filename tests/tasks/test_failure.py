@@ -256,6 +256,14 @@ def test_skip_without_reason_keeps_the_failure(planned, run, given, kept):
     assert overview(planned[0].spec)["without_release"] == {"production": {"d1": kept}}
 
 
+def test_skip_reads_runs_of_its_day_alone(planned, run, monkeypatch):
+    fail(run, InputError(LACK), ValidateResult)
+    listed, listing = [], LocalStore.list
+    monkeypatch.setattr(LocalStore, "list", lambda store, prefix="": listed.append(prefix) or listing(store, prefix))
+    skip_by_hand(planned[0].spec, "d1")
+    assert [prefix for prefix in listed if prefix.startswith("runs/")] == ["runs/d1-"]
+
+
 UNPLANNED = "channels/production/unplanned/toy/d2.json"
 
 

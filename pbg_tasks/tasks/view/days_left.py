@@ -88,7 +88,7 @@ def after_release(nights: Sequence[FailedNight], rows: Sequence[ReleaseRow]) -> 
     return [night for night in nights if _is_after(night["snapshot"], rows)]
 
 
-def broken_nights(store: Store, graph: str | None = None) -> dict[str, list[FailedNight]]:
+def broken_nights(store: Store, graph: str | None = None, below: str = "runs/") -> dict[str, list[FailedNight]]:
     """List the nights that broke, by channel, oldest first.
 
     Those that were refused or skipped are left out: later nights go on without them.
@@ -98,8 +98,9 @@ def broken_nights(store: Store, graph: str | None = None) -> dict[str, list[Fail
     Args:
         store: of the nights.
         graph: None: of all graphs.
+        below: prefix of the keys of the runs; others are not read.
     """
-    stored = list(store.list("runs/"))
+    stored = list(store.list(below))
     listed, planned = {info.key for info in stored}, _planned(stored)
     tries = [(day, at) for day, runs in planned.items() for at, run in enumerate(runs) if failure_key(run) in listed]
     found = _unplanned_nights(store, graph)
@@ -125,7 +126,7 @@ def why_broken(channel: Channel, graph: str, snapshot: str) -> str | None:
     None without one, and for a role that may not read it.
     """
     with suppress(AccessError):
-        for night in broken_nights(channel.store, graph).get(channel.name, []):
+        for night in broken_nights(channel.store, graph, f"runs/{snapshot}-").get(channel.name, []):
             if night["snapshot"] == snapshot:
                 return f"skipped by hand after {night['failed']['task']} failed: {night['failed']['reason']}"
     return None
