@@ -211,7 +211,7 @@ def read_results(run: RunContext, *, threads: int = len(CHAIN)) -> NightResults:
 
 
 def _is_of_pages(key: str) -> bool:
-    """Return whether the page of a channel needs an object of a run.
+    """Return whether a channel's page needs an object of a run.
 
     Edges and checkpoints, of which a store has millions, would fill the memory.
     """
