@@ -20,6 +20,7 @@ from pbg_tasks.formats.examiner import EXAMINER
 from pbg_tasks.formats.hdf5_header import Hdf5Header
 from pbg_tasks.formats.layout import FORMAT_VERSION, Layout, read_layout
 from pbg_tasks.formats.stored import Stored
+from pbg_tasks.storage.files import open_to_read
 from pbg_tasks.storage.vouched import Identity, is_vouched
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def open_foreign(path: Path | Hdf5Header) -> Iterator[OpenFile]:
         yield _glimpsed(path)
         return
     try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # no pipe is waited for
+        file = open_to_read(path)
     except OSError as error:
         raise FormatError(f"{path}: cannot be read: {error.strerror}") from None
     try:

@@ -61,6 +61,18 @@ def write_all(descriptor: int, data: bytes, offset: int) -> None:
         view, offset = view[written:], offset + written
 
 
+def open_to_read(path: Path) -> int:
+    """Open a file, and wait for no named pipe.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except BlockingIOError:  # NFS or Samba has lent the file to another machine, and asks for it back
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+
 def sync_directory(directory: Path) -> None:
     """Flush a directory.
 

@@ -32,6 +32,7 @@ from pbg_tasks.storage.files import (
     disk_errors,
     landing,
     make_directory,
+    open_to_read,
     sync_directory,
     write_all,
 )
@@ -255,7 +256,7 @@ class LocalStore:
         path = self._path(key)
         while True:
             try:
-                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # no pipe is waited for
+                descriptor = open_to_read(path)
             except (FileNotFoundError, NotADirectoryError) as error:
                 raise NotFoundError(f"{path} does not exist") from error
             except OSError as error:

@@ -204,8 +204,9 @@ def _refused_nights(chain: Chain) -> None:
         with pytest.raises(ConfigError):
             chain.tasks(small, task)
     chain.do("reject", lambda: reject(small, by="ada", reason="half of it is missing"))
+    _cut_off_plan(chain, "d5")
     chain.spec(limits={"max_hours": {"block": 1e-9}})
-    with pytest.raises(QualityGateError):
+    with pytest.raises(QualityGateError):  # it takes the error of the plan before back
         chain.plan("d5")
     time.sleep(1.1)  # the store's clock has seconds: of two refusals within one, the first one's reason stays
     chain.spec({"lr": 1e38})
@@ -213,6 +214,18 @@ def _refused_nights(chain: Chain) -> None:
     with pytest.raises(QualityGateError):
         chain.tasks(run, "validate", "partition", "bucket", "train")
     chain.spec(exports=[{"format": "npy"}])
+
+
+def _cut_off_plan(chain: Chain, day: str) -> None:
+    """Plan a day whose snapshot is not whole yet."""
+    with chain.role("owner"):
+        snapshots = open_store(f"s3://{SNAPSHOT_BUCKET}/{SNAPSHOT_FOLDER}")
+        whole = snapshots.get(f"{day}.tsv").data
+        snapshots.put(f"{day}.tsv", b"lhs\trel\ne1\tnext\n")
+    with pytest.raises(InputError):
+        chain.plan(day)
+    with chain.role("owner"):
+        snapshots.put(f"{day}.tsv", whole)
 
 
 def _searched(chain: Chain) -> None:
