@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 LOOKED_AT = 40
-"""Newest runs of a DAG that a page considers."""
+"""Newest runs of a DAG that a page considers, and as many queued ones."""
 REFUSED_KEY = "refused"  # as in pbg_operators.task, which takes more to import than a page needs
 AWAITING = "awaiting_input"
 _KEYS = ("return_value", ERROR_KEY, REFUSED_KEY)
@@ -66,7 +66,7 @@ class Schedule:
 def attempts(dag_ids: Collection[str], run_id: str | None = None) -> list[Attempt]:
     """Return the last runs of some DAGs, the newest first.
 
-    Of too many, queued ones are left out first: a backfill makes the runs of all its days at once.
+    Queued ones count for themselves: a backfill makes the runs of all its days at once.
 
     Args:
         dag_ids: of one graph.
@@ -75,8 +75,9 @@ def attempts(dag_ids: Collection[str], run_id: str | None = None) -> list[Attemp
     query = select(DagRun).where(DagRun.dag_id.in_(dag_ids))
     query = query if run_id is None else query.where(DagRun.run_id == run_id)
     with create_session(scoped=False) as session:
-        last = query.order_by(DagRun.state == "queued", DagRun.id.desc()).limit(LOOKED_AT)
-        runs = sorted(session.scalars(last).all(), key=lambda run: -run.id)
+        states = (DagRun.state == "queued", DagRun.state != "queued")
+        last = (query.where(state).order_by(DagRun.id.desc()).limit(LOOKED_AT) for state in states)
+        runs = sorted({run for each in last for run in session.scalars(each)}, key=lambda run: -run.id)
         ids = [run.run_id for run in runs]
         tasks = session.execute(
             select(TaskInstance.dag_id, TaskInstance.run_id, TaskInstance.task_id, TaskInstance.state)
