@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Collection
 from datetime import timedelta
 from importlib import import_module
 from importlib.util import find_spec
@@ -134,7 +135,7 @@ def of_failed_task(spec: GraphSpec, others: Any) -> dict[str, Any]:  # noqa: ANN
     """
     if not any("failed" in notifier.on for notifier in spec.nights.notify):
         return {}
-    there = list(others) if isinstance(others, list | tuple) else [others] * (others is not None)
+    there = list(others) if isinstance(others, Collection) else [others] * (others is not None)
     return {"on_failure_callback": [Alert(spec, "failed"), *there]}
 
 

@@ -108,8 +108,9 @@ def test_connection_of_spec_goes_before_that_of_dag(parse, made, airflow, connec
     assert {task.store_conn_id for task in parse(text, airflow=airflow).dags["ours"].tasks} == {connection}
 
 
-def test_failed_task_calls_notifiers_and_own_callback(parse):
-    text = PLAIN.replace('DAG("ours")', 'DAG("ours", default_args={"on_failure_callback": print})')
+@pytest.mark.parametrize("given", ["print", "[print]", "{print}"])
+def test_failed_task_calls_notifiers_and_own_callback(parse, given):
+    text = PLAIN.replace('DAG("ours")', f'DAG("ours", default_args={{"on_failure_callback": {given}}})')
     dag = parse(text, nights={"notify": [NOTIFIER]}).dags["ours"]
     assert [type(each).__name__ for each in dag.get_task("small.train.train").on_failure_callback] == [
         "Alert",
