@@ -205,6 +205,8 @@ def _value_problem(graph: GraphSpec, key: str, choice: Choice, source: str) -> s
             continue
         if _preparation(found) != _preparation(graph):
             return "the prepared snapshot depends on it, and all candidates share one; make a spec for each value"
+        if graph.model.num_epochs and not found.model.num_epochs:
+            return f"{json.dumps(value)}: such a candidate would not be trained; give 1 epoch or more"
     return None
 
 
