@@ -140,7 +140,7 @@ class Shrink(Frozen):
     Ash and Adams 2020, "On Warm-Starting Neural Network Training", without their noise.
 
     Attributes:
-        vectors: of every embedding.
+        vectors: of every embedding of a trainable type.
         sums: of the optimizer sums of known entities; below 1 the first steps of the night are longer.
     """
 

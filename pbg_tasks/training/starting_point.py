@@ -113,7 +113,7 @@ class StartingPoint:
         return table
 
     def _shrunk(self, key: PartitionKey, table: Table, *, rows: int, known: int) -> None:
-        if self._shrink is None:
+        if self._shrink is None or not self._config.entities[key.entity].trainable:
             return
         table.row_sums[:known].mul_(self._shrink.sums)
         bits = Rounding(zlib.crc32(f"shrink/{self._seed}/{key.entity}/{key.partition}".encode()), 0)

@@ -87,6 +87,20 @@ def test_new_rows_shrink_with_their_neighbours(place):
     assert fresh == 64
 
 
+def test_frozen_vectors_are_not_shrunk(place):
+    frozen = {"entities": {"n": {"num_partitions": 2, "trainable": False}}}
+    place.write_spec(model=frozen)
+    for day in ("d1", "d2"):
+        place.snapshot(day, ring(60))
+    before = stored(run_chain(place.spec, "d1")["run"], 3)
+    place.write_spec(model=frozen, train=SHRINK)
+    run = plan(place.spec, "d2")["run"]
+    for task in ("validate", "partition", "bucket"):
+        run_task(task, run)
+    for (old, _), table in zip(before, start_of(run), strict=True):
+        np.testing.assert_array_equal(table.embeddings, old)
+
+
 def test_interrupted_training_shrinks_once(place, monkeypatch):
     before = stored(first_night(place))
     run = planned(place, **SHRINK)
