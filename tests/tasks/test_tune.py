@@ -165,6 +165,15 @@ def test_search_without_any_result_is_refused(graph):
         tune(written(graph, {"space": {"model.lr": [1e30, 1e31]}}), "d1")
 
 
+def test_wrong_environment_is_no_failure_of_candidates(graph, monkeypatch):
+    spec = written(graph, {"space": {"model.lr": [0.1, 0.07]}})
+    monkeypatch.setenv("PBG_GRACE_SECONDS", "60s")
+    with pytest.raises(ConfigError, match="PBG_GRACE_SECONDS is '60s' instead of a number"):
+        tune(spec, "d1")
+    monkeypatch.delenv("PBG_GRACE_SECONDS")
+    assert all(row["mrr"] is not None for row in tune(spec, "d1")["rows"])
+
+
 def test_steps_of_search_are_those_of_command(searched, graph):
     """A scheduler calls the steps; one of its tasks has no result."""
     begun = start(written(graph, {"space": {"model.lr": [0.1, 0.05, 0.01]}, "halving": {"eta": 3, "rungs": 2}}), "d1")

@@ -28,9 +28,11 @@ from pbg_tasks.tasks.files import open_directory
 from pbg_tasks.tasks.runs.base import bring_model
 from pbg_tasks.tasks.runs.night import NightRun
 from pbg_tasks.tasks.search import described
+from pbg_tasks.tasks.training.eviction import GRACE
 from pbg_tasks.tasks.training.gang import TrainingTarget, train_here
 from pbg_tasks.tasks.training.train import job_of
 from pbg_tasks.training.engine.device import find_place
+from pbg_tasks.training.environment import number_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,7 +61,7 @@ def try_candidate(context: SearchContext, trial: str, rung: int, *, patient: boo
 
     Raises:
         ConflictError: another process trains it, and the call is not patient.
-        ConfigError: the run is not prepared, or the rung before is not decided.
+        ConfigError: the run is not prepared, the rung before is not decided, or ``GRACE`` is no number.
         ResourceError: memory would run out.
         EvictedError: SIGTERM came; what was trained is stored.
     """
@@ -67,6 +69,7 @@ def try_candidate(context: SearchContext, trial: str, rung: int, *, patient: boo
     if trial not in context.trials(rung):
         raise ConfigError(f"{context.url}: candidate {trial!r} is not in rung {rung}")
     run.need(BucketResult)
+    number_of(GRACE)  # its training reads this; an error there would be kept as a failure of the candidate
     hold(run.store, run.run_id)
     while True:
         if (before := context.outcome(trial, rung)) is not None:
