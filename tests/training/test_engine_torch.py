@@ -101,6 +101,18 @@ def test_workers_rank_held_out_edges_with_equal_figures(ring, monkeypatch):
     assert next(numbers) == last + 1
 
 
+def test_zero_negatives_of_evaluation_mean_training_ones(ring):
+    """Early stopping ranks edges also where no negatives of an evaluation are set."""
+    both = {"e": random_table()}
+
+    def evaluated(negatives):
+        own = {"eval_num_batch_negs": negatives, "eval_num_uniform_negs": negatives}
+        engine = TorchEngine(make_config(eval_fraction=0, **own), 2)
+        return engine.evaluate(ring, both, both, generator=torch.Generator().manual_seed(3))
+
+    assert evaluated(0) == evaluated(None)
+
+
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_same_seed_gives_the_same_bits(ring, dynamic):
     relation = {"lhs": "e", "rhs": "e", "operator": "complex_diagonal"}

@@ -47,15 +47,13 @@ def split_off(edges: EdgeList, fraction: float, generator: torch.Generator) -> t
 def evaluation_config(config: ModelConfig) -> ModelConfig:
     """Return the config with PBG's negatives of the evaluation.
 
-    They are ``eval_num_*``, where null means those of training.
+    They are ``eval_num_*``, where null means those of training. So do two zeros, which are refused beside
+    ``eval_fraction``: early stopping ranks its sample all the same.
     """
-    own = {
-        "num_batch_negs": config.eval_num_batch_negs,
-        "num_uniform_negs": config.eval_num_uniform_negs,
-        "regularization_coef": 0.0,
-        "self_negatives": False,
-    }
-    return config.model_copy(update={key: value for key, value in own.items() if value is not None})
+    trained = config.model_copy(update={"regularization_coef": 0.0, "self_negatives": False})
+    own = {"num_batch_negs": config.eval_num_batch_negs, "num_uniform_negs": config.eval_num_uniform_negs}
+    found = trained.model_copy(update={key: value for key, value in own.items() if value is not None})
+    return found if found.num_batch_negs or found.num_uniform_negs else trained
 
 
 @dataclass(slots=True)
