@@ -98,6 +98,17 @@ def test_second_night_has_no_check(place):
     assert kept_check(found) is None
 
 
+def test_large_relation_that_stays_is_stored(place, monkeypatch):
+    """Later nights need its share, however many others change more."""
+    monkeypatch.setattr("pbg_tasks.tasks.nightly.validate._SHOWN_RELATIONS", 1)
+    place.write_spec({"num_epochs": 1})
+    place.snapshot("d1", ring(150))
+    run_chain(place.spec, "d1")
+    place.snapshot("d2", [*ring(150), ("e0", "rare", "e1")])
+    found = run_task("validate", plan(place.spec, "d2")["run"])
+    assert found["difference"]["edges"]["relations"].keys() == {"rare", "next", "skip", "far"}
+
+
 def store_result(store, run, *, added=0, removed=0, exact=True, relations=None, version=1):
     edges = {"before": 1000, "added": added, "removed": removed, "exact": exact, "relations": relations or {}}
     difference = {"since": "d", "edges": edges, "degrees": {}, "columns": [], "volumes": [], "awaited": None}

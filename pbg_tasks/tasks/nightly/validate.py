@@ -207,9 +207,15 @@ def _difference(run: RunContext, report: SnapshotReport, release: Release | None
 
 
 def _shown(difference: Difference) -> DifferenceDocument:
-    """Return a difference as stored, of the relations those that changed most."""
+    """Return a difference as stored, of the relations those that changed most.
+
+    The large ones are among them in any case: later nights are compared with their shares.
+    """
     edges = difference.edges
     if edges is not None:
+        kept = KeptEdges.of_changes(edges)
+        large = kept.relations if kept is not None else {}
         by_change = sorted(edges.relations.items(), key=lambda each: -(each[1].added + each[1].removed))
-        edges = replace(edges, relations=dict(by_change[:_SHOWN_RELATIONS]))
+        listed = [each for place, each in enumerate(by_change) if place < _SHOWN_RELATIONS or each[0] in large]
+        edges = replace(edges, relations=dict(listed))
     return DifferenceDocument.model_validate(asdict(replace(difference, edges=edges)))
