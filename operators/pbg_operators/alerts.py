@@ -144,7 +144,10 @@ def on_lasting_failure(spec: GraphSpec) -> dict[str, Any]:
     alert = Alert(spec, "failed")
 
     def notify_once(context: Mapping[str, Any]) -> None:
-        if context["ti"].try_number == WATCH_ALERT:
+        run = context["ti"]
+        before = run.max_tries - context["task"].retries  # a task that was cleared goes on counting its tries
+        is_cleared = 0 < before < run.try_number  # else the spec may have other retries since
+        if run.try_number - (before if is_cleared else 0) == WATCH_ALERT:
             alert(context)
 
     return {"on_retry_callback": notify_once}

@@ -125,7 +125,8 @@ def test_watch_continues_with_one_run_at_time(graphs):
     assert bag_of(graphs).dags["reembed_small"].timetable.asset_condition == edges
 
 
-def test_refused_watch_alerts_once_and_retries_daylong(graphs, tmp_path):
+@pytest.mark.parametrize("cleared", [0, 1, 4])  # try after which the task was cleared, as when its keys were mended
+def test_refused_watch_alerts_once_and_retries_daylong(graphs, tmp_path, cleared):
     notify = {
         "use": "tests.stack.notifier.FileNotifier",
         "on": ["failed"],
@@ -133,9 +134,10 @@ def test_refused_watch_alerts_once_and_retries_daylong(graphs, tmp_path):
     }
     dag = bag_of(graphs, small={"nights": {"watch": {}, "notify": [notify]}}).dags["watch_small"]
     task = dag.get_task("wait_for_snapshots")
-    refused = {"dag": dag, "run_id": "watch-1", "exception": "access: no such key"}
+    refused = {"dag": dag, "task": task, "run_id": "watch-1", "exception": "access: no such key"}
     for number in range(1, task.retries + 1):
-        task.on_retry_callback[0]({**refused, "ti": SimpleNamespace(try_number=number)})
+        run = SimpleNamespace(try_number=cleared + number, max_tries=cleared + task.retries)
+        task.on_retry_callback[0]({**refused, "ti": run})
     (told,) = (tmp_path / "told").read_text().splitlines()
     assert json.loads(told)["text"] == "watch_small: watch-1: access: no such key"
     delays = [
