@@ -29,23 +29,32 @@ MISTAKES = frozenset(
 """Reasons of a waiting container that a person has to mend: the image's name, a missing Secret."""
 
 
-def overdue(job: Manifest, pods: Sequence[Manifest], seconds: int, now: datetime) -> PbgError | None:
+def overdue(job: Manifest, pods: Sequence[Manifest], seconds: int, now: datetime, made: int) -> PbgError | None:
     """Return why a gang has not started within ``seconds``.
 
-    None is returned while it may still start. A Job that waits for Kueue has not begun: its time does not count.
+    None is returned while it may still start. A Job that waits for Kueue has not begun: its time does not count. A pod
+    that takes the place of a deleted one has time of its own.
+
+    Args:
+        job: Job or JobSet.
+        pods: of it, as they are now.
+        seconds: limit.
+        now: time of the cluster.
+        made: number of its pods that were made, also where they are gone and others follow.
     """
     began = _began(job, pods)
     if job["spec"].get("suspend") or began is None or now - moment(began) < timedelta(seconds=seconds):
         return None
     name = title_of(job)
-    waiting = [pod for pod in pods if pod.get("status", {}).get("phase", "Pending") == "Pending"]
+    pending = [pod for pod in pods if pod.get("status", {}).get("phase", "Pending") == "Pending"]
+    waiting = [pod for pod in pending if now - moment(_made(pod)) >= timedelta(seconds=seconds)]
     for pod in waiting:
         if (reason := _container_waits_for(pod)) is not None:
             return ConfigError(f"{name}: {name_of(pod)} did not start within {seconds} s: {reason}")
     if waiting:
         reason = _pod_waits_for(waiting[0])
         return ResourceError(f"{name}: {name_of(waiting[0])} got no node within {seconds} s: {reason}")
-    missing = 0 if restarts_of(job) else pods_of(job) - len(pods)
+    missing = 0 if restarts_of(job) else pods_of(job) - made
     if missing > 0 and not job.get("status", {}).get("succeeded"):
         return ResourceError(f"{name}: {missing} pods were not made within {seconds} s; is a quota used up?")
     return None
@@ -65,7 +74,11 @@ def _began(job: Manifest, pods: Sequence[Manifest]) -> str | None:
         for found in status.get("conditions") or []
         if found["type"] == "Suspended" and found["status"] == "False"
     ]
-    return max([*resumed, *(pod["metadata"]["creationTimestamp"] for pod in pods)], default=None)
+    return max([*resumed, *map(_made, pods)], default=None)
+
+
+def _made(pod: Manifest) -> str:
+    return str(pod["metadata"]["creationTimestamp"])
 
 
 def _container_waits_for(pod: Manifest) -> str | None:

@@ -15,7 +15,7 @@ from pbg_operators.kubernetes.jobset import child_name, of_last_restart, of_set,
 from pbg_operators.kubernetes.logs import RankLogs, recorded
 from pbg_operators.kubernetes.sidecars import outlived
 from pbg_operators.kubernetes.startup import overdue
-from pbg_operators.kubernetes.verdict import failure, failure_of_commands
+from pbg_operators.kubernetes.verdict import failure, failure_of_commands, index_of
 from pbg_tasks.errors import EvictedError, NotFoundError, PbgError, ResourceError
 
 if TYPE_CHECKING:
@@ -123,10 +123,11 @@ class Watch:
     def _stuck(self, job: Manifest, pods: list[Manifest]) -> Verdict | None:
         """Delete a Job that would not end, or not start."""
         name, uid = self._handle.name, self._handle.uid
+        made = len({index_of(pod) for pod in self._seen.values()})
         if outlived(pods, manifest.pods_of(job), self._cluster.now):
             self._say(f"{self._handle.kind} {name}: its commands have ended, other containers have not; it is deleted")
             verdict = Verdict(failure_of_commands(f"{self._handle.kind} {name}", pods))
-        elif (late := overdue(job, pods, self._startup_seconds, self._cluster.now)) is not None:
+        elif (late := overdue(job, pods, self._startup_seconds, self._cluster.now, made)) is not None:
             verdict = Verdict(late)
         else:
             return None
