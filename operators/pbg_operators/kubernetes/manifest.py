@@ -108,8 +108,8 @@ def job_name(gang: Gang, attempt: int) -> str:
         prefix = f"pbg-{gang.task}"
         digest = hashlib.sha256(f"{gang.run}\n{gang.task}\n{gang.owner}".encode()).hexdigest()
     tail = f"-{digest[:HASH_LENGTH]}-{attempt}"
-    within = "" if gang.kind == "Job" else f"-{RANKS}-0"
-    room = LONGEST_NAME - len(f"{within}-{gang.size - 1}") - len(tail)
+    within, after = ("", "") if gang.kind == "Job" else (f"-{RANKS}-0", "-abcde")  # JobSet counts a pod's whole name
+    room = LONGEST_NAME - len(f"{within}-{gang.size - 1}{after}") - len(tail)
     readable = re.sub(r"[^a-z0-9]+", "-", f"{prefix}-{snapshot}".lower())[:room].rstrip("-")
     return readable + tail
 

@@ -75,6 +75,12 @@ def test_schema_of_jobset_knows_every_field(changes):
     assert len(f"{made['metadata']['name']}-ranks-0-5") <= 63
 
 
+@pytest.mark.parametrize("length", [1, 28, 40, 64])
+def test_jobset_takes_a_snapshot_of_any_length(length):
+    run = f"s3://bucket/graphs/g/runs/{'2' * length}-0123456789ab"
+    schema.check(jobset(gang(ranks=12, run=run, kind="JobSet"), 10))
+
+
 def test_labels_reach_the_job_within():
     made = jobset(gang(kind="JobSet", **EVERYTHING), 1)
     child = made["spec"]["replicatedJobs"][0]["template"]["metadata"]

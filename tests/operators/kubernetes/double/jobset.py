@@ -63,9 +63,9 @@ def check_jobset(body: dict, check_type) -> None:
     _check(body.get("spec", {}), SPEC, "spec", check_type)
     for job in body["spec"]["replicatedJobs"]:
         last = job["template"]["spec"].get("completions", 1) - 1
-        host = f"{body['metadata']['name']}-{job['name']}-{job.get('replicas', 1) - 1}-{last}"
-        if len(host) > 63:
-            raise invalid(422, "Invalid", f"spec.replicatedJobs: pod name {host} is longer than 63")
+        pod = f"{body['metadata']['name']}-{job['name']}-{job.get('replicas', 1) - 1}-{last}-abcde"
+        if len(pod) > 63:
+            raise invalid(403, "Forbidden", "JobSet name is too long, pod names generated for it exceed 63 characters")
 
 
 def _check(value, expected, where: str, check_type) -> None:
