@@ -16,7 +16,7 @@ from pbg_operators.plan import PlanOperator
 from pbg_operators.promote import PromoteOperator
 from pbg_operators.publish import FinishOperator, PublishOperator
 from pbg_operators.report import ReportOperator
-from pbg_operators.settings import settings_of
+from pbg_operators.settings import connection_of, settings_of
 from pbg_operators.spark.providers import check_provider
 from pbg_operators.task import PbgOperator
 from pbg_operators.train_job import PBGTrainJobOperator
@@ -140,7 +140,7 @@ class Night:
             command="eval",
             refused=self._refused,
             map_index_template="{{ task.arguments[1].partition('=')[2] }}",
-            store_conn_id=spec.airflow.connection,  # a mapped task takes no argument of its class by default
+            store_conn_id=connection_of(spec, evaluate),  # a mapped task takes no argument of its class by default
             **self._place(EVAL_PART),
             **settings_of(spec, EVAL_PART, Path(self._path)),
         ).expand(arguments=EvalPartOperator.arguments_of(self._run, parts))
@@ -256,7 +256,7 @@ class Night:
             published=published,
             trigger_rule="none_failed",
             map_index_template="{{ task.arguments[2].partition('=')[2] }}",
-            store_conn_id=spec.airflow.connection,
+            store_conn_id=connection_of(spec, merge),
             **self._place("export_part"),
             **settings_of(spec, EXPORTS, Path(self._path)),
         ).expand(arguments=ExportPartOperator.arguments_of(self._run, export))

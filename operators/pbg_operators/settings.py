@@ -74,6 +74,11 @@ def apply(spec: GraphSpec, tasks: Iterable[Any], spec_path: Path, prefix: str = 
             setattr(task, key, value)
 
 
+def connection_of(spec: GraphSpec, task: PbgOperator) -> str | None:
+    """Return the store's connection for a mapped task beside another."""
+    return spec.airflow.connection if "connection" in spec.airflow.model_fields_set else task.store_conn_id
+
+
 def settings_of(spec: GraphSpec, name: str, spec_path: Path) -> dict[str, Any]:
     """Return a task's settings by the spec; raises as ``apply`` does."""
     settings = spec.airflow.of(name)

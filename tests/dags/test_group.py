@@ -105,7 +105,11 @@ def test_group_takes_settings_of_dag_and_spec(parse):
 )
 def test_connection_of_spec_goes_before_that_of_dag(parse, made, airflow, connection):
     text = f"from airflow.sdk import DAG\nfrom pbg_operators import PbgTaskGroup, build_dag\n\n{made}\n"
-    assert {task.store_conn_id for task in parse(text, airflow=airflow).dags["ours"].tasks} == {connection}
+    parts = {"eval": {"parts": 2}, "exports": [{"format": "npy", "parts": 2}]}
+    tasks = list(parse(text, airflow=airflow, **parts).dags["ours"].tasks)
+    mapped = [task.partial_kwargs["store_conn_id"] for task in tasks if hasattr(task, "partial_kwargs")]
+    assert mapped == [connection, connection]
+    assert {task.store_conn_id for task in tasks if hasattr(task, "store_conn_id")} == {connection}
 
 
 @pytest.mark.parametrize("given", ["print", "[print]", "{print}"])
