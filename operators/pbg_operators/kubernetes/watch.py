@@ -13,6 +13,7 @@ from pbg_operators.kubernetes import manifest
 from pbg_operators.kubernetes.conditions import Phase, phase
 from pbg_operators.kubernetes.jobset import child_name, of_last_restart, of_set, restarts_of
 from pbg_operators.kubernetes.logs import RankLogs, recorded
+from pbg_operators.kubernetes.lost import loss
 from pbg_operators.kubernetes.sidecars import outlived
 from pbg_operators.kubernetes.startup import overdue
 from pbg_operators.kubernetes.verdict import failure, failure_of_commands, index_of
@@ -127,6 +128,8 @@ class Watch:
         if outlived(pods, manifest.pods_of(job), self._cluster.now):
             self._say(f"{self._handle.kind} {name}: its commands have ended, other containers have not; it is deleted")
             verdict = Verdict(failure_of_commands(f"{self._handle.kind} {name}", pods))
+        elif (lost := loss(f"{self._handle.kind} {name}", pods, self._cluster.now)) is not None:
+            verdict = Verdict(lost)
         elif (late := overdue(job, pods, self._startup_seconds, self._cluster.now, made)) is not None:
             verdict = Verdict(late)
         else:
