@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import errno
+import io
 import json
 import os
 import signal
@@ -87,6 +88,20 @@ def test_ranks_that_ignore_sigterm_are_killed(ranks, monkeypatch):
     with pytest.raises(RankLostError):
         launch([], ranks=2, servers=0, max_restarts=0)
     assert time.monotonic() - started < 20
+
+
+class Unread(io.StringIO):
+    """Standard error that nothing reads any more."""
+
+    def write(self, _text):
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+
+def test_gang_whose_lines_nothing_reads_ends(ranks, monkeypatch):
+    ranks("signal.alarm(20)\nwhile True:\n    print('x' * 1000, file=sys.stderr)")
+    monkeypatch.setattr(module.sys, "stderr", Unread())
+    with pytest.raises(RankLostError, match="ended by SIGTERM"):
+        launch([], ranks=2, servers=0, max_restarts=0)
 
 
 def test_gang_that_cannot_start_leaves_no_process(ranks, monkeypatch):

@@ -192,7 +192,10 @@ class _LocalGang:
             text = line.rstrip()
             if text.startswith("error: "):
                 self._last_lines[rank] = text.removeprefix("error: ")
-            sys.stderr.write(f"[rank {rank}] {text}\n")
+            try:
+                sys.stderr.write(f"[rank {rank}] {text}\n")
+            except OSError:  # its reader is gone; each rank would wait for ever once its own pipe is full
+                process.terminate()
 
     def __exit__(self, *_: object) -> None:
         for process in self._processes:
