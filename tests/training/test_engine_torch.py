@@ -102,7 +102,7 @@ def test_workers_rank_held_out_edges_with_equal_figures(ring, monkeypatch):
 
 
 def test_zero_negatives_of_evaluation_mean_training_ones(ring):
-    """Early stopping ranks edges also where no negatives of an evaluation are set."""
+    """Early stopping ranks edges also where eval has no negatives."""
     both = {"e": random_table()}
 
     def evaluated(negatives):

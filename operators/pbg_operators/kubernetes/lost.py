@@ -25,7 +25,9 @@ PATIENCE_SECONDS = 300.0
 
 
 def loss(name: str, pods: Sequence[Manifest], now: datetime) -> PbgError | None:
-    """Return why a Job does not end; None where none of its pods is lost.
+    """Return why a Job does not end.
+
+    None where none of its pods is lost.
 
     Args:
         name: kind and name of the Job.
