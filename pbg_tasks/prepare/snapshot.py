@@ -178,7 +178,8 @@ def open_snapshot(
         InputError: a file is missing, changed since it was planned, unreadable, or lacks a column.
     """
     if isinstance(files, StagedFiles):
-        fields = ", ".join(field if field in _chosen(spec.columns) else f"NULL::VARCHAR AS {field}" for field in FIELDS)
+        texts = {field: as_text(field, "VARCHAR") for field in _chosen(spec.columns)}  # a file may be a copy
+        fields = ", ".join(f"{texts.get(field, 'NULL::VARCHAR')} AS {field}" for field in FIELDS)
         _make_raw(connection, [f"SELECT {fields} FROM {table}" for table in files.tables])
         return {}
     return _open_files(connection, spec, files)[0]

@@ -15,6 +15,7 @@ import pytest
 from pbg_tasks.config import Resources, SnapshotFile
 from pbg_tasks.errors import InputError
 from pbg_tasks.prepare.connection import connect
+from pbg_tasks.prepare.counting import count_snapshot
 from pbg_tasks.prepare.snapshot import STAGED, open_snapshot, open_staged, stage_snapshot, write_staged
 from pbg_tasks.prepare.sources import snapshot_source
 from pbg_tasks.prepare.validate import validate_snapshot
@@ -105,6 +106,30 @@ def test_files_as_staged_are_copied(tmp_path):
     ]
     names = [f"{row % 997}" for row in range(ROWS)]
     assert rows == [(name, "likes", "1", None) for name in names] + [("1", "likes", name, None) for name in names]
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_wrong_statistics_lose_no_edge(tmp_path, copied):
+    """Read statistics that order text by bytes with a sign.
+
+    Spark 2 and Hive 2 wrote such ones.
+    """
+    least, most = b"aimez", "été".encode()
+    names, path = [least.decode(), most.decode()], tmp_path / "day" / "1.parquet"
+    path.parent.mkdir()
+    pq.write_table(pa.table({"lhs": ["a"] * ROWS, "rel": names * (ROWS // 2), "rhs": ["b"] * ROWS}), path)
+    data = path.read_bytes()
+    begin = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    path.write_bytes(data[:begin] + data[begin:].replace(least, b"other").replace(most, least).replace(b"other", most))
+    relations = [{"name": name, "lhs": "n", "rhs": "n"} for name in names]
+    model = {"entities": {"n": {"num_partitions": 1}}, "relations": relations, "dimension": 4}
+    spec = make_spec(tmp_path, form="parquet", model=model)
+    files = [SnapshotFile(uri=u, size=s, version=v) for u, s, v in list_files(str(path.parent))]
+    with connect(Resources(threads=1), tmp_path) as connection:
+        if copied:
+            files, _ = write_staged(connection, spec, files, tmp_path)
+            assert (tmp_path / STAGED).read_bytes() == path.read_bytes()
+        assert count_snapshot(connection, spec, files).edges == ROWS
 
 
 @pytest.mark.parametrize(

@@ -69,17 +69,19 @@ class Layout:
 def as_text(column: str, kind: str) -> str:
     """Return the SQL of a column as text.
 
-    NaN, as which pandas and others store a missing value among floats, is null.
+    Empty text is null, and NaN, as which pandas and others store a missing value among floats.
+
+    A Parquet file's statistics leave NaN out, and older writers' order text by bytes with a sign. DuckDB decides
+    isnan(), comparisons and joins by them, without the rows, but not those of a CASE.
 
     Args:
         column: its SQL.
         kind: its type, by DuckDB's name.
     """
     text = f"CAST({column} AS VARCHAR)"
-    if kind not in {"FLOAT", "DOUBLE"}:
-        return text
-    # A Parquet file's statistics leave NaN out, and DuckDB decides isnan() and comparisons by them, without the rows.
-    return f"CASE WHEN NOT contains({text}, 'nan') THEN {text} END"
+    if kind in {"FLOAT", "DOUBLE"}:
+        return f"CASE WHEN NOT contains({text}, 'nan') THEN {text} END"
+    return f"CASE WHEN strlen({text}) > 0 THEN {text} END" if kind == "VARCHAR" else text
 
 
 def check_plain(column: str, kind: str, *, rounded: bool) -> None:
