@@ -5,6 +5,7 @@ It spills to scratch, and no extension is fetched from elsewhere.
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from contextlib import contextmanager
@@ -13,10 +14,11 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
-from pbg_tasks.errors import FormatError, ResourceError
+from pbg_tasks.errors import FormatError, InputError, ResourceError, StorageError
 from pbg_tasks.memory.address_space import database_memory, limit_hint
 from pbg_tasks.prepare.sql import table as table_text
 from pbg_tasks.progress import human_seconds, say
+from pbg_tasks.storage.columnar import CHANGED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -32,6 +34,10 @@ _COUNTED = 0.85
 1.09 GB of 0.99 at most without it, and take 0.97; 50 M took 4.58 of 4.19, and take 3.85."""
 _FULL = ("No space left", "Disk quota exceeded", "File too large")
 """Texts of the system for a full disk or quota, in DuckDB's errors."""
+_RAISED = re.compile(r"^(Traceback \(most recent|At:$)", re.MULTILINE)
+"""Text in DuckDB's error where an exception of the Python filesystem ended the query."""
+_REPLACED = "The remote file corresponding to filename"
+"""Text in it where an object is no longer the one that was opened (``s3fs.FileExpired``)."""
 
 
 @contextmanager
@@ -137,6 +143,24 @@ def _as_duckdb(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
 def is_disk_full(error: duckdb.Error) -> bool:
     """Return whether a query ended because scratch has no room left."""
     return isinstance(error, duckdb.IOException) and any(sign in str(error) for sign in _FULL)
+
+
+def store_fault(uri: str, error: duckdb.Error) -> InputError | StorageError | None:
+    """Return the store's fault that ended a query; None without one.
+
+    DuckDB's text puts the frames of the filesystem's exception before or after it; they are left out.
+
+    Args:
+        uri: of the file, where it is known.
+        error: of the query.
+    """
+    if not _RAISED.search(str(error)):
+        return None
+    if _REPLACED in str(error):
+        return InputError(f"{uri}: {CHANGED}")
+    lines = [line for line in duckdb_message(error).splitlines() if line]
+    text = " ".join(line for line in lines if not line.startswith((" ", "Traceback (", "At:")))
+    return StorageError(f"{uri}: the store failed while it was read: {text}")
 
 
 def load_table(

@@ -15,7 +15,7 @@ import duckdb
 
 from pbg_tasks.errors import InputError, StorageError
 from pbg_tasks.formats.tables import file_names
-from pbg_tasks.prepare.connection import duckdb_message, is_disk_full, phase
+from pbg_tasks.prepare.connection import duckdb_message, is_disk_full, phase, store_fault
 from pbg_tasks.prepare.sources import blamed, snapshot_source
 from pbg_tasks.prepare.sources.base import FOLDER, SHOWN_CHARACTERS, as_text, check_plain
 from pbg_tasks.prepare.sources.parquet import first_damaged
@@ -23,7 +23,7 @@ from pbg_tasks.prepare.sql import quoted
 from pbg_tasks.prepare.sql import table as table_text
 from pbg_tasks.prepare.text_files import copy_name
 from pbg_tasks.progress import Progress
-from pbg_tasks.storage.columnar import CHANGED, filesystem_for, read_errors
+from pbg_tasks.storage.columnar import filesystem_for, read_errors
 from pbg_tasks.storage.files import disk_errors
 
 if TYPE_CHECKING:
@@ -38,10 +38,6 @@ STAGED = "edges.parquet"
 FIELDS = ("lhs", "rel", "rhs", "weight", "lhs_type", "rhs_type")
 _NO_ROWS = f"SELECT {', '.join(f'NULL::VARCHAR AS {field}' for field in FIELDS)} WHERE false"
 _CHUNK = 8 << 20
-_RAISED = re.compile(r"^(Traceback \(most recent|At:$)", re.MULTILINE)
-"""Text in DuckDB's error where an exception of the Python filesystem ended the query."""
-_REPLACED = "The remote file corresponding to filename"
-"""Text in it where an object is no longer the one that was opened (``s3fs.FileExpired``)."""
 _NO_PARQUET = re.compile(r"[Nn]o magic bytes|too small to be a Parquet file")
 
 
@@ -260,11 +256,7 @@ def reading(files: Sequence[SnapshotFile]) -> Iterator[None]:
         copies = file_names(STAGED, len(files))
         named = (file.uri for file, copy in zip(files, copies, strict=True) if _names(text, file) or copy in text)
         uri = next(named, None) or _blamed_file(files, error)
-        if _RAISED.search(text):
-            if _REPLACED in text:
-                raise InputError(f"{uri}: {CHANGED}") from None
-            raise StorageError(f"the store failed while the snapshot was read: {_exception(error)}") from None
-        raise _unreadable(uri, error) from None
+        raise store_fault(uri, error) or _unreadable(uri, error) from None
     except UnicodeDecodeError as error:  # the name of a column, or a text, is not UTF-8
         raise _unreadable(files[0].uri if len(files) == 1 else "snapshot", error) from None
 
@@ -347,12 +339,3 @@ def _unreadable(uri: str, error: Exception) -> InputError:
     if _NO_PARQUET.search(text):
         shown.append("it is no whole Parquet file; if it is text, set snapshots.format to csv or tsv")
     return InputError(f"{uri}: cannot be read: {'; '.join(shown)}")
-
-
-def _exception(error: Exception) -> str:
-    """Return the message of a Python exception in DuckDB's error.
-
-    DuckDB's text puts the exception's frames before or after it; they are left out.
-    """
-    lines = duckdb_message(error).splitlines()
-    return " ".join(line for line in lines if line and not line.startswith((" ", "Traceback (", "At:")))

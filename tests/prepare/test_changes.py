@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from fsspec.implementations.local import LocalFileSystem
+from s3fs.core import S3File
 
 from pbg_tasks.config import Resources, Snapshots, load_graph_spec
 from pbg_tasks.errors import ConfigError, InputError, MissingSnapshotError, OutOfTurnError, StorageError
@@ -338,6 +339,18 @@ def test_log_in_s3_is_folded(s3_bucket, tmp_path):
     log.write("2", ("-", "a", "r", "b"))
     assert snapshot_keys(log.snapshots) == ["1", "2"]
     assert log.fold("2", tmp_path)[0] == [("b", "r", "c")]
+
+
+def test_store_that_fails_while_read_is_retryable(s3_bucket, tmp_path, monkeypatch):
+    log = Log(f"{s3_bucket}/log")
+    log.write("1", ("+", "a", "r", "b"))
+
+    def fetch(*_):
+        raise OSError("Connection reset by peer")
+
+    monkeypatch.setattr(S3File, "_fetch_range", fetch)
+    with pytest.raises(StorageError, match=r"/1/part-0\.parquet: the store failed .*: Connection reset by peer"):
+        log.fold("1", tmp_path)
 
 
 def test_one_file_days_are_listed_with_given_keys(s3_bucket, monkeypatch):

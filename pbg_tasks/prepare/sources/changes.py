@@ -18,7 +18,7 @@ from pbg_tasks.config import SnapshotFile
 from pbg_tasks.config.nights import snapshot_order
 from pbg_tasks.config.sources import ChangesOptions
 from pbg_tasks.errors import InputError, MissingSnapshotError, PbgError
-from pbg_tasks.prepare.connection import duckdb_message, is_disk_full, phase, scratch_of
+from pbg_tasks.prepare.connection import duckdb_message, is_disk_full, phase, scratch_of, store_fault
 from pbg_tasks.prepare.sources.base import as_text, check_plain
 from pbg_tasks.prepare.sources.parquet import ParquetSource
 from pbg_tasks.prepare.sources.text import TextSource
@@ -256,7 +256,8 @@ def _reading(uri: str) -> Iterator[None]:
     """Turn DuckDB's errors about a file into one that names it.
 
     Raises:
-        InputError: it is damaged.
+        InputError: it is damaged, or was replaced.
+        StorageError: the store failed while it was read.
     """
     try:
         yield
@@ -265,7 +266,8 @@ def _reading(uri: str) -> Iterator[None]:
     except duckdb.Error as error:
         if is_disk_full(error):
             raise
-        raise InputError(f"{uri}: cannot be read: {' '.join(duckdb_message(error).split()):.300}") from None
+        damaged = InputError(f"{uri}: cannot be read: {' '.join(duckdb_message(error).split()):.300}")
+        raise store_fault(uri, error) or damaged from None
 
 
 def _named(files: Sequence[_File], number: int, row: int) -> str:
