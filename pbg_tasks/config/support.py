@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
     from pbg_tasks.config.schema import ModelConfig
 
+_TYPES, _PARTITIONS = 256, 1 << 16
+"""Most entity types, and partitions of one, for which the number of an end has room (``prepare.sql.edges``)."""
+
 
 def check_supported(config: ModelConfig, *, source: str) -> None:
     """Refuse a config with values that this version does not support.
@@ -30,7 +33,16 @@ def check_nightly(config: ModelConfig, *, source: str) -> None:
     Raises:
         ConfigError: the message names every such key.
     """
-    _refuse([*_unsupported(config), *_not_in_snapshots(config)], source)
+    _refuse([*_unsupported(config), *_not_in_snapshots(config), *_beyond_numbers(config)], source)
+
+
+def check_imported(config: ModelConfig, *, source: str) -> None:
+    """Refuse a config that an import of edges cannot fulfil.
+
+    Raises:
+        ConfigError: the message names every such key.
+    """
+    _refuse([*_unsupported(config), *_beyond_numbers(config)], source)
 
 
 def check_alone(config: ModelConfig, *, who: str) -> None:
@@ -71,6 +83,14 @@ def _refuse(found: Iterator[str] | list[str], source: str) -> None:
 def _unsupported(config: ModelConfig) -> Iterator[str]:
     if config.num_gpus > 1:
         yield f"num_gpus: {config.num_gpus} (one GPU a process; several train as ranks)"
+
+
+def _beyond_numbers(config: ModelConfig) -> Iterator[str]:
+    if len(config.entities) > _TYPES:
+        yield f"entities: {len(config.entities)} types (at most {_TYPES}; let rare ones share one)"
+    for name, entity in config.entities.items():
+        if entity.num_partitions > _PARTITIONS:
+            yield f"entities.{name}.num_partitions: {entity.num_partitions} (at most {_PARTITIONS})"
 
 
 def _not_in_snapshots(config: ModelConfig) -> Iterator[str]:

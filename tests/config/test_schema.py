@@ -10,6 +10,7 @@ import pytest
 from pbg_tasks.config import ConfigSchema, EntitySchema, ModelConfig, RelationSchema
 from pbg_tasks.config.base import parse
 from pbg_tasks.config.schema import ENTITY_EXTENSIONS, EXTENSIONS, RELATION_EXTENSIONS
+from pbg_tasks.config.support import check_imported, check_nightly
 from pbg_tasks.errors import ConfigError
 
 REQUIRED = object()
@@ -261,3 +262,18 @@ def test_weights_of_sides_are_above_zero(weight):
     }
     with pytest.raises(ConfigError, match=r"relations\.0\.lhs_weight: Input should be greater than 0"):
         parse(ModelConfig, keys, source="here")
+
+
+@pytest.mark.parametrize("check", [check_imported, check_nightly])
+@pytest.mark.parametrize(
+    ("types", "partitions", "fault"),
+    [(257, 1, r"entities: 257 types \(at most 256"), (1, 65537, r"t0\.num_partitions: 65537 \(at most 65536")],
+)
+def test_ends_without_room_are_refused(check, types, partitions, fault):
+    names = [f"t{number}" for number in range(types)]
+    relations = [{"name": name, "lhs": name, "rhs": names[0]} for name in names]
+    fields = {"dimension": 4, "entities": {name: {"num_partitions": partitions} for name in names}}
+    with pytest.raises(ConfigError, match=fault):
+        check(ModelConfig(**fields, relations=relations), source="spec")
+    fields["entities"] = {name: {"num_partitions": 65536} for name in names[:256]}
+    check(ModelConfig(**fields, relations=relations[:256]), source="spec")

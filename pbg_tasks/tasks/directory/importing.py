@@ -16,7 +16,7 @@ from pbg_tasks.checkpoint import ObjectRecord
 from pbg_tasks.checkpoint.manifest import encode
 from pbg_tasks.config import Columns, GraphSpec, Resources, SnapshotFile, Snapshots, Split
 from pbg_tasks.config.base import parse
-from pbg_tasks.config.support import check_supported
+from pbg_tasks.config.support import check_imported
 from pbg_tasks.errors import ConfigError, InputError, NotFoundError
 from pbg_tasks.formats.entities import (
     RELATION_COUNT,
@@ -132,7 +132,7 @@ def import_edges(
         InputError: a list is missing, or a row is bad; nothing was changed.
         ConflictError: another import into the same entity path is running.
     """
-    check_supported(config, source="config")
+    check_imported(config, source="config")
     _check_request(config, lists, how)
     started = time.monotonic()
     graph = graph_of_lists(config, how, Resources(memory_gb=memory_gb, threads=threads))
