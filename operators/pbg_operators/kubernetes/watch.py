@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from pbg_operators.kubernetes import manifest
@@ -21,6 +22,7 @@ from pbg_tasks.errors import EvictedError, NotFoundError, PbgError, ResourceErro
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import datetime
 
     from pbg_operators.kubernetes.api import Cluster
     from pbg_operators.kubernetes.manifest import Manifest
@@ -63,6 +65,7 @@ class Watch:
         self._say = say
         self._startup_seconds, self._interval = startup_seconds, interval
         self._seen: dict[str, Manifest] = {}  # kept, because an evicted pod soon disappears, and with it the reason
+        self._gone: dict[str, datetime] = {}  # since when a rank that had a pod has none
         self._logs: RankLogs | None = None
         self._silent_since: float | None = None
         self._recorded_at = time.monotonic()
@@ -124,7 +127,7 @@ class Watch:
     def _stuck(self, job: Manifest, pods: list[Manifest]) -> Verdict | None:
         """Delete a Job that would not end, or not start."""
         name, uid = self._handle.name, self._handle.uid
-        made = len({index_of(pod) for pod in self._seen.values()})
+        made = self._made(pods)
         if outlived(pods, manifest.pods_of(job), self._cluster.now):
             self._say(f"{self._handle.kind} {name}: its commands have ended, other containers have not; it is deleted")
             verdict = Verdict(failure_of_commands(f"{self._handle.kind} {name}", pods))
@@ -136,6 +139,14 @@ class Watch:
             return None
         self._cluster.delete_job(name, uid, self._handle.kind)
         return verdict
+
+    def _made(self, pods: list[Manifest]) -> int:
+        """Return the number of pods that are there, or may yet be made anew."""
+        now, there = self._cluster.now, {index_of(pod) for pod in pods}
+        missed = {index_of(pod) for pod in self._seen.values()} - there
+        self._gone = {index: self._gone.get(index, now) for index in missed}
+        limit = timedelta(seconds=self._startup_seconds)
+        return len(there) + sum(now - since < limit for since in self._gone.values())
 
     def _follow_restarts(self, job: Manifest) -> None:
         """Report restarts of a JobSet's gang.

@@ -79,3 +79,12 @@ def test_pod_that_was_never_made_ends_the_wait(cluster, look):
     cluster.pods = cluster.pods[:1]
     assert "1 pods were not made within 900 s; is a quota used up?" in str(look().error)
     assert cluster.deleted == ["j"]
+
+
+def test_pod_not_made_anew_ends_the_wait(cluster, look):
+    assert look() is None
+    cluster.pods = cluster.pods[:1]
+    assert look() is None
+    cluster.now = datetime(2026, 1, 1, 2, 15, tzinfo=UTC)
+    assert "1 pods were not made within 900 s; is a quota used up?" in str(look().error)
+    assert cluster.deleted == ["j"]
