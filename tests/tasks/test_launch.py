@@ -104,6 +104,19 @@ def test_gang_whose_lines_nothing_reads_ends(ranks, monkeypatch):
         launch([], ranks=2, servers=0, max_restarts=0)
 
 
+class Busy(io.StringIO):
+    """Standard error that takes nothing for the moment."""
+
+    def write(self, _text):
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+
+def test_gang_outlives_lines_that_are_lost(ranks, monkeypatch):
+    ranks("print('x' * 1000, file=sys.stderr, flush=True)\ntime.sleep(0.5)\nprint('{\"rank\": 0}')")
+    monkeypatch.setattr(module.sys, "stderr", Busy())
+    assert launch([], ranks=2, servers=0, max_restarts=0) == {"rank": 0}
+
+
 def test_gang_that_cannot_start_leaves_no_process(ranks, monkeypatch):
     ranks("time.sleep(60)")
     start, started = subprocess.Popen, []

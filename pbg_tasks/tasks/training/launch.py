@@ -194,6 +194,8 @@ class _LocalGang:
                 self._last_lines[rank] = text.removeprefix("error: ")
             try:
                 sys.stderr.write(f"[rank {rank}] {text}\n")
+            except BlockingIOError:
+                continue  # a terminal takes no more for the moment; a line less ends no training
             except OSError:  # its reader is gone; each rank would wait for ever once its own pipe is full
                 process.terminate()
 
