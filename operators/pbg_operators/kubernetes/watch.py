@@ -141,7 +141,7 @@ class Watch:
         return verdict
 
     def _made(self, pods: list[Manifest]) -> int:
-        """Return the number of pods that are there, or may yet be made anew."""
+        """Count the pods that are there or may come again."""
         now, there = self._cluster.now, {index_of(pod) for pod in pods}
         missed = {index_of(pod) for pod in self._seen.values()} - there
         self._gone = {index: self._gone.get(index, now) for index in missed}
