@@ -7,7 +7,7 @@ import io
 import h5py
 import pytest
 
-from pbg_tasks.errors import FormatError
+from pbg_tasks.errors import ConfigError, FormatError
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.directory.evaluate import evaluate_directory
 from pbg_tasks.tasks.directory.importing import import_edges
@@ -96,6 +96,16 @@ def test_change_on_purpose_is_read_without_the_manifest(trained):
         trained.store.delete(f"{folder}/{IMPORT_MANIFEST}")
     for command in trained.commands().values():
         command()
+
+
+def test_relations_without_names_are_not_numbered_anew(tmp_path):
+    work = Import(tmp_path)
+    import_edges(work.config(), [work.write(ring(9))], TSV)
+    (tmp_path / NAMES[1]).unlink()
+    before = work.digests()
+    with pytest.raises(ConfigError, match=r"dynamic_rel_names\.json: missing, so the ids of the relations"):
+        import_edges(work.config(), [work.write([("e0", "another", "e1")])], TSV)
+    assert work.digests() == before
 
 
 def test_next_import_records_its_own_files(trained, tmp_path):

@@ -267,7 +267,7 @@ def _known_ids(config: ConfigSchema, store: Store, directory: Path, *, whole: bo
         ``directory``; None when there are no ids.
 
     Raises:
-        ConfigError: it was imported with another number of partitions, or has entities without names.
+        ConfigError: it was imported with another number of partitions, or has entities or relations without names.
         FormatError: a file is damaged, or a count disagrees with the names.
     """
     there = {info.key for info in store.list("entity_")}
@@ -292,6 +292,11 @@ def _known_ids(config: ConfigSchema, store: Store, directory: Path, *, whole: bo
             store.fetch(RELATION_COUNT, directory / RELATION_COUNT)
             check_relation_count(read_relation_names(directory), read_relation_count(directory), directory=store.url)
     elif config.relations_from_data:
+        if store.head(RELATION_COUNT) is not None:
+            raise ConfigError(
+                f"{store.url}/{RELATION_NAMES}: missing, so the ids of the relations there cannot be kept; restore it "
+                "or choose another entity_path"
+            )
         (directory / RELATION_NAMES).write_text("[]", encoding="ascii")
     return directory
 
