@@ -153,10 +153,18 @@ def test_wrong_space_stores_nothing(tmp_path, graph):
     assert not (tmp_path / "store").exists()
 
 
-@pytest.mark.parametrize("out", ["", "nowhere/best.yaml"])
-def test_place_of_no_file_is_refused_before_search(graph, tmp_path, monkeypatch, out):
+@pytest.mark.parametrize(
+    ("out", "way"),
+    [
+        ("", "name a file of an existing folder"),
+        ("nowhere/best.yaml", "name a file of an existing folder"),
+        ("best", r"best: the values are written as YAML, .*; name it \*\.yaml"),
+        ("best.json", r"name it \*\.yaml"),
+    ],
+)
+def test_place_of_no_file_is_refused_before_search(graph, tmp_path, monkeypatch, out, way):
     monkeypatch.setattr("pbg_tasks.tasks.tuning.tune.start", lambda *_, **__: pytest.fail("the search was begun"))
-    with pytest.raises(ConfigError, match="name a file of an existing folder"):
+    with pytest.raises(ConfigError, match=way):
         tune(written(graph, {"space": {"model.lr": [0.1, 0.2]}}), "d1", out=tmp_path / out)
 
 
