@@ -362,6 +362,20 @@ def test_no_option_is_ignored(arguments, message):
     assert message in " ".join(done.output.replace("│", " ").split())
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["eval", "a.yaml", "--memory-gb", "inf"], "inf is no finite number"),
+        (["init", "a.yaml", "a.tsv", "-l", "0", "-r", "1", "--memory-gb", "nan"], "nan is no finite number"),
+        (["import", "tsv", "a.yaml", "a.tsv", "-l", "0", "-r", "1", "--memory-gb", "inf"], "inf is no finite number"),
+        (["gc", "store", "--keep-days", "nan"], "nan is no number"),
+    ],
+)
+def test_numbers_without_end_are_refused(arguments, message):
+    done = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"}).invoke(app, arguments)
+    assert (done.exit_code, message in done.output) == (2, True)
+
+
 def test_unreachable_store_fails_soon_and_is_retryable(place):
     place.store = "s3://bucket/prefix"
     place.write_spec()

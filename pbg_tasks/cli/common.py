@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -102,6 +103,28 @@ def refuse(why: str, **options: object) -> None:
     """
     if given := [flag(name) for name, value in options.items() if value is not None]:
         raise typer.BadParameter(f"{', '.join(given)}: {why}")
+
+
+def number(value: float | None) -> float | None:
+    """Refuse NaN, which is within every range of an option.
+
+    Raises:
+        BadParameter: it is.
+    """
+    if value is not None and math.isnan(value):
+        raise typer.BadParameter("nan is no number")
+    return value
+
+
+def finite(value: float | None) -> float | None:
+    """Refuse NaN and infinity.
+
+    Raises:
+        BadParameter: it is one of them.
+    """
+    if value is not None and not math.isfinite(value):
+        raise typer.BadParameter(f"{value} is no finite number")
+    return value
 
 
 CONFIG_SUFFIXES = (".py", ".json", ".yaml", ".yml")

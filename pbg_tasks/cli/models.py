@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from pbg_tasks.cli.common import Json, Override, flag, is_config, refuse, show_result
+from pbg_tasks.cli.common import Json, Override, finite, flag, is_config, refuse, show_result
 
 if TYPE_CHECKING:
     from pbg_tasks.config import ConfigSchema
@@ -166,7 +166,10 @@ def evaluate(
         typer.Option(help="Device that compares; auto: a GPU if there is one (config only).", show_default="cpu"),
     ] = None,
     memory_gb: Annotated[
-        float | None, typer.Option(min=0.1, help="Memory for queries and scores (config only).", show_default="4.0")
+        float | None,
+        typer.Option(
+            min=0.1, help="Memory for queries and scores (config only).", show_default="4.0", callback=finite
+        ),
     ] = None,
     seed: Seed = None,
     part: Annotated[

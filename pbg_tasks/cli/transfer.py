@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pbg_tasks.cli.common import Json, Override, refuse, show_result
+from pbg_tasks.cli.common import Json, Override, finite, refuse, show_result
 
 if TYPE_CHECKING:
     from pbg_tasks.config import ConfigSchema
@@ -29,7 +29,11 @@ RelationMinCount = Annotated[int, typer.Option(min=1, help="Leave out relations 
 Separator = Annotated[str, typer.Option("--feature-separator", help="Between two features of a featurized entity.")]
 MemoryGb = Annotated[
     float,
-    typer.Option(min=0.1, help="Memory; beyond it, scratch is used. Training fits into it with num_partitions: auto."),
+    typer.Option(
+        min=0.1,
+        help="Memory; beyond it, scratch is used. Training fits into it with num_partitions: auto.",
+        callback=finite,
+    ),
 ]
 
 
@@ -67,7 +71,7 @@ def init(
     ] = None,
     delimiter: Annotated[str | None, typer.Option(help="Between two fields of a list; a tab by default.")] = None,
     memory_gb: Annotated[
-        float, typer.Option(min=0.1, help="Memory of the counting; beyond it, scratch is used.")
+        float, typer.Option(min=0.1, help="Memory of the counting; beyond it, scratch is used.", callback=finite)
     ] = 4.0,
     *,
     header: Annotated[bool, typer.Option("--header", help="The first line of a list names the columns.")] = False,
