@@ -466,6 +466,17 @@ def test_errors_of_python_get_their_category(monkeypatch, capsys, raised, status
     assert ("Traceback" in printed) == (status == 70)
 
 
+def test_names_are_printed_in_every_locale(tmp_path):
+    relation, paths = "{name: \u6771, lhs: n, rhs: n}", "entity_path: e, edge_paths: [d], checkpoint_path: m"
+    (tmp_path / "a.yaml").write_text(
+        f"{{entities: {{n: {{num_partitions: 1}}}}, relations: [{relation}], dimension: 4, {paths}}}", encoding="utf-8"
+    )
+    command = [sys.executable, "-m", "pbg_tasks", "config", str(tmp_path / "a.yaml"), "relations.0.name"]
+    environment = os.environ | {"PYTHONIOENCODING": "latin-1"}
+    done = subprocess.run(command, env=environment, capture_output=True, check=False)
+    assert (done.returncode, done.stdout.decode()) == (0, "\u6771\n")
+
+
 def test_file_of_error_gets_last_line(monkeypatch, capsys, tmp_path):
     def fail(arguments):
         raise ConfigError("a: wrong")

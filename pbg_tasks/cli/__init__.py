@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import io
 import os
 import re
 import sys
@@ -118,6 +119,8 @@ def main() -> None:
     """
     if os.getpid() == 1:
         end_on_sigterm()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        _take_every_name(sys.stdout)
     gc.set_threshold(_COLLECTED_EVERY)
     gc.enable()
     for setting in (_NO_PLUGINS, _IDLE_BLAS):
@@ -129,6 +132,17 @@ def main() -> None:
         _fail(error)
     except Exception as error:  # noqa: BLE001 - by its status, too, a scheduler knows a bug from other failures
         _fail(foreseen(error) or _bug(error))
+
+
+def _take_every_name(stdout: io.TextIOWrapper) -> None:
+    """Let names of any script be printed, whatever the locale.
+
+    Files and pipes get UTF-8, which specs have to be, and a terminal gets escapes for characters that it lacks.
+    """
+    if stdout.isatty():
+        stdout.reconfigure(errors="backslashreplace")
+    else:
+        stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
 
 
 def _check_arguments(arguments: list[str]) -> None:
