@@ -162,7 +162,7 @@ def _warn(graphs: Path, folder: Path) -> None:
 def _readable(path: Path) -> str:
     """Return the text of any file; empty where it is not readable."""
     try:
-        return path.read_text(errors="replace")
+        return path.read_text(encoding="utf-8", errors="replace")
     except OSError:  # it may be of another user, and only a warning depends on it
         return ""
 
@@ -232,7 +232,7 @@ def _write(path: Path, content: str) -> bool:
 
 def _text(path: Path) -> str | None:
     with disk_errors(path):
-        return path.read_text(errors="replace") if path.exists() else None
+        return path.read_text(encoding="utf-8", errors="replace") if path.exists() else None
 
 
 def _literal(text: str) -> str:

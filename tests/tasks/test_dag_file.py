@@ -110,6 +110,15 @@ def test_command_prints_path_and_needs_no_airflow(tmp_path):
     assert json.loads(done.stdout) == {"path": str(tmp_path / "pbg.py"), "written": True}
 
 
+def test_file_is_known_again_in_any_locale(tmp_path):
+    path = tmp_path / "pbg.py"
+    write_dag_file(str(path), graphs=tmp_path / "gr\u00e4ph")
+    command = [sys.executable, "-X", "utf8=0", "-m", "pbg_tasks", "dag-file", str(path), "--json"]
+    environment = os.environ | {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["written"] is True
+
+
 @pytest.fixture
 def fleet(tmp_path):
     """A folder of two specs and a folder for their DAG files."""
