@@ -352,6 +352,8 @@ def test_failures_are_one_line_and_their_category(place, change, arguments, stat
         (["train", "RUN", "--ranks", "2", "--rank", "0"], "--rank: not with --ranks"),
         (["eval", "RUN", "--negatives", "all"], "--negatives: only for a PBG config"),
         (["eval", "RUN", "--max-candidates", "9", "--memory-gb", "4"], "--max-candidates, --memory-gb: only for a"),
+        (["eval", "a.yaml", "--negatives", "config", "--device", "cuda"], "--device: only with --negatives all"),
+        (["init", "a.yaml", "a", "-l", "x", "-r", "y", "--parquet", "--header"], "--header: only for text, without"),
         (["info", "-p", "lr=1"], "--param: only with a CONFIG"),
         (["init", "edges"], "give --store for a graph spec of snapshots; a CONFIG takes edge lists"),
     ],

@@ -214,6 +214,8 @@ def evaluate(
         return
     if part is not None or parts is not None:
         raise typer.BadParameter("--part and --parts: are for runs; a PBG config is evaluated as a whole")
+    if negatives == "config":
+        refuse("only with --negatives all", max_candidates=max_candidates, device=device, memory_gb=memory_gb)
     from pbg_tasks.tasks.directory.configs import load_config_from
     from pbg_tasks.tasks.directory.evaluate import evaluate_directory
 

@@ -100,6 +100,8 @@ def init(
             "give --store for a graph spec of snapshots; a CONFIG takes edge lists, --lhs-col and --rhs-col"
         )
     refuse("only with --store", graph=graph, lhs_type_col=lhs_type_col, rhs_type_col=rhs_type_col)
+    if parquet:
+        refuse("only for text, without --parquet", header=header or None, delimiter=delimiter)
     from pbg_tasks.tasks.directory.importing import EdgeLists
     from pbg_tasks.tasks.directory.init import write_config
 
