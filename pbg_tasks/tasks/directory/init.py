@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -61,7 +62,7 @@ def write_config(url: str, lists: Sequence[str], how: EdgeLists, *, memory_gb: f
     keys["entities"] = {_ENTITY: {"num_partitions": "auto"}}
     figures = {"entities": counts.entities[_ENTITY], "relations": counts.relations, "edges": counts.edges}
     size = f"{figures['entities']:,} entities, {counted(counts.relations, 'relation')}, {counted(counts.edges, 'edge')}"
-    head = f"# For {size}: a start, not tuned.\n{_first_only(name, edges)}"
+    head = f"# For {size}: a start, not tuned.\n{_first_only(url, edges)}"
     text = head + yaml.safe_dump(paths | keys, sort_keys=False)
     try:
         store.put_new(name, text.encode())
@@ -72,9 +73,10 @@ def write_config(url: str, lists: Sequence[str], how: EdgeLists, *, memory_gb: f
     return {"task": "init", "config": url, **figures}
 
 
-def _first_only(name: str, edges: Sequence[str]) -> str:
+def _first_only(url: str, edges: Sequence[str]) -> str:
     """Return a comment on the lists that are not for training."""
-    return f"# Train on the first list only: pbg train {name} -p edge_paths={edges[0]}\n" if len(edges) > 1 else ""
+    command = f"pbg train {shlex.quote(url)} -p {shlex.quote(f'edge_paths={edges[0]}')}"
+    return f"# Train on the first list only: {command}\n" if len(edges) > 1 else ""
 
 
 def _paths(name: str, lists: Sequence[str]) -> tuple[str, list[str], str]:
