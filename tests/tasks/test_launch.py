@@ -58,6 +58,12 @@ def test_result_is_that_of_rank_zero(ranks):
     assert launch([], ranks=2, servers=1, max_restarts=0)["token"] != found["token"]
 
 
+def test_ranks_leave_file_of_errors_alone(ranks, monkeypatch, tmp_path):
+    monkeypatch.setenv("PBG_ERROR_FILE", str(tmp_path / "note"))
+    ranks("print('{\"note\": \"%s\"}' % os.environ['PBG_ERROR_FILE'])")
+    assert launch([], ranks=1, servers=0, max_restarts=0) == {"note": ""}
+
+
 def test_most_informative_error_is_raised(ranks):
     """Let one rank diverge; another one only notices its end."""
     ranks(

@@ -17,7 +17,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from pbg_tasks.errors import BY_EXIT_CODE, EvictedError, PbgError, RankLostError, ResourceError
+from pbg_tasks.errors import BY_EXIT_CODE, ERROR_FILE, EvictedError, PbgError, RankLostError, ResourceError
 from pbg_tasks.progress import say
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.training.ranks.transport.certificates import Certificates, make_certificates
@@ -130,6 +130,7 @@ class _LocalGang:
             "PBG_INIT_METHOD": f"file://{self._scratch.path}/meeting",
             "GLOO_SOCKET_IFNAME": "lo",
             **self._certificates,
+            ERROR_FILE: "",  # it is this command's, which succeeds where a later gang does
             "TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR"),  # not a stack for every lost peer
         }
         # -P: the current directory must not shadow installed modules
