@@ -16,7 +16,9 @@ from pydantic import ValidationError
 from pbg_tasks.config.base import digest, explain, parse
 from pbg_tasks.config.documents import parse_document
 from pbg_tasks.config.graph import GraphSpec
+from pbg_tasks.config.legacy import spelling
 from pbg_tasks.config.overrides import override
+from pbg_tasks.config.schema import ModelConfig
 from pbg_tasks.config.shape import model_at, within
 from pbg_tasks.config.tune import Range, Tune
 from pbg_tasks.errors import ConfigError
@@ -180,6 +182,9 @@ def _problem(tune: Tune, key: str) -> str | None:
     """Return why a key has no part in a search."""
     if not key.startswith(("model.", "train.")):
         return "candidates share one prepared snapshot, so only keys below model and train can be tried"
+    section, name = key.split(".")[:2]
+    if section == "model" and (today := spelling(ModelConfig, name)) != name:
+        return f"is an old spelling of model.{today}; write that"
     for name, reason in _NO_PARTS.items():
         if key == name or key.startswith(f"{name}."):
             return reason

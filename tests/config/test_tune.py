@@ -95,6 +95,7 @@ def test_search_changes_no_run():
         ({"space": GRID, "halving": {"eta": 10}}, "tune.halving: 2 rungs with eta 10"),
         ({"space": GRID, "halving": {"rungs": 4}}, "need model.num_epochs of at least 27, which is 9"),
         ({"space": {"model.num_epochs": [1, 2]}, "halving": {}}, "tune.space.model.num_epochs: halving decides"),
+        ({"space": {"model.numEpochs": [1, 2]}, "halving": {}}, "is an old spelling of model.num_epochs; write that"),
         ({"space": {"model.num_epochs": [4, 0]}}, "tune.space.model.num_epochs: 0: such a candidate would not be"),
         ({"space": {"model.num_epochs": {"low": 0, "high": 4, "int": True}}, "samples": 2}, "give 1 epoch or more"),
         ({"space": {"model.lrr": [1, 2]}}, "tune.space.model.lrr: 1: unknown key 'model.lrr'; did you mean 'lr'?"),
