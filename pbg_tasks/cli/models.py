@@ -167,9 +167,7 @@ def evaluate(
     ] = None,
     memory_gb: Annotated[
         float | None,
-        typer.Option(
-            min=0.1, help="Memory for queries and scores (config only).", show_default="4.0", callback=finite
-        ),
+        typer.Option(min=0.1, help="Memory for queries and scores (config only).", show_default="4.0", callback=finite),
     ] = None,
     seed: Seed = None,
     part: Annotated[
