@@ -127,7 +127,7 @@ class LocalStore:
         """
         pairs = check_metadata(metadata)
         with self._draft(key, source) as draft, self._locked(key):
-            found = _tag_at(self._path(key))
+            found = _tag_now(self._path(key))
             if found != (expected and expected.tag):
                 what = "exists already" if expected is None else "was changed" if found else "is gone"
                 raise ConflictError(f"{self._path(key)} {what}: another writer was first, nothing was overwritten")
@@ -482,6 +482,23 @@ def _status(path: Path) -> os.stat_result | None:
 def _tag_at(path: Path) -> str | None:
     status = _status(path)
     return None if status is None else _tag(status)
+
+
+def _tag_now(path: Path) -> str | None:
+    """Return the tag of a file, opened so that no cache answers.
+
+    For seconds after another machine replaced a file, NFS gives the status of the old one, but opens the new one.
+    """
+    with disk_errors(path):
+        try:
+            descriptor = open_to_read(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        try:
+            status = os.fstat(descriptor)
+        finally:
+            os.close(descriptor)
+    return _tag(status) if stat.S_ISREG(status.st_mode) else None
 
 
 def _link(draft: Path, path: Path) -> None:

@@ -138,6 +138,17 @@ def test_tags_differ_when_the_clock_goes_back(store, monkeypatch):
     assert store.swap("k", b"3", expected=second).tag not in {first.tag, second.tag}
 
 
+def test_swap_trusts_no_cached_status(store, monkeypatch):
+    first, path = store.put_new("HEAD.json", b"1"), Path(store.url) / "HEAD.json"
+    cached, stat = path.stat(), Path.stat
+    second = store.swap("HEAD.json", b"2", expected=first)
+    with monkeypatch.context() as patch:  # a client of NFS, seconds after another machine's swap
+        patch.setattr(Path, "stat", lambda each, **given: cached if each == path else stat(each, **given))
+        with pytest.raises(ConflictError, match="was changed"):
+            store.swap("HEAD.json", b"3", expected=first)
+    assert store.get("HEAD.json").info == second
+
+
 def test_damaged_metadata_is_named(store):
     store.put_new("k", b"1", metadata={"v": "1"})
     (record,) = (Path(store.url) / ".pbg" / "metadata").iterdir()
