@@ -156,7 +156,7 @@ def abandoned(folder: Path, pattern: str, *, age: float = _ABANDONED_SECONDS) ->
     """
     for path in sorted(folder.glob(pattern)):
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+            descriptor = _open_to_lock(path)
         except OSError:
             continue  # removed a moment ago, of another user, or a link
         try:
@@ -165,7 +165,19 @@ def abandoned(folder: Path, pattern: str, *, age: float = _ABANDONED_SECONDS) ->
             if own and (not age or time.time() - found.st_mtime > age):
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 yield path
-        except BlockingIOError:
-            continue  # its process still runs
+        except OSError:
+            continue  # its process still runs, or the file system cannot tell
         finally:
             os.close(descriptor)
+
+
+def _open_to_lock(path: Path) -> int:
+    """Open a file or directory to lock it.
+
+    NFS locks only files that are open for writing, which a directory and another user's file may not be.
+    """
+    flags = os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
+    try:
+        return os.open(path, os.O_RDWR | flags)
+    except (IsADirectoryError, PermissionError):
+        return os.open(path, os.O_RDONLY | flags)

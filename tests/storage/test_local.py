@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import fcntl
 import multiprocessing
 import os
 import resource
@@ -305,6 +307,23 @@ def test_a_killed_write_is_swept_away_later(store):
     LocalStore(store.url).put_new("young", b"1")
     assert leftover.exists()
     os.utime(leftover, (0, 0))
+    LocalStore(store.url).put_new("later", b"1")
+    assert not leftover.exists()
+
+
+def test_killed_write_on_nfs_is_swept(store, monkeypatch):
+    def flock(descriptor, operation):
+        reads_only = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
+        if reads_only and operation & fcntl.LOCK_EX:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        locked(descriptor, operation)
+
+    locked = fcntl.flock
+    store.put_new("k", b"1")
+    leftover = Path(store.url) / ".pbg" / "unfinished" / "0123456789abcdef"
+    leftover.write_bytes(b"half of it")
+    os.utime(leftover, (0, 0))
+    monkeypatch.setattr(fcntl, "flock", flock)
     LocalStore(store.url).put_new("later", b"1")
     assert not leftover.exists()
 
