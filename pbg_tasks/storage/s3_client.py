@@ -47,6 +47,7 @@ CREDENTIAL_ERRORS = (NoCredentialsError, PartialCredentialsError, CredentialRetr
 
 _ABSENT = {"404", "NoSuchKey", "NotFound"}
 _REFUSED = {"401", "403"}
+_ENDED = {"ExpiredToken", "400"}  # the answer to a HEAD has the status alone
 _WRONG_CLOCK_SECONDS = 890.0  # S3 refuses requests that are signed 15 minutes before or after its own time
 _HOW_TO_ACCESS = (
     "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or AWS_PROFILE) to keys that may use it, and AWS_ENDPOINT_URL "
@@ -253,7 +254,12 @@ def _refusal(error: ClientError, url: str, endpoint: str) -> PbgError:
         return NotFoundError(f"{url} does not exist at {endpoint}")
     if str(status) in _REFUSED:
         return AccessError(f"{url}: {endpoint} refused access ({code}: {message}); {_how_to_mend(error)}")
-    return StorageError(f"{url}: {endpoint} answered {code}: {message}")
+    ended = (
+        "; keys of a session (AWS_SESSION_TOKEN) that have ended are refused so: start again with new ones, or with a "
+        "profile or role that renews them"
+    )
+    # No AccessError: a further try may be started with new keys.
+    return StorageError(f"{url}: {endpoint} answered {code}: {message}{ended if code in _ENDED else ''}")
 
 
 def _how_to_mend(error: ClientError) -> str:

@@ -1,6 +1,6 @@
-"""A machine whose wrong clock makes the server refuse its signatures.
+"""A machine whose wrong clock, or ended session, makes the server refuse.
 
-The error names the clock, and nothing is changed in the store.
+The error names the cause, and nothing is changed in the store.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import botocore.auth
 import pytest
 from botocore.exceptions import ClientError
 
-from pbg_tasks.errors import AccessError
+from pbg_tasks.errors import AccessError, StorageError
 from pbg_tasks.storage import open_store
 from pbg_tasks.storage.s3_client import s3_errors
 from tests.clocks import HOUR
@@ -50,3 +50,12 @@ def test_refusal_without_body_blames_wrong_clock(wrong, words):
     client = SimpleNamespace(meta=SimpleNamespace(endpoint_url="https://s3"))
     with pytest.raises(AccessError, match=words), s3_errors(client, "s3://bucket/key"):
         raise ClientError(answer, "HeadObject")
+
+
+@pytest.mark.parametrize("code", ["ExpiredToken", "400"])
+def test_ended_session_is_named_and_retried(code):
+    answer = {"Error": {"Code": code, "Message": "ended"}, "ResponseMetadata": {"HTTPStatusCode": 400}}
+    client = SimpleNamespace(meta=SimpleNamespace(endpoint_url="https://s3"))
+    with pytest.raises(StorageError, match="SESSION_TOKEN.*new ones") as refused, s3_errors(client, "s3://bucket/key"):
+        raise ClientError(answer, "GetObject")
+    assert refused.value.retryable
