@@ -166,7 +166,7 @@ def abandoned(folder: Path, pattern: str, *, age: float = _ABANDONED_SECONDS) ->
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 yield path
         except OSError:
-            continue  # its process still runs, or the file system cannot tell
+            continue  # its process still runs, or the file system takes no lock
         finally:
             os.close(descriptor)
 

@@ -56,6 +56,6 @@ def test_refusal_without_body_blames_wrong_clock(wrong, words):
 def test_ended_session_is_named_and_retried(code):
     answer = {"Error": {"Code": code, "Message": "ended"}, "ResponseMetadata": {"HTTPStatusCode": 400}}
     client = SimpleNamespace(meta=SimpleNamespace(endpoint_url="https://s3"))
-    with pytest.raises(StorageError, match="SESSION_TOKEN.*new ones") as refused, s3_errors(client, "s3://bucket/key"):
+    with pytest.raises(StorageError, match=r"SESSION_TOKEN.*new ones") as refused, s3_errors(client, "s3://bucket/key"):
         raise ClientError(answer, "GetObject")
     assert refused.value.retryable
