@@ -15,7 +15,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from pbg_tasks.cli.common import Json, Override, Spec, is_config, named_spec, number, show_result
+from pbg_tasks.cli.common import Json, Override, Spec, is_config, named_spec, show_result
 from pbg_tasks.errors import ConfigError, QualityGateError
 
 app = typer.Typer()
@@ -292,9 +292,7 @@ def gc(
         int | None,
         typer.Option(min=0, help="Number of the newest releases that stay; 14 when --keep-days is not given either."),
     ] = None,
-    keep_days: Annotated[
-        float | None, typer.Option(min=0, help="Number of days for which a release stays.", callback=number)
-    ] = None,
+    keep_days: Annotated[float | None, typer.Option(min=0, help="Number of days for which a release stays.")] = None,
     grace: Annotated[
         float, typer.Option(min=0, help="Hours for which whatever was written or used stays; 0 only when nothing runs.")
     ] = 72.0,
