@@ -84,7 +84,7 @@ def stage_snapshot(
     Raises:
         InputError: a file is missing, changed since it was planned, unreadable, or lacks a column.
     """
-    _, in_place = _open_files(connection, spec, files)
+    _, in_place = _open_files(connection, spec, files, copied=True)
     fields = ", ".join(_chosen(spec.columns))
     with phase(connection, "read"), reading(files):
         connection.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT {fields} FROM raw")
@@ -114,7 +114,7 @@ def write_staged(
     Raises:
         InputError: as ``open_snapshot``.
     """
-    types, in_place = _open_files(connection, spec, files)
+    types, in_place = _open_files(connection, spec, files, copied=True)
     target, chosen = out / STAGED, _chosen(spec.columns)
     alike = types == {field: ["VARCHAR"] for field in chosen} and list(chosen) == list(chosen.values())
     uris = [file.uri for file in files] if alike and len(in_place) == len(files) else []
@@ -183,9 +183,9 @@ def open_snapshot(
 
 
 def _open_files(
-    connection: duckdb.DuckDBPyConnection, spec: GraphSpec, files: Sequence[SnapshotFile]
+    connection: duckdb.DuckDBPyConnection, spec: GraphSpec, files: Sequence[SnapshotFile], *, copied: bool = False
 ) -> tuple[dict[str, list[str]], list[SnapshotFile]]:
-    """Make the view ``raw``.
+    """Make the view ``raw``; ``copied``: for one copy of all rows.
 
     Returns:
         The types of the columns, and the files that DuckDB reads where they are.
@@ -203,7 +203,8 @@ def _open_files(
             alike.setdefault(layout, []).append(places[file.uri])
         scans = {layout: source.scan(snapshots, uris, layout) for layout, uris in alike.items()}
     with reading(files):  # the view is bound to the files, so their schemas are read
-        _make_raw(connection, [f"SELECT {_fields(spec, source, layout)} FROM {scan}" for layout, scan in scans.items()])
+        fields = {layout: _fields(spec, source, layout, copied=copied) for layout in scans}
+        _make_raw(connection, [f"SELECT {fields[layout]} FROM {scan}" for layout, scan in scans.items()])
     chosen = set(_chosen(spec.columns).values())
     types: dict[str, set[str]] = {}
     for layout in alike:
@@ -317,10 +318,11 @@ def _chosen(columns: Columns) -> dict[str, str]:
     return {field: name for field, name in columns.model_dump().items() if name is not None}
 
 
-def _fields(spec: GraphSpec, source: SnapshotSource, layout: Layout) -> str:
+def _fields(spec: GraphSpec, source: SnapshotSource, layout: Layout, *, copied: bool = False) -> str:
     """Return the SQL that selects ``FIELDS`` from a scan."""
     chosen, types = _chosen(spec.columns), dict(zip(layout.columns, layout.types, strict=True))
-    texts = {field: as_text(source.column(layout, name), types[name]) for field, name in chosen.items()}
+    columns = {field: (source.column(layout, name), types[name]) for field, name in chosen.items()}
+    texts = {field: as_text(*column, copied=copied) for field, column in columns.items()}
     return ", ".join(f"{texts.get(field, 'NULL::VARCHAR')} AS {field}" for field in FIELDS)
 
 

@@ -108,6 +108,18 @@ def test_files_as_staged_are_copied(tmp_path):
     assert rows == [(name, "likes", "1", None) for name in names] + [("1", "likes", name, None) for name in names]
 
 
+def test_staged_bytes_are_a_plain_copys(tmp_path):
+    """Go on with runs that versions before began."""
+    spec, source, plain = make_spec(tmp_path, form="parquet"), tmp_path / "day" / "1.parquet", tmp_path / "plain"
+    source.parent.mkdir()
+    with connect(Resources(threads=1), tmp_path) as connection:
+        rows = f"SELECT 'a' || range AS lhs, 'likes' AS rel, 'b' AS rhs FROM range({ROWS})"
+        connection.execute(f"COPY (SELECT *, 1 AS more FROM ({rows})) TO '{source}' (FORMAT parquet)")
+        connection.execute(f"COPY (SELECT lhs, rel, rhs FROM '{source}') TO '{plain}' (FORMAT parquet)")
+    stage(tmp_path, spec, [SnapshotFile(uri=u, size=s, version=v) for u, s, v in list_files(str(source.parent))])
+    assert (tmp_path / "out" / STAGED).read_bytes() == plain.read_bytes()
+
+
 @pytest.mark.parametrize("copied", [False, True])
 def test_wrong_statistics_lose_no_edge(tmp_path, copied):
     """Read statistics that order text by bytes with a sign.

@@ -66,7 +66,7 @@ class Layout:
     types: tuple[str, ...]
 
 
-def as_text(column: str, kind: str) -> str:
+def as_text(column: str, kind: str, *, copied: bool = False) -> str:
     """Return the SQL of a column as text.
 
     Empty text is null, and NaN, as which pandas and others store a missing value among floats.
@@ -77,11 +77,12 @@ def as_text(column: str, kind: str) -> str:
     Args:
         column: its SQL.
         kind: its type, by DuckDB's name.
+        copied: every row is copied, by no such decision; empty text stays, and so do the bytes of a staged file.
     """
     text = f"CAST({column} AS VARCHAR)"
     if kind in {"FLOAT", "DOUBLE"}:
         return f"CASE WHEN NOT contains({text}, 'nan') THEN {text} END"
-    return f"CASE WHEN strlen({text}) > 0 THEN {text} END" if kind == "VARCHAR" else text
+    return f"CASE WHEN strlen({text}) > 0 THEN {text} END" if kind == "VARCHAR" and not copied else text
 
 
 def check_plain(column: str, kind: str, *, rounded: bool) -> None:
