@@ -141,8 +141,9 @@ class Watch:
         return verdict
 
     def _made(self, pods: list[Manifest]) -> int:
-        """Count the pods that are there or may come again."""
-        now, there = self._cluster.now, {index_of(pod) for pod in pods}
+        """Count the pods that are there, succeeded, or may come again."""
+        ended = [pod for pod in self._seen.values() if pod.get("status", {}).get("phase") == "Succeeded"]
+        now, there = self._cluster.now, {index_of(pod) for pod in [*pods, *ended]}
         missed = {index_of(pod) for pod in self._seen.values()} - there
         self._gone = {index: self._gone.get(index, now) for index in missed}
         limit = timedelta(seconds=self._startup_seconds)

@@ -81,6 +81,17 @@ def test_pod_that_was_never_made_ends_the_wait(cluster, look):
     assert cluster.deleted == ["j"]
 
 
+def test_pod_that_succeeded_is_not_missed(cluster, look):
+    """Remove the node of a rank that has ended; a JobSet counts none."""
+    cluster.pods[1]["status"]["phase"] = "Succeeded"
+    assert look() is None
+    cluster.pods = cluster.pods[:1]
+    assert look() is None
+    cluster.now = datetime(2026, 1, 1, 2, 15, tzinfo=UTC)
+    assert look() is None
+    assert cluster.deleted == []
+
+
 def test_pod_not_made_anew_ends_the_wait(cluster, look):
     assert look() is None
     cluster.pods = cluster.pods[:1]
