@@ -65,7 +65,7 @@ def write_config(url: str, lists: Sequence[str], how: EdgeLists, *, memory_gb: f
     head = f"# For {size}: a start, not tuned.\n{_first_only(url, edges)}"
     text = head + yaml.safe_dump(paths | keys, sort_keys=False)
     try:
-        store.put_new(name, text.encode())
+        store.put_new(name, text.encode(errors="backslashreplace"))  # a folder's name may have any bytes
     except ConflictError:
         raise ConfigError(f"{url}: there is a config already; remove it or name another file") from None
     finally:
