@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 
 from pbg_tasks.advice import UNNAMED, name_spec
 from pbg_tasks.cli import app, main
-from pbg_tasks.cli.common import show_result
+from pbg_tasks.cli.common import finite, number, show_result
 from pbg_tasks.cli.guide import GROUPS, called
 from pbg_tasks.errors import BY_EXIT_CODE, ConfigError, InputError, PbgError
 from pbg_tasks.progress import say
@@ -375,6 +375,13 @@ def test_no_option_is_ignored(arguments, message):
 def test_numbers_without_end_are_refused(arguments, message):
     done = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"}).invoke(app, arguments)
     assert (done.exit_code, message in done.output) == (2, True)
+
+
+@pytest.mark.parametrize("check", [finite, number])
+def test_nan_is_refused_with_any_typer(check):
+    with pytest.raises(typer.BadParameter, match="nan is no number"):
+        check(float("nan"))
+    assert [check(None), check(0.5)] == [None, 0.5]
 
 
 def test_unreachable_store_fails_soon_and_is_retryable(place):

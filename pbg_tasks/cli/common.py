@@ -105,15 +105,26 @@ def refuse(why: str, **options: object) -> None:
         raise typer.BadParameter(f"{', '.join(given)}: {why}")
 
 
-def finite(value: float | None) -> float | None:
-    """Refuse infinity, which is within a range without an end.
+def number(value: float | None) -> float | None:
+    """Refuse NaN, which is within every range of older Typer's.
 
     Raises:
         BadParameter: it is.
     """
+    if value is not None and math.isnan(value):
+        raise typer.BadParameter("nan is no number")
+    return value
+
+
+def finite(value: float | None) -> float | None:
+    """Refuse NaN, and infinity, which is within a range without an end.
+
+    Raises:
+        BadParameter: it is one of them.
+    """
     if value is not None and math.isinf(value):
         raise typer.BadParameter(f"{value} is no finite number")
-    return value
+    return number(value)
 
 
 CONFIG_SUFFIXES = (".py", ".json", ".yaml", ".yml")

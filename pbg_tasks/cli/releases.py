@@ -15,7 +15,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from pbg_tasks.cli.common import Json, Override, Spec, is_config, named_spec, show_result
+from pbg_tasks.cli.common import Json, Override, Spec, is_config, named_spec, number, show_result
 from pbg_tasks.errors import ConfigError, QualityGateError
 
 app = typer.Typer()
@@ -292,9 +292,16 @@ def gc(
         int | None,
         typer.Option(min=0, help="Number of the newest releases that stay; 14 when --keep-days is not given either."),
     ] = None,
-    keep_days: Annotated[float | None, typer.Option(min=0, help="Number of days for which a release stays.")] = None,
+    keep_days: Annotated[
+        float | None, typer.Option(min=0, help="Number of days for which a release stays.", callback=number)
+    ] = None,
     grace: Annotated[
-        float, typer.Option(min=0, help="Hours for which whatever was written or used stays; 0 only when nothing runs.")
+        float,
+        typer.Option(
+            min=0,
+            help="Hours for which whatever was written or used stays; 0 only when nothing runs.",
+            callback=number,
+        ),
     ] = 72.0,
     *,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only report what would go.")] = False,
