@@ -82,7 +82,7 @@ def test_pod_that_was_never_made_ends_the_wait(cluster, look):
 
 
 def test_pod_that_succeeded_is_not_missed(cluster, look):
-    """Remove the node of a rank that has ended; a JobSet counts none."""
+    """The node of a rank that has ended may go."""
     cluster.pods[1]["status"]["phase"] = "Succeeded"
     assert look() is None
     cluster.pods = cluster.pods[:1]
