@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 PARTITIONS = 4
 _EDGES, _QUICK_EDGES = 10_000_000, 1_000_000
+_MORE_EDGES, _MORE_ROUNDS = 50_000_000, 3
 _ROWS, _QUICK_ROWS = 100_000, 20_000
 _ENTITIES_PER_EDGE = 0.1
 _COLUMNS = ("lhs", "rel", "rhs")
@@ -293,6 +294,7 @@ def measure(tools: Tools, *, quick: bool) -> list[Measurement]:
     """Compare an import with both libraries, and exports with Arrow."""
     return [
         *_imports(tools, _QUICK_EDGES if quick else _EDGES),
+        *([] if quick else _imports(replace(tools, pairs=_MORE_ROUNDS), _MORE_EDGES)),
         *_exports(tools, _QUICK_ROWS if quick else _ROWS),
     ]
 
@@ -315,7 +317,7 @@ def _imports(tools: Tools, edges: int) -> list[Measurement]:
     for name, (_, note) in _RIVALS.items():
         peaks = {"our peak B": rounds["ours"][-1].peak, f"peak B of {name}": rounds[name][-1].peak}
         rate = Measurement.rate(f"{title}, against {name}", "edges/cpu-s", rounds["ours"], rounds[name])
-        found.append(replace(rate, note=note, details=peaks))
+        found.append(replace(rate, note=f"{note}; {tools.pairs} rounds", details=peaks))
     return found
 
 

@@ -127,11 +127,11 @@ def _summary(results: Results) -> Iterator[str]:
 def _hosts(results: Results, elsewhere: Mapping[str, Results]) -> Iterator[str]:
     """Yield a table of figures that were measured on several CPUs.
 
-    It has our figure on each, and its ratio to the rival's there.
+    It has our figure on each, and its ratio to the rival's there; single tasks of a night are left out.
     """
     places = {"": results, **elsewhere}
     found = {host: {entry["name"]: entry for entry in place.entries} for host, place in places.items()}
-    shared = [name for name in found[""] if any(name in found[host] for host in elsewhere)]
+    shared = [name for name in found[""] if " night, " not in name and any(name in found[host] for host in elsewhere)]
     if not shared:
         return
     yield "## On other CPUs\n"

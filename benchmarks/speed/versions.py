@@ -25,6 +25,7 @@ from benchmarks.speed.measurement import in_turns, per_cpu_second
 from benchmarks.speed.table import aligned
 from benchmarks.speed.worker import ROOT, Worker
 from benchmarks.speed.workloads import LIVEJOURNAL, RandomGraph, fb15k
+from pbg_tasks.native.coverage import BFLOAT16
 from pbg_tasks.progress import human_count, say
 
 if TYPE_CHECKING:
@@ -49,6 +50,12 @@ _WAYS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 }
 """Our ways to train by name: engine, and changes of the config."""
 _DENSE = ("float32", "bf16")
+_CHOICE = """\
+from pbg_tasks.native.library import library
+if library().pbg_use_instruction_set(b"{0}"):
+    raise SystemExit("{0}: this CPU lacks it")
+"""
+"""Run by Python when it starts, since an older version has no option for it."""
 
 
 class _Task(NamedTuple):
@@ -59,17 +66,25 @@ class _Task(NamedTuple):
     trained: int = 0
     """Edges before the first round."""
 
+    def without_halves(self) -> _Task:
+        """Return the task without bfloat16, as for a CPU that lacks it."""
+        return self._replace(ways=tuple(way for way in self.ways if "bf16" not in way))
+
 
 def main(
     checkout: Annotated[Path, typer.Argument(help="Root of the older version.")],
     data: Annotated[Path, typer.Option(help="Folder with the data sets.")] = Path("../shared/data"),
     rounds: Annotated[int, typer.Option(help="Of each side.")] = 7,
     epochs: Annotated[int, typer.Option(help="Of FB15k, before it is timed.")] = 3,
+    instruction_set: Annotated[str, typer.Option(help="Of both, such as avx2; the best of this CPU else.")] = "",
 ) -> None:
     """Time both versions and print their ratios."""
     print(environment())
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
+        if instruction_set:
+            print(f"by {instruction_set}")
+            (root / "sitecustomize.py").write_text(_CHOICE.format(instruction_set), encoding="ascii")
         fb = fb15k(obtain(FB15K, data, cache_directory()), root / "fb15k")
         graph = RandomGraph(1_000_000, 2_000_000)
         tasks = {
@@ -79,6 +94,7 @@ def main(
         }
         table = [("task", "version", "edges/cpu-s", "times the older (min - max)")]
         for name, task in tasks.items():
+            task = task.without_halves() if instruction_set and instruction_set not in BFLOAT16 else task
             table += [(name, *cells) for cells in _timed(task, checkout, root, rounds)]
             print(aligned(table[:1] + [row for row in table if row[0] == name]), flush=True)
 
@@ -94,7 +110,7 @@ def _timed(task: _Task, checkout: Path, root: Path, rounds: int) -> list[tuple[s
                     "benchmarks.speed.steps:Ours",
                     {"config": {**task.config, **changes}, "variants": [engine], "workers": 1},
                     root / "log",
-                    {"PYTHONPATH": str(where.absolute())},
+                    {"PYTHONPATH": f"{root}:{where.absolute()}"},
                     where,
                 )
             )
