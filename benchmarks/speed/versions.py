@@ -94,8 +94,9 @@ def main(
         }
         table = [("task", "version", "edges/cpu-s", "times the older (min - max)")]
         for name, task in tasks.items():
-            task = task.without_halves() if instruction_set and instruction_set not in BFLOAT16 else task
-            table += [(name, *cells) for cells in _timed(task, checkout, root, rounds)]
+            whole = not instruction_set or instruction_set in BFLOAT16
+            timed = _timed(task if whole else task.without_halves(), checkout, root, rounds)
+            table += [(name, *cells) for cells in timed]
             print(aligned(table[:1] + [row for row in table if row[0] == name]), flush=True)
 
 
