@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from pbg_tasks.config.comparators import facts_of
@@ -41,6 +42,7 @@ _USE = 4  # bytes kept for each look-up
 _SLOT = 4  # bytes of each slot of a hash table
 _CANDIDATE = 60  # bytes of the pointers, norms and sums of each negative drawn for a chunk
 _EDGE = 546  # bytes of each of a chunk's edges, whose factors and numbers are packed: native/packed.inc
+_HELD_OUT = 1000  # held-out edges that are ranked at a time
 _BLOCK = 50  # negatives whose gradients are made at once: ``kBlock`` of native/chunk.inc
 
 
@@ -264,6 +266,19 @@ def _torch_step(size: TrainingSize, relation: RelationSchema) -> WorkerMemory:
     return WorkerMemory(_WORKER + buffers * (rows.ends + rows.drawn), int(passing))
 
 
+def held_out_batch(config: ModelConfig, batch_negs: int) -> int:
+    """Return the number of held-out edges that are ranked at a time.
+
+    Their scores must not take more memory than a step, however large its batch is. A chunk of batch negatives stays
+    whole.
+
+    Args:
+        config: of the training.
+        batch_negs: of an edge that is ranked.
+    """
+    return min(config.batch_size, max(_HELD_OUT, batch_negs))
+
+
 def _torch_ranking(size: TrainingSize, relation: RelationSchema) -> WorkerMemory:
     """Count the tensors of a batch of held-out edges.
 
@@ -277,6 +292,7 @@ def _torch_ranking(size: TrainingSize, relation: RelationSchema) -> WorkerMemory
             (config.eval_num_uniform_negs, config.num_uniform_negs),
         )
     )
-    rows = _Rows(size, relation, batch_negs, uniform_negs)
+    ranked = config.model_copy(update={"batch_size": held_out_batch(config, batch_negs)})
+    rows = _Rows(replace(size, config=ranked), relation, batch_negs, uniform_negs)
     passing = (2 * rows.ends + rows.drawn + 5 * rows.scores) * _KEPT
     return WorkerMemory(_WORKER + 2 * (rows.ends + rows.drawn), int(passing))

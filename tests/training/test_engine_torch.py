@@ -15,6 +15,7 @@ from pbg_tasks.model.scoring import RelationScorer
 from pbg_tasks.training.data.tables import Table
 from pbg_tasks.training.engine import base as engines
 from pbg_tasks.training.engine.device import Host
+from pbg_tasks.training.engine.held_out import evaluation_config
 from pbg_tasks.training.engine.on_torch import TorchEngine
 from pbg_tasks.training.engine.pace import NOTHING, Pace
 from pbg_tasks.training.engine.step import Figures, Step
@@ -111,6 +112,14 @@ def test_zero_negatives_of_evaluation_mean_training_ones(ring):
         return engine.evaluate(ring, both, both, generator=torch.Generator().manual_seed(3))
 
     assert evaluated(0) == evaluated(None)
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "batch_negs", "ranked"), [(200, 50, 200), (50_000, 50, 1000), (50_000, 3000, 3000)]
+)
+def test_held_out_edges_are_ranked_in_small_batches(batch_size, batch_negs, ranked):
+    """The memory of a large batch of training is for fewer negatives."""
+    assert evaluation_config(make_config(batch_size=batch_size, eval_num_batch_negs=batch_negs)).batch_size == ranked
 
 
 @pytest.mark.parametrize("dynamic", [False, True])

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from pbg_tasks.formats.directory import EvalStats
+from pbg_tasks.memory.steps import held_out_batch
 from pbg_tasks.model.negatives import MASKED
 
 if TYPE_CHECKING:
@@ -48,12 +49,13 @@ def evaluation_config(config: ModelConfig) -> ModelConfig:
     """Return the config with PBG's negatives of the evaluation.
 
     They are ``eval_num_*``, where null means those of training. So do two zeros, which are refused beside
-    ``eval_fraction``: early stopping ranks its sample all the same.
+    ``eval_fraction``: early stopping ranks its sample all the same. Batches are those of ``held_out_batch``.
     """
     trained = config.model_copy(update={"regularization_coef": 0.0, "self_negatives": False})
     own = {"num_batch_negs": config.eval_num_batch_negs, "num_uniform_negs": config.eval_num_uniform_negs}
     found = trained.model_copy(update={key: value for key, value in own.items() if value is not None})
-    return found if found.num_batch_negs or found.num_uniform_negs else trained
+    chosen = found if found.num_batch_negs or found.num_uniform_negs else trained
+    return chosen.model_copy(update={"batch_size": held_out_batch(config, chosen.num_batch_negs)})
 
 
 @dataclass(slots=True)
