@@ -1,4 +1,4 @@
-"""Texts of others in Airflow's UI, which shows much as Markdown."""
+"""Names and sentences from outside, for Airflow's UI, which renders Markdown."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def refuse(why: str, **options: object) -> None:
 
 
 def number(value: float | None) -> float | None:
-    """Refuse NaN, which is within every range of older Typer's.
+    """Refuse NaN, which older versions of Typer take as in range.
 
     Raises:
         BadParameter: it is.

@@ -108,8 +108,8 @@ def test_files_as_staged_are_copied(tmp_path):
     assert rows == [(name, "likes", "1", None) for name in names] + [("1", "likes", name, None) for name in names]
 
 
-def test_staged_bytes_are_a_plain_copys(tmp_path):
-    """Go on with runs that versions before began."""
+def test_staged_bytes_are_those_of_plain_copy(tmp_path):
+    """Runs that earlier versions began go on."""
     spec, source, plain = make_spec(tmp_path, form="parquet"), tmp_path / "day" / "1.parquet", tmp_path / "plain"
     source.parent.mkdir()
     with connect(Resources(threads=1), tmp_path) as connection:

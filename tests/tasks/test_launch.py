@@ -96,30 +96,27 @@ def test_ranks_that_ignore_sigterm_are_killed(ranks, monkeypatch):
     assert time.monotonic() - started < 20
 
 
-class Unread(io.StringIO):
-    """Standard error that nothing reads any more."""
+class Refusing(io.StringIO):
+    """Standard error that takes no line."""
+
+    def __init__(self, number):
+        super().__init__()
+        self._number = number
 
     def write(self, _text):
-        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+        raise OSError(self._number, os.strerror(self._number))
 
 
 def test_gang_whose_lines_nothing_reads_ends(ranks, monkeypatch):
     ranks("signal.alarm(20)\nwhile True:\n    print('x' * 1000, file=sys.stderr)")
-    monkeypatch.setattr(module.sys, "stderr", Unread())
+    monkeypatch.setattr(module.sys, "stderr", Refusing(errno.EPIPE))
     with pytest.raises(RankLostError, match="ended by SIGTERM"):
         launch([], ranks=2, servers=0, max_restarts=0)
 
 
-class Busy(io.StringIO):
-    """Standard error that takes nothing for the moment."""
-
-    def write(self, _text):
-        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-
-
 def test_gang_outlives_lines_that_are_lost(ranks, monkeypatch):
     ranks("print('x' * 1000, file=sys.stderr, flush=True)\ntime.sleep(0.5)\nprint('{\"rank\": 0}')")
-    monkeypatch.setattr(module.sys, "stderr", Busy())
+    monkeypatch.setattr(module.sys, "stderr", Refusing(errno.EAGAIN))
     assert launch([], ranks=2, servers=0, max_restarts=0) == {"rank": 0}
 
 
