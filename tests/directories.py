@@ -18,16 +18,16 @@ PER_PARTITION = 30
 
 
 class DataSet:
-    """A ring over two partitions.
+    """A ring over two partitions or more.
 
     An edge leads to the next entity (relation 0) or the one after (relation 1).
     """
 
-    def __init__(self, root):
-        self.root = root
+    def __init__(self, root, partitions=2):
+        self.root, self.partitions = root, partitions
         self.entities, self.edges = root / "entities", root / "edges"
         self.entities.mkdir()
-        for partition in range(2):
+        for partition in range(self.partitions):
             write_entity_count(self.entities, "n", partition, PER_PARTITION)
             write_entity_names(self.entities, "n", partition, [f"e{partition}_{i}" for i in range(PER_PARTITION)])
         write_relation_names(self.entities, ["next", "skip"], dynamic=True)
@@ -35,21 +35,21 @@ class DataSet:
 
     def write_edges(self, directory, seed=0):
         directory.mkdir()
-        total = 2 * PER_PARTITION
+        total = self.partitions * PER_PARTITION
         lhs = np.tile(np.arange(total), 2)
         rel = np.repeat([0, 1], total)
         rhs = (lhs + rel + 1) % total
         order = np.random.default_rng(seed).permutation(len(lhs))
         lhs, rhs, rel = lhs[order], rhs[order], rel[order]
-        for i in range(2):
-            for j in range(2):
-                inside = (lhs % 2 == i) & (rhs % 2 == j)
-                edges = EdgeList(lhs[inside] // 2, rhs[inside] // 2, rel[inside])
+        for i in range(self.partitions):
+            for j in range(self.partitions):
+                inside = (lhs % self.partitions == i) & (rhs % self.partitions == j)
+                edges = EdgeList(*(ends[inside] // self.partitions for ends in (lhs, rhs)), rel[inside])
                 write_edges(directory / edge_file_name(i, j), edges)
 
     def config(self, checkpoint="model", **changes):
         settings = {
-            "entities": {"n": {"num_partitions": 2}},
+            "entities": {"n": {"num_partitions": self.partitions}},
             "relations": [{"name": "all", "lhs": "n", "rhs": "n", "operator": "complex_diagonal"}],
             "dynamic_relations": True,
             "global_emb": False,
@@ -73,7 +73,7 @@ class DataSet:
     def embeddings(self, config, version):
         found = [
             read_embeddings(self.root / config.checkpoint_path / f"embeddings_n_{partition}.v{version}.h5")
-            for partition in range(2)
+            for partition in range(self.partitions)
         ]
         return np.concatenate([embeddings for embeddings, _ in found])
 

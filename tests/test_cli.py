@@ -322,7 +322,7 @@ def test_progress_goes_to_stderr(place):
             {"model": {"num_gpus": 2}},
             ["plan", "SPEC", "--snapshot", "d1"],
             2,
-            "not supported by this version: num_gpus",
+            "2 GPUs cannot train at once",
         ),
         (
             {"gates": {"data": {"min_edges": {"block": 10**6}}}},

@@ -179,7 +179,7 @@ class Training(Growing):
 
     Attributes:
         engine: ``auto`` picks the fastest one that covers the config.
-        device: on which it computes; ``auto`` is a GPU where torch finds one. ``model.num_gpus: 1`` means ``cuda``.
+        device: on which it computes; ``auto`` is a GPU where torch finds one. ``model.num_gpus`` > 0 means ``cuda``.
         warm_start: begin from the previous release of the channel when there is one.
         warm_epochs: epochs of a warm-started night; null means ``model.num_epochs``. Independent nights have none.
         new_entities: start of entities that are new to a warm-started night: from their neighbours' embeddings and the
@@ -398,6 +398,11 @@ class GraphSpec(Frozen):
             key = f"launch.ranks is {self.launch.ranks}" if self.launch.ranks > 1 else "train.device is cuda"
             raise ValueError(
                 f"model.embedding_precision: bf16 is for one process on the CPU, yet {key}; leave one of them out"
+            )
+        if self.model.num_gpus > 1 and self.launch.ranks > 1:
+            raise ValueError(
+                f"model.num_gpus is {self.model.num_gpus}, for one process, yet launch.ranks is {self.launch.ranks}, "
+                "each with one GPU; set one of them to 1"
             )
         few = self.airflow.few_tasks
         self.launch.check_tasks(few_tasks=few, eval_parts=self.eval.parts, export_parts=export_parts)

@@ -235,7 +235,8 @@ class ModelConfig(Growing):
         distributed_init_method: address at which ranks meet, unless the environment sets it.
         distributed_tree_init_order: in the first epoch of a cold start a bucket waits until a partition of it was
             trained, so that all vectors are in one space.
-        num_gpus: 1: train on a GPU; more are refused.
+        num_gpus: GPUs of this machine on which one process trains, each a bucket of its own; 0: none, unless
+            ``device`` asks for one.
         num_groups_for_partition_server: no effect: a transfer is one stream.
         num_groups_per_sharded_partition_server: same.
         partition_shard_size: same.
@@ -508,17 +509,23 @@ def _place_contradictions(config: ModelConfig) -> Iterator[str]:
         yield "num_machines > 1 needs distributed_init_method"
     if config.num_partition_servers > 0 and config.num_machines == 1:
         yield "num_partition_servers > 0 needs num_machines > 1"
+    if config.num_gpus > 1 and config.num_machines > 1:
+        yield "num_gpus > 1 is for one process; set num_gpus: 1, and start a rank for each GPU"
     if config.half_precision:
-        if config.num_gpus == 0:
-            yield "half_precision needs num_gpus > 0"
-        if config.precision == "tf32":
-            yield "half_precision means precision: bf16, so precision cannot be tf32"
-        sizes = {"batch_size": config.batch_size, "num_batch_negs": config.num_batch_negs}
-        sizes |= {"num_uniform_negs": config.num_uniform_negs}
-        sizes |= {f"dimension of {name!r}": config.entity_dimension(name) for name in config.entities}
-        for key, size in sizes.items():
-            if size % 8:
-                yield f"half_precision needs multiples of 8, but {key} is {size}"
+        yield from _half_contradictions(config)
+
+
+def _half_contradictions(config: ModelConfig) -> Iterator[str]:
+    if config.num_gpus == 0:
+        yield "half_precision needs num_gpus > 0"
+    if config.precision == "tf32":
+        yield "half_precision means precision: bf16, so precision cannot be tf32"
+    sizes = {"batch_size": config.batch_size, "num_batch_negs": config.num_batch_negs}
+    sizes |= {"num_uniform_negs": config.num_uniform_negs}
+    sizes |= {f"dimension of {name!r}": config.entity_dimension(name) for name in config.entities}
+    for key, size in sizes.items():
+        if size % 8:
+            yield f"half_precision needs multiples of 8, but {key} is {size}"
 
 
 def _relation_contradictions(config: ModelConfig) -> Iterator[str]:

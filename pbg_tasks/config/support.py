@@ -1,4 +1,4 @@
-"""Refusal of PBG's keys that this version does not support yet.
+"""Refusal of keys with which a task could not do its work.
 
 They are refused before a task spends anything, and never ignored.
 """
@@ -18,22 +18,13 @@ _TYPES, _PARTITIONS = 256, 1 << 16
 """Most entity types, and partitions of one, for which the number of an end has room (``prepare.sql.edges``)."""
 
 
-def check_supported(config: ModelConfig, *, source: str) -> None:
-    """Refuse a config with values that this version does not support.
-
-    Raises:
-        ConfigError: the message names every such key.
-    """
-    _refuse(_unsupported(config), source)
-
-
 def check_nightly(config: ModelConfig, *, source: str) -> None:
     """Refuse a config that the nightly chain cannot feed with data.
 
     Raises:
         ConfigError: the message names every such key.
     """
-    _refuse([*_unsupported(config), *_not_in_snapshots(config), *_beyond_numbers(config)], source)
+    _refuse([*_not_in_snapshots(config), *_beyond_numbers(config)], source)
 
 
 def check_imported(config: ModelConfig, *, source: str) -> None:
@@ -42,7 +33,7 @@ def check_imported(config: ModelConfig, *, source: str) -> None:
     Raises:
         ConfigError: the message names every such key.
     """
-    _refuse([*_unsupported(config), *_beyond_numbers(config)], source)
+    _refuse(list(_beyond_numbers(config)), source)
 
 
 def check_alone(config: ModelConfig, *, who: str) -> None:
@@ -70,7 +61,7 @@ def check_gpu(config: ModelConfig, *, engine: str, source: str) -> None:
     }
     if found := [key for key, there in of_cpus.items() if there]:
         raise ConfigError(
-            f"{source}: {'; '.join(found)}: for the CPU, yet train.device is cuda (or model.num_gpus 1); change one"
+            f"{source}: {'; '.join(found)}: for the CPU, yet train.device is cuda (or model.num_gpus > 0); change one"
         )
 
 
@@ -78,11 +69,6 @@ def _refuse(found: Iterator[str] | list[str], source: str) -> None:
     listed = list(found)
     if listed:
         raise ConfigError(f"{source}: not supported by this version: " + "; ".join(listed))
-
-
-def _unsupported(config: ModelConfig) -> Iterator[str]:
-    if config.num_gpus > 1:
-        yield f"num_gpus: {config.num_gpus} (one GPU a process; several train as ranks)"
 
 
 def _beyond_numbers(config: ModelConfig) -> Iterator[str]:

@@ -27,7 +27,8 @@ from pbg_tasks.storage import is_remote
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.training.data.partitions import Layout
 from pbg_tasks.training.iterations import chunk_count
-from pbg_tasks.training.ranks.memory_shares import gang_part
+from pbg_tasks.training.ranks.leases import check_useful
+from pbg_tasks.training.ranks.memory_shares import device_part, gang_part
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -128,7 +129,7 @@ class Expected:
     ) -> Forecast:
         """Forecast a training with given numbers of partitions.
 
-        With several ranks it is rank 0's.
+        With several ranks it is rank 0's, with several GPUs that of their process.
         """
         entities = {
             name: entity.model_copy(update={"num_partitions": partitions[name]})
@@ -137,16 +138,18 @@ class Expected:
         config = graph.model.model_copy(update={"entities": entities})
         counts = {name: [largest_of(self.entities[name], 1 / count)] * count for name, count in partitions.items()}
         largest = self.sample.largest(config) if self.sample else self.edges
-        edges = -(-largest // chunk_count(config, largest))
-        servers = config.num_partition_servers
-        gang = gang_part(config, rank=0, world=ranks, servers=servers) if ranks > 1 else None
+        bucket = -(-largest // chunk_count(config, largest))
+        gang = gang_part(config, rank=0, world=ranks, servers=config.num_partition_servers) if ranks > 1 else None
+        if config.num_gpus > 1:
+            gang = device_part(config, config.num_gpus)
+        edges = bucket * max(config.num_gpus, 1)
         size = TrainingSize(
             config=config,
             counts=counts,
             relation_count=self.relations,
             held=Layout(config).capacity() if gang is None else gang.trained,
             edges=edges,
-            ahead=edges if edges < self.edges and (gang is None or config.partitions_ahead) else 0,
+            ahead=edges if bucket < self.edges and (gang is None or config.partitions_ahead) else 0,
             workers=workers,
             engine=engine,
             weighted=graph.columns.weight is not None,
@@ -168,7 +171,7 @@ def resolve(graph: GraphSpec, counts: SnapshotCounts, before: ReleaseSizes | Non
         The spec, and the sizes that its training will have to hold.
 
     Raises:
-        ConfigError: no number of partitions is enough.
+        ConfigError: no number of partitions is enough, or they are too few for several GPUs.
     """
     kept = before.kept(graph.model) if before else None
     expected = Expected.of(counts, before.rows if before and kept else {})
@@ -181,6 +184,8 @@ def resolve(graph: GraphSpec, counts: SnapshotCounts, before: ReleaseSizes | Non
                 "the release before all the same; `pbg repartition --partitions N` moves its rows to others"
             )
         graph = with_partitions(graph, chosen)
+    if graph.model.num_gpus > 1:
+        check_useful(graph.model, graph.model.num_gpus, "GPUs")
     if graph.model.partition_buffer == AUTO:
         graph = _with_buffer(graph, _largest_buffer(graph, expected))
         say(f"plan: partition_buffer {graph.model.partition_buffer or 'as by default, for want of memory'}")

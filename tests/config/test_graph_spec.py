@@ -127,6 +127,10 @@ def test_config_json_has_pbgs_keys_and_no_others():
             "gates.drift.min_cosine: warn 0.5 would never warn",
         ),
         (
+            lambda s: s["model"].update(num_gpus=2) or s.update(launch={"ranks": 2}),
+            "model.num_gpus is 2, for one process, yet launch.ranks is 2",
+        ),
+        (
             lambda s: s["model"].update(embedding_precision="bf16") or s.update(train={"device": "cuda"}),
             "bf16 is for one process on the CPU, yet train.device is cuda",
         ),

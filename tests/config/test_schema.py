@@ -194,6 +194,7 @@ def edge(lhs, rhs, **keys):
         ({"checkpoint_preservation_interval": 0}, "checkpoint_preservation_interval: Input should be greater than 0"),
         ({"num_partition_servers": 2}, "num_partition_servers > 0 needs num_machines > 1"),
         ({"num_machines": 2}, "num_machines > 1 needs distributed_init_method"),
+        ({"num_gpus": 2, "num_machines": 2, "distributed_init_method": "env://"}, "num_gpus > 1 is for one process"),
         ({"half_precision": True}, "half_precision needs num_gpus > 0"),
         ({"half_precision": True, "num_gpus": 1, "precision": "tf32"}, "half_precision means precision: bf16"),
         ({"precision": "bf16", "comparator": "l2"}, "precision: bf16 (or half_precision) needs comparator dot or cos"),

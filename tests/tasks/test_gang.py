@@ -53,9 +53,10 @@ def test_ranks_with_gpus_do_not_share_whole_types():
         job=SimpleNamespace(config=None),
         shared=SimpleNamespace(tables={"country": None}),
         engine=SimpleNamespace(place=Accelerator(torch.device("cuda"))),
+        _adopt=None,
     )
     with pytest.raises(ConfigError, match=r"of one partition \(country\)"):
-        gang._Resources.exchange(resources, [ParameterServer(), ParameterServer()], None)
+        gang.Resources.exchange(resources, [ParameterServer(), ParameterServer()], None)
 
 
 def small_job(tmp_path, monkeypatch, rows, servers):

@@ -386,8 +386,6 @@ def test_gpu_is_chosen_by_device_or_num_gpus(monkeypatch):
         make_engine("auto", asking, 2)
     with pytest.raises(ConfigError, match="engine native: left to engine torch: device cuda"):
         make_engine("native", asking, 2)
-    with pytest.raises(ConfigError, match="num_gpus: 2"):
-        TorchEngine(graph_config(num_gpus=2), 2)
     assert engine_name("auto", config, "cuda")[0] == engine_name("auto", asking)[0] == "torch"
 
 

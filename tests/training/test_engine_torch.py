@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pbg_tasks.config import ModelConfig
-from pbg_tasks.errors import ConfigError, FormatError, TrainingDivergedError
+from pbg_tasks.errors import FormatError, TrainingDivergedError
 from pbg_tasks.formats.edges import EdgeList
 from pbg_tasks.model.scoring import RelationScorer
 from pbg_tasks.training.data.tables import Table
@@ -219,11 +219,6 @@ def test_edges_beyond_table_are_refused_first(ring):
     with pytest.raises(FormatError, match="holds 59, but there are 59 entities"):
         train(make_config(), ring, table)
     assert torch.equal(table.embeddings, before)
-
-
-def test_configs_of_other_engines_are_refused():
-    with pytest.raises(ConfigError, match="num_gpus: 2"):
-        TorchEngine(make_config(num_gpus=2), 2)
 
 
 def test_random_tables_have_the_requested_scale():

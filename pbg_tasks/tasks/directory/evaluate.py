@@ -9,7 +9,6 @@ import time
 from typing import TYPE_CHECKING, Literal
 
 from pbg_tasks.config import Evaluation
-from pbg_tasks.config.support import check_supported
 from pbg_tasks.errors import ConfigError, InputError
 from pbg_tasks.evaluate.evaluation import evaluate_edges
 from pbg_tasks.formats.directory import EvalStats
@@ -74,7 +73,6 @@ def evaluate_directory(
         FormatError: a file is damaged.
         ResourceError: there is no GPU.
     """
-    check_supported(config, source="config")
     if not config.edge_paths:
         raise ConfigError("edge_paths: is empty, so there is nothing to evaluate; -p edge_paths=PATH names some")
     if negatives == "config" and (filtered or known):

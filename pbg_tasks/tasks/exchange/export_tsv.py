@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING, TypedDict
 
 from pbg_tasks.config.exports import ExportOptions
-from pbg_tasks.config.support import check_supported
 from pbg_tasks.errors import ConfigError, ConflictError, PbgError
 from pbg_tasks.progress import Progress, human_seconds, say
 from pbg_tasks.publish.exchange import Outbox, writer
@@ -56,7 +55,6 @@ def export_directory(
         NotFoundError: entities, names or the checkpoint are missing.
         FormatError: a file is damaged, or a name cannot be written.
     """
-    check_supported(config, source="config")
     started = time.monotonic()
     targets = [open_file(output) for output in (entities_output, relation_types_output)]
     if len({f"{store.url}/{name}" for store, name in targets}) < len(targets):

@@ -129,7 +129,7 @@ def outlook(run: RunContext, expected: Expected, written: GraphSpec) -> Outlook:
         asked=asked if asked == held_out else min(asked, ROUND_EDGES),  # most nights need no second round
         candidates=graph.eval.max_candidates,
         epochs=run.spec.epochs,
-        workers=workers,
+        workers=max(model.num_gpus, 1) if gpu else workers,
         threads=threads,
         engine=engine,
         warm=run.spec.previous is not None and run.spec.previous.warm_start,

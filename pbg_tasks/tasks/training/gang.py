@@ -17,9 +17,9 @@ from pbg_tasks.config.results import RankFindings
 from pbg_tasks.config.support import check_alone
 from pbg_tasks.errors import ConfigError, ConflictError, NotFoundError, PbgError
 from pbg_tasks.formats.model import ModelState
-from pbg_tasks.progress import say
 from pbg_tasks.tasks.training.eviction import Notice, end_at_once, evictable, on_sigterm
 from pbg_tasks.training.data.partition_files import Stamp
+from pbg_tasks.training.engine.resident import ResidentDevice
 from pbg_tasks.training.loop import train_iterations
 from pbg_tasks.training.partial_iteration import continues
 from pbg_tasks.training.ranks.coordinator import Coordinator
@@ -28,7 +28,7 @@ from pbg_tasks.training.ranks.group.gang import Gang
 from pbg_tasks.training.ranks.group.member_registry import SERVICE as HEARTBEAT
 from pbg_tasks.training.ranks.group.member_registry import MemberRegistry
 from pbg_tasks.training.ranks.leader import Leader
-from pbg_tasks.training.ranks.leases import useful_ranks
+from pbg_tasks.training.ranks.leases import check_useful
 from pbg_tasks.training.ranks.memory_shares import gang_part
 from pbg_tasks.training.ranks.parameters.exchange import ParameterExchange
 from pbg_tasks.training.ranks.parameters.server import ParameterServer
@@ -47,9 +47,11 @@ if TYPE_CHECKING:
     from pbg_tasks.checkpoint import CheckpointFiles, CheckpointWriter, Names, PartialRecord
     from pbg_tasks.config import ConfigSchema
     from pbg_tasks.config.results import Stored, TrainFindings
+    from pbg_tasks.memory.forecast import Forecast
     from pbg_tasks.memory.gang import GangPart
     from pbg_tasks.storage import Store
     from pbg_tasks.tasks.training.job import Job
+    from pbg_tasks.training.engine.base import Engine
     from pbg_tasks.training.ranks.group.gang import RankEnv
     from pbg_tasks.training.ranks.group.member import Member
     from pbg_tasks.training.ranks.transport.renewal import Requester
@@ -110,12 +112,14 @@ def train_here(target: TrainingTarget, scratch: Path) -> TrainFindings:
         check_alone(job.config, who="an epoch that ranks began")
         with notice.gently() as member:
             part = gang_part(job.config, rank=0, world=1, servers=0)
-            resources = _Resources(job, writer.files, writer.partial, scratch, rank=0, part=part)
+            resources = Resources(
+                job, writer.files, writer.partial, scratch, rank=0, prepared=job.prepare(writer.store, part)
+            )
             coordinator = resources.coordinator(writer, members=1, share_every=0.0)
             client = CoordinatorClient.local(coordinator, member.check)
             exchange = resources.exchange([ParameterServer()], member)
             links = Links(client, member, resources.partition_store, exchange, records=client)
-            return _led(resources, writer, coordinator, links, world=1)
+            return lead(resources, writer, coordinator, links, world=1)
 
 
 def _follows(progress: PartialRecord, job: Job) -> bool:
@@ -140,14 +144,7 @@ def train_as(env: RankEnv, target: TrainingTarget, scratch: Path) -> Stored:
         ConflictError: another gang trains into this directory.
     """
     config = target.config
-    limit = useful_ranks(config)
-    if limit == 1 and env.world > 1:
-        raise ConfigError(
-            f"{env.world} ranks cannot train at once: every bucket needs the same partition; raise num_partitions to "
-            f"{2 * env.world} or more, or train with one rank and more workers"
-        )
-    if env.world > limit and env.rank == 0:
-        say(f"with these num_partitions only {limit} of {env.world} ranks have a bucket at any time; the others wait")
+    check_useful(config, env.world, "ranks", report=env.rank == 0)
     if env.rank:
         with Notice.taken(), on_sigterm(end_at_once):
             return _follow(_join(env, target), env, target, scratch)
@@ -176,13 +173,15 @@ def _leader(gang: Gang, env: RankEnv, target: TrainingTarget, writer: Checkpoint
         stack.enter_context(here.open(found))
         stack.enter_context(registry)  # so that members are let go before the listener closes
         job, part = target.job(writer.version), _part(env, target.config)
-        resources = _Resources(job, writer.files, writer.partial, scratch, rank=0, part=part)
+        resources = Resources(
+            job, writer.files, writer.partial, scratch, rank=0, prepared=job.prepare(writer.store, part)
+        )
         share_every = SHARE_SECONDS if env.world > 1 else 0.0
         coordinator = resources.coordinator(writer, members=members, share_every=share_every)
         services = {LEASES: coordinator.serve, RECORDS: coordinator.serve_records}
         here.serve(resources.partition_store, stack, services)
         here.find(CoordinatorClient.local(coordinator, member.check))
-        return _led(
+        return lead(
             resources,
             writer,
             coordinator,
@@ -191,9 +190,10 @@ def _leader(gang: Gang, env: RankEnv, target: TrainingTarget, writer: Checkpoint
         )
 
 
-def _led(
-    resources: _Resources, writer: CheckpointWriter, coordinator: Coordinator, links: Links, *, world: int
+def lead(
+    resources: Resources, writer: CheckpointWriter, coordinator: Coordinator, links: Links, *, world: int
 ) -> TrainFindings:
+    """Train as rank 0 to the end, and return the training's figures."""
     job = resources.job
     resources.iteration_plan.check_resumable(writer, resources.start)
     resources.iteration_plan.catch_up(writer)
@@ -235,7 +235,14 @@ def _follow(gang: Gang, env: RankEnv, target: TrainingTarget, scratch: Path) -> 
         job = target.job(version)
         if env.role == "partition-server":
             return _keep(here, member, job, objects, scratch, version, stack)
-        resources = _Resources(job, files, objects, scratch, rank=env.rank, part=_part(env, job.config))
+        resources = Resources(
+            job,
+            files,
+            objects,
+            scratch,
+            rank=env.rank,
+            prepared=job.prepare(objects.store, _part(env, job.config), rank=env.rank),
+        )
         here.serve(resources.partition_store, stack)
         here.find()
         work = resources.train(here.links(partial(resources.exchange, member=member), stack), None, version)
@@ -274,8 +281,17 @@ def _part(env: RankEnv, config: ConfigSchema) -> GangPart:
     return gang_part(config, rank=env.rank, world=env.world, servers=config.num_partition_servers)
 
 
-class _Resources:
-    """Resources of one trainer, opened before it connects to others."""
+class Resources:
+    """Resources of one trainer, opened before it connects to others.
+
+    Args:
+        job: the training.
+        files: of the newest version; None when there is none.
+        objects: of the iteration under way.
+        scratch: local directory of the trainer alone.
+        rank: its own.
+        prepared: forecast of its memory, and its engine.
+    """
 
     def __init__(
         self,
@@ -285,11 +301,13 @@ class _Resources:
         scratch: Path,
         *,
         rank: int,
-        part: GangPart,
+        prepared: tuple[Forecast, Engine],
     ) -> None:
         config = job.config
         self.job, self.rank = job, rank
-        self.forecast, self.engine = job.prepare(objects.store, part, rank=rank)
+        self.forecast, self.engine = prepared
+        place = self.engine.place
+        self._adopt = place.take if isinstance(place, ResidentDevice) else None
         self.step_lock = self.engine.step_lock = StepLock(self.engine.workers)
         self.iteration_plan = job.iteration_plan()
         self.start = job.start(files, scratch)
@@ -298,8 +316,11 @@ class _Resources:
             self.engine.load_parameters(state.params, state.sums)
         self.partition_store = PartitionStore(config, objects, scratch, rank, Stamp(0, self.iteration_plan.info(None)))
         self.shared = SharedState(config, self.engine, self.start)
+        if self._adopt is not None:
+            self.shared.tables = {name: self._adopt(table) for name, table in self.shared.tables.items()}
 
     def coordinator(self, writer: CheckpointWriter, *, members: int, share_every: float) -> Coordinator:
+        """Return the coordinator of a gang; see its class."""
         return Coordinator(
             self.job.config,
             self.job.counts,
@@ -311,8 +332,14 @@ class _Resources:
         )
 
     def exchange(self, servers: Sequence[Requester | ParameterServer], member: Member) -> ParameterExchange:
+        """Return the exchange of shared parameters with the servers of all ranks.
+
+        Raises:
+            ConfigError: the device would overwrite what others change.
+        """
         config = self.job.config
-        if len(servers) > 1 and self.shared.tables and self.engine.place.device.type != "cpu":
+        copied = self.engine.place.device.type != "cpu" and self._adopt is None
+        if len(servers) > 1 and self.shared.tables and copied:
             # The device's copy of such a table would overwrite what others change in it during a bucket.
             listed = ", ".join(sorted(self.shared.tables))
             raise ConfigError(
@@ -340,6 +367,7 @@ class _Resources:
             leader=leader,
             rank=self.rank,
             anchor=self.job.anchor,
+            adopt=self._adopt,
         )
         train_iterations(self.iteration_plan.plan[version:], work, self.job.trainer(self.engine))
         return work

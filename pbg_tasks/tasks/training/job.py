@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from pbg_tasks.training.early_stopping import EarlyStopping
     from pbg_tasks.training.engine.anchor import Anchor
     from pbg_tasks.training.engine.base import Engine
+    from pbg_tasks.training.engine.device import Host
 
 
 _LOCAL_PROCESSES = "LOCAL_WORLD_SIZE"  # of a gang on this machine: our launcher and torchrun set it
@@ -137,19 +138,42 @@ class Job:
         Raises:
             ResourceError: it would need more memory than there is.
         """
-        forecast = self.forecast(remote=is_remote(store.url), gang=gang)
+        return self.check_memory(store, gang), self.make_engine(rank)
+
+    def check_memory(self, store: Store, gang: GangPart | None, *, devices: int = 1) -> Forecast:
+        """Return what memory the training will take.
+
+        Args:
+            store: of the checkpoint.
+            gang: as of ``prepare``.
+            devices: number of devices of this process that train side by side.
+
+        Raises:
+            ResourceError: it would need more memory than there is.
+        """
+        forecast = self.forecast(remote=is_remote(store.url), gang=gang, devices=devices)
         self._check_fits(forecast, gang)
+        return forecast
+
+    def make_engine(self, rank: int, place: Host | None = None) -> Engine:
+        """Return the engine of a rank.
+
+        Args:
+            rank: as of ``prepare``.
+            place: the device; None: found by its name.
+        """
         loops = None
         if rank == 0 or self.config.self_negatives:
             families = Families(self.config, self.relation_count)
             loops = relations_with_loops(self.config, families, self.all_edges or self.edges)
-        return forecast, make_engine(
+        return make_engine(
             self.engine,
             self.config,
             self.relation_count,
             workers=self._workers,
             device=self.device,
             loops=loops,
+            place=place,
         )
 
     def prepare_server(self, store: Store, gang: GangPart) -> None:
@@ -222,18 +246,19 @@ class Job:
         before = last.number // (last.num_edge_paths * last.num_edge_chunks) if last is not None else 0
         return max(before, self.config.num_epochs)
 
-    def forecast(self, *, remote: bool = False, gang: GangPart | None = None) -> Forecast:
+    def forecast(self, *, remote: bool = False, gang: GangPart | None = None, devices: int = 1) -> Forecast:
         """Forecast the memory of the training, beside what this process has now.
 
         Args:
             remote: whether the checkpoint is on S3.
             gang: partitions of this process as one of several ranks; None: it trains alone.
+            devices: number of devices of this process that train side by side.
         """
         config = self.config
         buckets = grid(config.partitions("lhs"), config.partitions("rhs"))
         sizes = [self.edges.count(path, bucket) for path in range(len(config.edge_paths)) for bucket in buckets]
         chunks = chunk_count(config, max(sizes))
-        edges = -(-max(sizes) // chunks)
+        edges = -(-max(sizes) // chunks) * devices
         looks_ahead = gang is None or config.partitions_ahead  # otherwise a rank learns of one bucket at a time
         size = TrainingSize(
             config=config,

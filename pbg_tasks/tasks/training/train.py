@@ -15,7 +15,6 @@ from pbg_tasks.config import RunLayout
 from pbg_tasks.config.base import digest
 from pbg_tasks.config.results import BucketResult, PartitionResult, TrainResult
 from pbg_tasks.config.run import DELTA, id_layout, vector_space
-from pbg_tasks.config.support import check_supported
 from pbg_tasks.errors import ConfigError, FormatError
 from pbg_tasks.progress import human_seconds, say
 from pbg_tasks.storage import open_store
@@ -24,6 +23,7 @@ from pbg_tasks.tasks.context import RunContext, perform
 from pbg_tasks.tasks.files import open_directory
 from pbg_tasks.tasks.runs.dataset import EdgePaths, EntityPath
 from pbg_tasks.tasks.runs.night import RunBuckets
+from pbg_tasks.tasks.training.devices import train_on
 from pbg_tasks.tasks.training.gang import TrainingTarget, train_as, train_here
 from pbg_tasks.tasks.training.job import Job
 from pbg_tasks.tasks.training.newcomers import newcomers
@@ -32,16 +32,18 @@ from pbg_tasks.training.data.partitions import PartitionKey
 from pbg_tasks.training.early_stopping import EarlyStopping
 from pbg_tasks.training.engine.anchor import Anchor
 from pbg_tasks.training.engine.device import find_place
+from pbg_tasks.training.engine.resident import find_devices
 from pbg_tasks.training.ranks.group.gang import RankEnv
 from pbg_tasks.training.schedule import Bucket, grid
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from pbg_tasks.config import ConfigSchema
     from pbg_tasks.config.graph import DeviceName, EngineName
     from pbg_tasks.config.results import Result, Stored
+    from pbg_tasks.training.engine.resident import ResidentDevice
 
 _OWN_KEYS = {
     *("entity_path", "edge_paths", "checkpoint_path", "init_path", "workers", "num_gpus", "background_io", "verbose"),
@@ -77,7 +79,7 @@ def train(url: str, *, rank: int | None = None, ignore_memory: bool = False) -> 
 
 def _train_run(run: RunContext, env: RankEnv | None, *, ignore_memory: bool) -> Stored:
     run.need(BucketResult)
-    _check_device(run.spec.graph.train.device, run.config, env)
+    devices = _find_devices(run.spec.graph.train.device, run.config, env)
     with Scratch() as scratch:
         target = TrainingTarget(
             config=run.config,
@@ -86,22 +88,27 @@ def _train_run(run: RunContext, env: RankEnv | None, *, ignore_memory: bool) -> 
             spec=run.spec_hash,
             job=lambda version: job_of(run, version, scratch.path, ignore_memory=ignore_memory),
         )
-        return _undertake(target, env, scratch.path)
+        return _undertake(target, env, devices, scratch.path)
 
 
-def _check_device(device: DeviceName, config: ConfigSchema, env: RankEnv | None) -> None:
-    """Find the GPU of a process that needs one.
+def _find_devices(device: DeviceName, config: ConfigSchema, env: RankEnv | None) -> list[ResidentDevice]:
+    """Find the GPU of a process, or return its several.
 
     This is done before anything is read or written.
     """
-    if env is None or env.role == "trainer":
-        find_place(device, config)
+    if config.num_gpus <= 1:
+        if env is None or env.role == "trainer":
+            find_place(device, config)
+        return []
+    if env is not None:
+        raise ConfigError(f"num_gpus: {config.num_gpus}: a rank trains on one GPU; set it to 1, or train without ranks")
+    return find_devices(config)
 
 
-def _undertake(target: TrainingTarget, env: RankEnv | None, scratch: Path) -> Stored:
-    if env is None:
-        return train_here(target, scratch)
-    return train_as(env, target, scratch)
+def _undertake(target: TrainingTarget, env: RankEnv | None, devices: Sequence[ResidentDevice], scratch: Path) -> Stored:
+    if env is not None:
+        return train_as(env, target, scratch)
+    return train_on(devices, target, scratch) if devices else train_here(target, scratch)
 
 
 def job_of(run: RunContext, version: int, scratch: Path, *, ignore_memory: bool) -> Job:
@@ -207,9 +214,8 @@ def train_directory(
         ConflictError: another process is training the same checkpoint.
         ResourceError: memory would run out, or there is no GPU.
     """
-    check_supported(config, source="config")
     env = RankEnv.from_environment(config, rank=rank)
-    _check_device(device, config, env)
+    devices = _find_devices(device, config, env)
     if not config.edge_paths:
         raise ConfigError("edge_paths: is empty, so there is nothing to train on")
     started = time.monotonic()
@@ -256,7 +262,7 @@ def train_directory(
                 ]
             ),
         )
-        result = _undertake(target, env, scratch.path)
+        result = _undertake(target, env, devices, scratch.path)
     seconds = time.monotonic() - started
     say(f"train: finished in {human_seconds(seconds)}")
     return {"task": "train", "checkpoint": store.url, "seconds": round(seconds, 3), **result.document()}

@@ -7,7 +7,6 @@ import platform
 from typing import NotRequired, TypedDict
 
 from pbg_tasks import __version__
-from pbg_tasks.config.support import check_supported
 from pbg_tasks.memory.machine import usable_cpus
 from pbg_tasks.native import instruction_set
 from pbg_tasks.native.coverage import LEFT_TO_TORCH
@@ -74,7 +73,6 @@ def _engine_of(url: str, overrides: list[str]) -> Engine:
     from pbg_tasks.training.engine.choice import engine_name
 
     config = load_config_from(url, overrides)
-    check_supported(config, source=url)
     name, reason = engine_name("auto", config)
     return {"engine": name, "because": reason} if reason else {"engine": name}
 

@@ -5,6 +5,7 @@ They are brought to the local disk when they are first needed, and read ahead of
 
 from __future__ import annotations
 
+import threading
 from contextlib import nullcontext
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -95,6 +96,27 @@ class FiledEdges:
 
     def _named(self, path: Path | None, edge_path_idx: int, bucket: Bucket) -> AbstractContextManager[None]:
         return nullcontext() if path is None or self._where is None else named(path, self._where(edge_path_idx, bucket))
+
+
+class LockedEdges:
+    """Edges that one thread at a time reads, of several that do.
+
+    Args:
+        edges: whose files may be gone when the next is asked for.
+    """
+
+    def __init__(self, edges: EdgeFiles) -> None:
+        self._edges, self._lock = edges, threading.Lock()
+
+    def count(self, edge_path_idx: int, bucket: Bucket) -> int:
+        """Return the number of edges of a bucket."""
+        with self._lock:
+            return self._edges.count(edge_path_idx, bucket)
+
+    def read(self, edge_path_idx: int, bucket: Bucket, start: int, stop: int) -> EdgeList:
+        """Return edges ``start`` to ``stop`` of a bucket."""
+        with self._lock:
+            return self._edges.read(edge_path_idx, bucket, start, stop)
 
 
 class EdgeChunk(NamedTuple):

@@ -63,7 +63,7 @@ class Anchor:
         for start, known_ND in iter_blocks(path, max(1, _BLOCK_VALUES // table.embeddings.shape[1])):
             # Rows that have not moved stay equal bit by bit, because lerp adds a share of the difference.
             rows_ND = table.embeddings[start : start + len(known_ND)]
-            drawn_ND = rows_ND.float().lerp_(torch.from_numpy(known_ND), self._share)
+            drawn_ND = rows_ND.float().lerp_(torch.from_numpy(known_ND).to(rows_ND.device), self._share)
             if table.narrow:
                 numbers = torch.arange(start, start + len(known_ND))
                 # The release's numbers differ each night; the same bits each night would round each coordinate one way.

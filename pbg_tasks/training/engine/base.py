@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, ClassVar, NoReturn, Protocol
 
 import torch
 
-from pbg_tasks.config.support import check_supported
 from pbg_tasks.errors import TrainingDivergedError
 from pbg_tasks.formats.memory import keep_freed_memory
 from pbg_tasks.model.families import Families
@@ -114,7 +113,6 @@ class Engine(ABC):
         place: Host | None = None,
         loops: np.ndarray | None = None,
     ) -> None:
-        check_supported(config, source=f"engine {self.name}")
         torch.set_num_threads(1)  # the products are too small for a second thread to help
         self.fast_float32 = use_fast_float32()
         keep_freed_memory()

@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     from pbg_tasks.config import ModelConfig
     from pbg_tasks.config.graph import DeviceName, EngineName
     from pbg_tasks.training.engine.base import Engine
+    from pbg_tasks.training.engine.device import Host
 
 
 def on_gpu(device: DeviceName, config: ModelConfig) -> bool:
     """Return whether a training runs on a GPU.
 
-    ``num_gpus: 1`` asks for one as ``cuda`` does.
+    ``num_gpus`` above 0 asks for one as ``cuda`` does.
     """
     if config.num_gpus > 0 or device == "cuda":
         return True
@@ -59,16 +60,18 @@ def make_engine(
     workers: int = 1,
     device: DeviceName = "cpu",
     loops: np.ndarray | None = None,
+    place: Host | None = None,
 ) -> Engine:
     """Make the engine of a training.
 
     Args:
         name: ``torch``, ``native`` or ``auto``.
-        config: the model; its ``num_gpus: 1`` means ``device`` cuda.
+        config: the model; its ``num_gpus`` above 0 means ``device`` cuda.
         relation_count: number of relations in the data, for a config that does not list them.
         workers: threads that train a bucket together; a GPU has one.
         device: ``cpu``, ``cuda``, or ``auto``: a GPU where torch finds one.
         loops: int64, ids of the relations that have loops among all edges; None: unknown.
+        place: the device itself; None: found by its name.
 
     Raises:
         ConfigError: the named engine does not compute the config, or not on this device.
@@ -79,7 +82,7 @@ def make_engine(
         raise ConfigError("engine native: left to engine torch: device cuda (or num_gpus: 1)")
     from pbg_tasks.training.engine.device import Accelerator, find_place
 
-    place = find_place(device, config)
+    place = place or find_place(device, config)
     if reason:
         say(f"engine torch: {reason}")
     if chosen == "native":

@@ -7,6 +7,7 @@ and it is kept no longer than the tables with which it was recorded.
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -29,6 +30,9 @@ Recording waits for the device and takes as long as some ten batches; a recorded
 """
 
 
+_recording = threading.Lock()
+
+
 class Recorder(Protocol):
     """Recorder of a computation."""
 
@@ -49,13 +53,14 @@ class CudaRecorder:
 
     def __init__(self, generator: torch.Generator) -> None:
         self._pool, self._generator = torch.cuda.graph_pool_handle(), generator
+        self._stream = torch.cuda.Stream(generator.device)  # type: ignore[no-untyped-call]  # torch's own is one for all GPUs
 
     def __call__(self, compute: Callable[[], Figures]) -> Callable[[], Figures]:
         """Record ``compute`` without computing it."""
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self._generator)
-        # Other threads of this process may continue their work on the host.
-        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+        # Other threads of this process may continue their work, but for a recording, which empties all GPUs' caches.
+        with _recording, torch.cuda.graph(graph, self._pool, self._stream, capture_error_mode="thread_local"):
             figures = compute()
 
         def replay() -> Figures:

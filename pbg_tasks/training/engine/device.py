@@ -215,7 +215,7 @@ class Accelerator(Host):
         """
         own = {id(table): table for side in (lhs, rhs) for table in side.values()}
         kept = {key: self._kept[key] for key in own if key in self._kept}
-        try:
+        with enough_memory():
             there = {
                 key: Table(self.put(table.embeddings), self.put(table.row_sums))
                 for key, table in own.items()
@@ -228,11 +228,6 @@ class Accelerator(Host):
                 {name: there[id(table)] for name, table in lhs.items()},
                 {name: there[id(table)] for name, table in rhs.items()},
             )
-        except torch.OutOfMemoryError as error:
-            raise ResourceError(
-                "the GPU has not enough memory for a bucket's embeddings, edges and steps; raise num_partitions, or "
-                "lower batch_size or num_uniform_negs"
-            ) from error
         used = self._mark()
         for each in kept.values():
             each.used, each.changed = used, each.changed or trained
@@ -289,6 +284,22 @@ class Accelerator(Host):
         in_parallel(copy, parts, min(len(parts), _COPYING_THREADS, usable_cpus()) if self._pinned else 1)
 
 
+@contextmanager
+def enough_memory() -> Iterator[None]:
+    """Name the keys to change where a GPU's memory runs out.
+
+    Raises:
+        ResourceError: it did.
+    """
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise ResourceError(
+            "the GPU has not enough memory for a bucket's embeddings, edges and steps; raise num_partitions, or "
+            "lower batch_size or num_uniform_negs"
+        ) from error
+
+
 def _parts(tensor: Tensor) -> list[Tensor]:
     row = tensor.element_size() * max(tensor[:1].numel(), 1)
     step = max(_STAGED_BYTES // row, 1)
@@ -302,7 +313,7 @@ def find_place(device: DeviceName, config: ModelConfig) -> Host:
 
     Args:
         device: ``cpu``, ``cuda``, or ``auto``: a GPU where torch finds one.
-        config: its ``num_gpus: 1`` means ``cuda``.
+        config: its ``num_gpus`` above 0 means ``cuda``.
 
     Raises:
         ResourceError: the training needs a GPU, and torch finds none.
@@ -316,8 +327,13 @@ def find_place(device: DeviceName, config: ModelConfig) -> Host:
         index = _own_gpu()
         torch.cuda.set_device(index)  # streams and recordings use the current device
         return Accelerator(torch.device("cuda", index))
+    raise no_gpu(config)
+
+
+def no_gpu(config: ModelConfig) -> ResourceError:
+    """Return the error of a training without the GPU it needs."""
     key = f"num_gpus: {config.num_gpus}" if config.num_gpus else "device: cuda"
-    raise ResourceError(
+    return ResourceError(
         f"{key}: {missing_gpu()}; set device: cpu (and num_gpus: 0), or train where there is a GPU and "
         "a build of torch that supports it"
     )

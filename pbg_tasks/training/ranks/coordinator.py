@@ -125,9 +125,13 @@ class Coordinator:
         try:
             self._answer_all(connection)
         finally:
-            with self._changed:  # the membership decides whether it was allowed to leave
-                self._gone.add(connection.peer.rank)
-                self._changed.notify_all()
+            self.depart(connection.peer.rank)  # the membership decides whether it was allowed to
+
+    def depart(self, rank: int) -> None:
+        """Record that a rank asks nothing more."""
+        with self._changed:
+            self._gone.add(rank)
+            self._changed.notify_all()
 
     def serve_records(self, connection: Connection) -> None:
         """Take a rank's reports on what it stores behind its training."""

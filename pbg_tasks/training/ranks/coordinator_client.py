@@ -37,9 +37,9 @@ class CoordinatorClient:
         self._ask, self._check = ask, check
 
     @classmethod
-    def local(cls, coordinator: Coordinator, check: Callable[[], None]) -> CoordinatorClient:
-        """Ask a coordinator in this process, as rank 0."""
-        return cls(lambda kind, fields: coordinator.answer(0, kind, fields), check)
+    def local(cls, coordinator: Coordinator, check: Callable[[], None], *, rank: int = 0) -> CoordinatorClient:
+        """Ask a coordinator in this process."""
+        return cls(lambda kind, fields: coordinator.answer(rank, kind, fields), check)
 
     @classmethod
     def remote(cls, connection: Connection, check: Callable[[], None]) -> CoordinatorClient:

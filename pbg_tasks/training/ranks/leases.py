@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from pbg_tasks.errors import ConfigError
+from pbg_tasks.progress import say
 from pbg_tasks.training.data.partitions import Layout, PartitionKey
 from pbg_tasks.training.schedule import Bucket
 
@@ -289,6 +291,28 @@ def useful_ranks(config: ModelConfig) -> int:
     counts = (config.partitions("lhs"), config.partitions("rhs"))
     limit = min((count for count in counts if count > 1), default=1)
     return max(1, limit // 2 if Layout(config).rooms().shared else limit)
+
+
+def check_useful(config: ModelConfig, world: int, trainers: str, *, report: bool = True) -> None:
+    """Check that several trainers can train at once.
+
+    Args:
+        config: has the numbers of partitions.
+        world: number of trainers.
+        trainers: their kind, for messages.
+        report: name those that will wait.
+
+    Raises:
+        ConfigError: there would never be work for more than one.
+    """
+    limit = useful_ranks(config)
+    if limit == 1 and world > 1:
+        raise ConfigError(
+            f"{world} {trainers} cannot train at once: every bucket needs the same partition; raise num_partitions to "
+            f"{2 * world} or more, or train with one of them"
+        )
+    if world > limit and report:
+        say(f"with these num_partitions only {limit} of {world} {trainers} have a bucket at any time; the others wait")
 
 
 def _partitioned(config: ModelConfig) -> list[PartitionKey]:

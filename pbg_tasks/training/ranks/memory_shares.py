@@ -39,3 +39,21 @@ def gang_part(config: ModelConfig, *, rank: int, world: int, servers: int) -> Ga
     moving = 2 if config.partitions_ahead else 0  # buckets: the next one and the last one
     ahead = {name: moving * sides for name, sides in needed.items() if counts[name] > 1 and moving * sides}
     return GangPart(trained, served, passing, 1 + 1 / world + (rank == 0), ahead)
+
+
+def device_part(config: ModelConfig, devices: int) -> GangPart:
+    """Return the host's share of a process with several devices.
+
+    Tables pass through it on their way from and to the store. Partitions for which the devices have no room stay there,
+    which may be all.
+
+    Args:
+        config: the model, ``num_partitions`` resolved.
+        devices: number of devices.
+    """
+    one = gang_part(config, rank=0, world=devices, servers=-1)
+    kept = gang_part(config, rank=devices, world=devices, servers=1)
+    several = {name: entity.num_partitions > 1 for name, entity in config.entities.items()}
+    trained = {name: devices * count if several[name] else 1 for name, count in one.trained.items()}
+    ahead = {name: devices * count for name, count in one.ahead.items()}
+    return GangPart(trained, kept.served, kept.passing, devices + 2, ahead)

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from pbg_tasks.training.ranks.messages import Grant, Report, Reservation, Source
     from pbg_tasks.training.ranks.parameters.exchange import ParameterExchange
     from pbg_tasks.training.ranks.partitions.client import PartitionClient
+    from pbg_tasks.training.ranks.partitions.on_devices import DevicePartitions
     from pbg_tasks.training.ranks.partitions.partition_store import PartitionStore
     from pbg_tasks.training.ranks.partitions.server import PartitionServer
     from pbg_tasks.training.ranks.shared import SharedState
@@ -95,7 +96,7 @@ class Links:
     partition_store: PartitionStore
     exchange: ParameterExchange
     records: CoordinatorClient
-    partitions: PartitionClient | None = None
+    partitions: PartitionClient | DevicePartitions | None = None
     server: PartitionServer | None = None
 
 
@@ -112,6 +113,7 @@ class RankWork:
         leader: the further duties of rank 0.
         rank: this one.
         anchor: draws vectors to those of the night before.
+        adopt: moves a partition that was read to where the engine trains; None: it trains on the host's.
 
     Attributes:
         edges: reader of the edges.
@@ -130,12 +132,13 @@ class RankWork:
         leader: Leader | None,
         rank: int,
         anchor: Anchor | None = None,
+        adopt: Callable[[Table], Table] | None = None,
     ) -> None:
         self.edges, self.figures = EdgesAhead(edges), RankFigures()
         self._plan, self._start = iteration_plan, start
         self._shared, self._links = shared, links
         self._leader, self._rank = leader, rank
-        self._anchor = anchor
+        self._anchor, self._adopt = anchor, adopt or (lambda table: table)
         self._layout = Layout(config)
         self._held: dict[PartitionKey, tuple[int, Table]] = {}  # of the bucket before, by generation
         self._tables: dict[PartitionKey, Table] = {}  # of the bucket under way
@@ -312,10 +315,10 @@ class RankWork:
                 raise GenerationError(f"{key}: its server has generation {there}, not {source.generation}")
             return found.table
         if source.stored is not None:
-            return self._links.partition_store.get(source.stored)
+            return self._adopt(self._links.partition_store.get(source.stored))
         if source.generation:
             raise RuntimeError(f"{key}: generation {source.generation} is neither stored nor with a server: a bug")
-        return self._start.table(key)
+        return self._adopt(self._start.table(key))
 
     def _put_away(self, tables: Mapping[PartitionKey, Table], lease: int) -> dict[str, StoredObject]:
         """Give partitions to their servers, or to the store.

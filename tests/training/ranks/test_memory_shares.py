@@ -7,7 +7,7 @@ import pytest
 from pbg_tasks.config import ModelConfig
 from pbg_tasks.memory.gang import GangPart
 from pbg_tasks.training.data.partitions import PartitionKey
-from pbg_tasks.training.ranks.memory_shares import gang_part
+from pbg_tasks.training.ranks.memory_shares import device_part, gang_part
 from pbg_tasks.training.ranks.partitions.server import owner
 
 
@@ -39,6 +39,12 @@ def config(*, relations=("n", "n"), **partitions):
 )
 def test_partitions_held_follow_from_place_of_process(partitions, how, part):
     assert gang_part(config(n=partitions), **how) == part
+
+
+def test_devices_of_process_may_leave_all_partitions():
+    """The host keeps those without room on a device."""
+    part = device_part(config(n=8, one=1), 3)
+    assert part == GangPart({"n": 6, "one": 1}, {"n": 8}, {"n": 7}, 5)
 
 
 @pytest.mark.parametrize("servers", [0, -1])

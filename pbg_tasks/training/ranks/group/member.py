@@ -8,9 +8,11 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from pbg_tasks.errors import EvictedError, PbgError
+from pbg_tasks.errors import EvictedError
+from pbg_tasks.training.ranks.transport.connection import known
 
 if TYPE_CHECKING:
+    from pbg_tasks.errors import PbgError
     from pbg_tasks.training.ranks.group.member_registry import Membership
 
 
@@ -65,5 +67,39 @@ class Member:
         The first report is the one that counts.
         """
         if self._membership is not None:
-            known = error if isinstance(error, PbgError) else PbgError(f"{type(error).__name__}: {error}")
-            self._membership.fail(known)
+            self._membership.fail(known(error))
+
+
+class ThreadMember(Member):
+    """Membership that all threads of a gang in one process share.
+
+    Args:
+        evicted: set by a signal's handler, when the process has to end.
+    """
+
+    def __init__(self, evicted: threading.Event) -> None:
+        super().__init__()
+        self.evicted = evicted
+        self._verdict: PbgError | None = None
+        self._lock = threading.Lock()
+
+    def stopping(self) -> bool:
+        """Return whether to stop at the next batch."""
+        return self._verdict is not None or super().stopping()
+
+    def check(self) -> None:
+        """Raise the reason to stop, if there is one.
+
+        Raises:
+            EvictedError: the process received SIGTERM.
+            PbgError: a thread has failed, with this error.
+        """
+        super().check()
+        if self._verdict is not None:
+            raise self._verdict
+
+    def fail(self, error: BaseException) -> None:
+        """Report that a thread fails, and why; the first report counts."""
+        with self._lock:
+            if self._verdict is None:
+                self._verdict = known(error)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
+from operator import methodcaller
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 
 _MATRIX = 2  # dimensions
+_copied = methodcaller("copy")
 _LATE = 1.5  # intervals after which a late write is logged, once
 _PATIENCE_SECONDS = 5.0  # for a write under way at the end; partitions not stored then are lost, so flush before
 
@@ -88,25 +90,41 @@ class PartitionServer:
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._work, name="write-behind", daemon=True)
 
-    def get(self, key: PartitionKey) -> Held | None:
-        """Return a copy of a partition; None before the first ``put``."""
+    def get(self, key: PartitionKey, copy: Callable[[Table], Table] = _copied) -> Held | None:
+        """Return a copy of a partition; None before the first ``put``.
+
+        Args:
+            key: the partition.
+            copy: makes the copy.
+        """
         with self._changed:
             held = self._held.get(key)
-        return None if held is None else Held(held.table.copy(), held.lease)
+        return None if held is None else Held(copy(held.table), held.lease)
 
-    def put(self, key: PartitionKey, table: Table, lease: int) -> None:
+    def put(self, key: PartitionKey, table: Table, lease: int, copy: Callable[[Table], Table] = _copied) -> None:
         """Keep a copy of a partition as the newest.
+
+        Args:
+            key: the partition.
+            table: its rows.
+            lease: number of the lease under which they were trained.
+            copy: makes the copy.
 
         Raises:
             ConflictError: a later lease has put it, because this rank's bucket was leased to another.
             PbgError: the error that ended the storing.
         """
-        self._keep(key, Held(table.copy(), lease))
+        self._keep(key, Held(copy(table), lease))
 
     def held(self) -> dict[PartitionKey, int]:
         """Return the generations by partition."""
         with self._changed:
             return {key: held.lease for key, held in self._held.items()}
+
+    def tables(self) -> list[Table]:
+        """Return all partitions as they are kept; none may be changed."""
+        with self._changed:
+            return [held.table for held in self._held.values()]
 
     def flush(self, timeout: float) -> None:
         """Store every changed partition at once, and wait for it.
