@@ -40,6 +40,7 @@ _ROUNDS = 3
 _EPOCH = RandomGraph(1_000_000, 10_000_000, partitions=4)
 _RANKED = RandomGraph(1_000_000, 20_000)
 _STEPS = "benchmarks.speed.steps:Ours"
+_MOST_GPUS = 4
 _COPIED = 1 << 28  # numbers
 
 
@@ -83,14 +84,14 @@ class Ours:
         torch.cuda.synchronize()
         return self._host.nbytes
 
-    def epoch(self, *, kept: bool) -> int:
+    def epoch(self, *, kept: bool = True, gpus: int = 1) -> int:
         """Train an epoch from the start; return its edges."""
         shutil.rmtree(self._config["checkpoint_path"], ignore_errors=True)
         send = Accelerator.send
         try:
             if not kept:
                 Accelerator.send = lambda *_: None  # type: ignore[method-assign]
-            train_directory(ConfigSchema(**self._config), device="cuda")
+            train_directory(ConfigSchema(**self._config, num_gpus=gpus), device="cuda")
         finally:
             Accelerator.send = send  # type: ignore[method-assign]
         return _EPOCH.edges
@@ -122,6 +123,7 @@ def measure(tools: Tools, *, quick: bool) -> list[Measurement]:
         *_against_cpu(tools, "LJ", lj, ["GPU tf32"], edges=(4_000_000, 800_000)),
         *_against_cpu(tools, "d 100, translation, 50 + 50", usual, ["GPU tf32"], edges=(8_000_000, 2_000_000)),
         *copies,
+        *_several(tools, usual),
         _ranked(tools, usual),
     ]
     say(f"gpu: {time.monotonic() - began:.0f} s")
@@ -218,6 +220,21 @@ def _copies(tools: Tools, usual: Document) -> tuple[list[Measurement], dict[str,
         )
     )
     return found, peaks
+
+
+def _several(tools: Tools, usual: Document) -> list[Measurement]:
+    """Compare up to four GPUs of this machine with one."""
+    gpus = min(torch.cuda.device_count(), _MOST_GPUS)
+    if gpus == 1:
+        say("gpu: several GPUs not measured, torch finds one here")
+        return []
+    large = {**usual, "dimension": 400, "batch_size": _LARGE_BATCH, "num_epochs": 1}
+    config = replace(_EPOCH, partitions=2 * gpus).write(large, tools.directory / "several")
+    with tools.ours(f"{__name__}:Ours", config=config) as worker:
+        rounds = in_turns(2, {str(count): partial(worker, "epoch", gpus=count) for count in (gpus, 1)}, warm_up=False)
+    title = f"an epoch of 10 M edges, d 400, {2 * gpus} partitions: {gpus} GPUs in one process, against one"
+    note = f"two rounds; {_card()}"
+    return [Measurement.rate(title, "edges/s", rounds[str(gpus)], rounds["1"], per_second, note=note)]
 
 
 def _ranked(tools: Tools, usual: Document) -> Measurement:
