@@ -42,7 +42,7 @@ _USE = 4  # bytes kept for each look-up
 _SLOT = 4  # bytes of each slot of a hash table
 _CANDIDATE = 60  # bytes of the pointers, norms and sums of each negative drawn for a chunk
 _EDGE = 546  # bytes of each of a chunk's edges, whose factors and numbers are packed: native/packed.inc
-_HELD_OUT = 1000  # held-out edges that are ranked at a time
+_HELD_OUT = 1000  # held-out edges that are ranked at a time, and more up to a whole chunk
 _BLOCK = 50  # negatives whose gradients are made at once: ``kBlock`` of native/chunk.inc
 
 
@@ -269,14 +269,15 @@ def _torch_step(size: TrainingSize, relation: RelationSchema) -> WorkerMemory:
 def held_out_batch(config: ModelConfig, batch_negs: int) -> int:
     """Return the number of held-out edges that are ranked at a time.
 
-    Their scores must not take more memory than a step, however large its batch is. A chunk of batch negatives stays
-    whole.
+    Their scores must not take more memory than a step, however large its batch is. Chunks of batch negatives stay
+    whole, because the edges of a cut one would be ranked among fewer negatives.
 
     Args:
         config: of the training.
         batch_negs: of an edge that is ranked.
     """
-    return min(config.batch_size, max(_HELD_OUT, batch_negs))
+    chunk = max(batch_negs, 1)
+    return min(config.batch_size, -(-_HELD_OUT // chunk) * chunk)
 
 
 def _torch_ranking(size: TrainingSize, relation: RelationSchema) -> WorkerMemory:

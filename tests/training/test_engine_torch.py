@@ -115,10 +115,14 @@ def test_zero_negatives_of_evaluation_mean_training_ones(ring):
 
 
 @pytest.mark.parametrize(
-    ("batch_size", "batch_negs", "ranked"), [(200, 50, 200), (50_000, 50, 1000), (50_000, 3000, 3000)]
+    ("batch_size", "batch_negs", "ranked"),
+    [(200, 50, 200), (50_000, 50, 1000), (50_000, 0, 1000), (50_000, 600, 1200), (50_000, 3000, 3000)],
 )
 def test_held_out_edges_are_ranked_in_small_batches(batch_size, batch_negs, ranked):
-    """The memory of a large batch of training is for fewer negatives."""
+    """The memory of a large batch of training is for fewer negatives.
+
+    Chunks stay whole: the edges of a cut one would have fewer negatives, and ranks that are too good.
+    """
     assert evaluation_config(make_config(batch_size=batch_size, eval_num_batch_negs=batch_negs)).batch_size == ranked
 
 
