@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from pbg_operators.kubernetes.jobset import restarts_of
 from pbg_operators.kubernetes.manifest import pods_of
-from pbg_operators.kubernetes.verdict import name_of, state_of, title_of
+from pbg_operators.kubernetes.verdict import name_of, title_of
+from pbg_tasks.config.pods import CONTAINER
 from pbg_tasks.errors import ConfigError, ResourceError
 
 if TYPE_CHECKING:
@@ -52,8 +53,7 @@ def overdue(job: Manifest, pods: Sequence[Manifest], seconds: int, now: datetime
         if (reason := _container_waits_for(pod)) is not None:
             return ConfigError(f"{name}: {name_of(pod)} did not start within {seconds} s: {reason}")
     if waiting:
-        reason = _pod_waits_for(waiting[0])
-        return ResourceError(f"{name}: {name_of(waiting[0])} got no node within {seconds} s: {reason}")
+        return ResourceError(f"{name}: {name_of(waiting[0])} {_pod_waits_for(waiting[0], seconds)}")
     missing = 0 if restarts_of(job) else pods_of(job) - made
     if missing > 0 and not job.get("status", {}).get("succeeded"):
         return ResourceError(f"{name}: {missing} pods were not made within {seconds} s; is a quota used up?")
@@ -82,16 +82,27 @@ def _made(pod: Manifest) -> str:
 
 
 def _container_waits_for(pod: Manifest) -> str | None:
-    waiting = state_of(pod, "waiting")
-    if waiting.get("reason") not in MISTAKES:
-        return None
-    return f"{waiting['reason']}: {waiting.get('message', '')}".rstrip(": ")
+    """Return why a container waits, if a person has to mend it."""
+    status = pod.get("status", {})
+    for one in [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]:
+        waiting = one.get("state", {}).get("waiting") or {}
+        if waiting.get("reason") in MISTAKES:
+            where = "" if one["name"] == CONTAINER else f"container {one['name']}: "
+            return f"{where}{waiting['reason']}: {waiting.get('message', '')}".rstrip(": ")
+    return None
 
 
-def _pod_waits_for(pod: Manifest) -> str:
+def _pod_waits_for(pod: Manifest, seconds: int) -> str:
+    if (node := pod["spec"].get("nodeName")) is not None:
+        about = pod["metadata"]
+        events = f"--namespace {about.get('namespace', 'default')} --field-selector involvedObject.name={about['name']}"
+        return (
+            f"did not start on node {node} within {seconds} s; an image or a volume is not there yet: "
+            f"`kubectl get events {events}`"
+        )
     listed = pod.get("status", {}).get("conditions") or []
     texts = [found.get("message") for found in listed if found["type"] == "PodScheduled" and found["status"] == "False"]
-    return (texts or [None])[0] or "the cluster gives no reason"
+    return f"got no node within {seconds} s: {(texts or [None])[0] or 'the cluster gives no reason'}"
 
 
 def moment(text: str) -> datetime:

@@ -185,19 +185,9 @@ def terminated(pod: Manifest) -> Manifest:
 
     It is empty before that.
     """
-    return state_of(pod, "terminated")
-
-
-def state_of(pod: Manifest, name: str) -> Manifest:
-    """Return a state of the container that runs the command.
-
-    Args:
-        pod: that it is in.
-        name: ``waiting``, ``running`` or ``terminated``; a container is in one of them, and the others are empty.
-    """
     listed = pod.get("status", {}).get("containerStatuses") or []
     states: Manifest = next((one.get("state", {}) for one in listed if one["name"] == CONTAINER), {})
-    found: Manifest = states.get(name) or {}
+    found: Manifest = states.get("terminated") or {}
     return found
 
 

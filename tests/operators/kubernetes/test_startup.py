@@ -9,6 +9,7 @@ import pytest
 from pbg_operators.kubernetes import manifest
 from pbg_operators.kubernetes.submission import Handle
 from pbg_operators.kubernetes.watch import Watch
+from pbg_tasks.errors import ConfigError
 from tests.operators.kubernetes.gangs import gang
 
 STARTED, LATER = "2026-01-01T00:00:00Z", "2026-01-01T01:59:30Z"
@@ -49,6 +50,10 @@ def pod(rank, made, phase):
     return {"metadata": about, "spec": {"containers": []}, "status": {"phase": phase}}
 
 
+def waiting(container, reason):
+    return {"name": container, "state": {"waiting": {"reason": reason}}}
+
+
 @pytest.fixture
 def cluster():
     return LongRunning()
@@ -73,6 +78,27 @@ def test_pod_made_anew_is_waited_for_no_longer(cluster, look):
     cluster.pods, cluster.now = [*cluster.pods[:1], pod(1, LATER, "Pending")], datetime(2026, 1, 1, 2, 15, tzinfo=UTC)
     assert "rank 1 got no node within 900 s" in str(look().error)
     assert cluster.deleted == ["j"]
+
+
+def test_pod_with_node_names_its_events(cluster, look):
+    """A volume that cannot be mounted shows in the pod's events alone."""
+    late = pod(1, STARTED, "Pending")
+    late["spec"]["nodeName"] = "n7"
+    late["status"]["containerStatuses"] = [waiting("train", "ContainerCreating")]
+    cluster.pods = [*cluster.pods[:1], late]
+    error = str(look().error)
+    assert "rank 1 did not start on node n7 within 900 s; an image or a volume is not there yet: `kubectl get" in error
+    assert "involvedObject.name=j-1`" in error
+
+
+def test_image_of_init_container_is_a_mistake(cluster, look):
+    late = pod(1, STARTED, "Pending")
+    late["status"]["initContainerStatuses"] = [waiting("warm", "ImagePullBackOff")]
+    late["status"]["containerStatuses"] = [waiting("train", "PodInitializing")]
+    cluster.pods = [*cluster.pods[:1], late]
+    error = look().error
+    assert isinstance(error, ConfigError)
+    assert "rank 1 did not start within 900 s: container warm: ImagePullBackOff" in str(error)
 
 
 def test_pod_that_was_never_made_ends_the_wait(cluster, look):
