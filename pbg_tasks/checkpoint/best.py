@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pbg_tasks.checkpoint.manifest import BestVersion, Manifest, decode, sha256
-from pbg_tasks.checkpoint.reader import VerifiedFiles, location, manifest_name, open_committed
+from pbg_tasks.checkpoint.reader import VerifiedFiles, found_twice, location, manifest_name, open_committed
 from pbg_tasks.errors import FormatError, NotFoundError
 from pbg_tasks.storage.names import join
 
@@ -56,6 +56,10 @@ def open_best(store: Store, prefix: str) -> tuple[Manifest, VerifiedFiles]:
         NotFoundError: nothing has been committed there.
         FormatError: HEAD.json or a manifest is damaged, or the best version's manifest is missing.
     """
+    return found_twice(lambda: _open_best(store, prefix))
+
+
+def _open_best(store: Store, prefix: str) -> tuple[Manifest, VerifiedFiles]:
     newest, files = open_committed(store, prefix)
     if newest.best is None:
         return newest, files

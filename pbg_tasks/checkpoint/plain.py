@@ -19,6 +19,7 @@ from pbg_tasks.checkpoint.reader import (
     SHA256,
     VERSION_MIRROR,
     VerifiedFiles,
+    found_twice,
     location,
     manifest_name,
     read_manifest,
@@ -108,6 +109,10 @@ def open_directory(store: Store, prefix: str, *, expect: Names) -> CheckpointFil
         NotFoundError: no version has been trained there.
         FormatError: the directory is damaged; the message names the file and the versions that are there.
     """
+    return found_twice(lambda: _open_directory(store, prefix, expect))
+
+
+def _open_directory(store: Store, prefix: str, expect: Names) -> CheckpointFiles:
     head, _ = read_head(store, prefix)
     preserved = _preserved(store, prefix) if head is None else None
     files = preserved or newest(store, prefix, head, expect).files

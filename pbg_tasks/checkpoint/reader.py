@@ -6,7 +6,7 @@ Files are verified before anything opens them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from pbg_tasks.checkpoint.manifest import Head, Manifest, ObjectRecord, decode, sha256
 from pbg_tasks.errors import FormatError, NotFoundError
@@ -16,11 +16,13 @@ from pbg_tasks.storage.names import join
 from pbg_tasks.storage.staging import fetch_many, fetch_verified
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
     from pathlib import Path
 
     from pbg_tasks.config.contract import Contract
     from pbg_tasks.storage import Store
+
+Found = TypeVar("Found")
 
 HEAD = "HEAD.json"
 VERSION_MIRROR = "checkpoint_version.txt"
@@ -162,6 +164,25 @@ def read_manifest(store: Store, prefix: str, head: Head) -> Manifest | None:
     return decode(Manifest, data, source=f"{store.url}/{key}")
 
 
+def found_twice(find: Callable[[], Found]) -> Found:
+    """Return what ``find`` returns, unless it fails twice alike.
+
+    A training removes a version once the next one counts, so what a reader misses may have gone between two of its
+    reads. Damage is still there at the next look.
+
+    Raises:
+        FormatError: the second of two equal ones.
+    """
+    before = None
+    while True:
+        try:
+            return find()
+        except FormatError as error:
+            if str(error) == before:
+                raise
+            before = str(error)
+
+
 def open_committed(store: Store, prefix: str) -> tuple[Manifest, VerifiedFiles]:
     """Open the newest committed version of a checkpoint directory.
 
@@ -171,6 +192,10 @@ def open_committed(store: Store, prefix: str) -> tuple[Manifest, VerifiedFiles]:
         NotFoundError: no version has been committed there.
         FormatError: HEAD.json, the manifest or the version mirror was damaged or edited by hand.
     """
+    return found_twice(lambda: _open_committed(store, prefix))
+
+
+def _open_committed(store: Store, prefix: str) -> tuple[Manifest, VerifiedFiles]:
     url = location(store, prefix)
     try:
         head = decode(Head, store.get(join(prefix, HEAD)).data, source=f"{url}/{HEAD}")

@@ -100,6 +100,25 @@ def test_next_writer_keeps_best_version(store):
     assert open_best(store, PREFIX)[0].version == 1
 
 
+@pytest.mark.parametrize("document", ["HEAD.json", "manifest.v2.json"])
+def test_version_replaced_while_opened_is_followed(store, monkeypatch, document):
+    """A training commits after a reader has read one document."""
+    with claim(store, PREFIX, SPEC) as writer:
+        commit(writer, 1, 0.2)
+        commit(writer, 2, 0.1)
+        get, later = store.get, [0.3]
+
+        def slow(key):
+            found = get(key)
+            if key.endswith(document) and later:
+                commit(writer, 3, later.pop())
+            return found
+
+        monkeypatch.setattr(type(store), "get", lambda _, key: slow(key))
+        manifest, files = open_best(store, PREFIX)
+    assert manifest.version == files.version == 3
+
+
 def test_changed_manifest_of_best_is_refused(store):
     with claim(store, PREFIX, SPEC) as writer:
         commit(writer, 1, 0.2)

@@ -85,6 +85,23 @@ def test_pbg_and_package_continue_each_others_training(tmp_path, prefix):
     assert manifests == {"manifest.v5.json"}  # PBG went on after it and leaves it
 
 
+@pytest.mark.parametrize("train", ["ours", "pbg"])
+def test_version_replaced_while_opened_is_followed(store, directory, tmp_path, monkeypatch, train):
+    """The next iteration ends after a reader has read a number."""
+    go_on = {"ours": lambda: ours(store), "pbg": lambda: pbg.train(directory, "pbg")}[train]
+    go_on()
+    get, later = store.get, [go_on]
+
+    def slow(key):
+        found = get(key)
+        if key == VERSION_MIRROR and later:
+            later.pop()()
+        return found
+
+    monkeypatch.setattr(type(store), "get", lambda _, key: slow(key))
+    assert read(store, tmp_path) == (2, train)
+
+
 def test_writer_provides_files_of_adopted_version(store, directory, tmp_path):
     pbg.train(directory, "a")
     with claim(store, "", SPEC, adopt=pbg.names) as writer:
