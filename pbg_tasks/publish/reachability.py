@@ -89,7 +89,7 @@ def stored_runs(store: Store) -> dict[str, StoredRun]:
         below.setdefault(info.key.split("/")[1], []).append(info)
     condemned = {info.key for info in store.list(TOMBSTONES)}  # read after the data, for runs that lost their spec
     for name, infos in below.items():
-        marks = {hold_key(name), f"{RUNS}{name}/{RunLayout.spec}"}
+        marks = {hold_key(name), _spec_key(name)}
         if name in runs or tombstone_key(name) in condemned or any(info.key in marks for info in infos):
             run(name).objects.extend(infos)
     if below and not (names or runs or condemned):
@@ -164,9 +164,17 @@ def at_work(store: Store, runs: Mapping[str, StoredRun], ages: Ages) -> set[str]
 
 
 def of_another_channel(store: Store, runs: Mapping[str, StoredRun], only: Collection[str]) -> set[str]:
-    """Return the unreleased runs that were planned for other channels."""
-    unreleased = (run.run for run in runs.values() if not run.releases)
-    return {run for run in unreleased if _spec(store, run).graph.channel not in only}
+    """Return the unreleased runs that were planned for other channels.
+
+    One without a spec, as an interrupted ``adopt`` or ``repartition`` leaves it, was planned for none.
+    """
+    specs = {info.key for run in runs.values() for info in run.objects if info.key == _spec_key(run.run)}
+    planned = (run.run for run in runs.values() if not run.releases and _spec_key(run.run) in specs)
+    return {run for run in planned if _spec(store, run).graph.channel not in only}
+
+
+def _spec_key(run: str) -> str:
+    return f"{RUNS}{run}/{RunLayout.spec}"
 
 
 def _spec(store: Store, run: str) -> _Spec:
@@ -175,7 +183,7 @@ def _spec(store: Store, run: str) -> _Spec:
     Raises:
         FormatError: it is damaged, so that the needs of the run are unknown.
     """
-    key = f"{RUNS}{run}/{RunLayout.spec}"
+    key = _spec_key(run)
     try:
         return _Spec.model_validate_json(store.get(key).data)
     except NotFoundError:

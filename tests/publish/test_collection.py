@@ -162,6 +162,19 @@ def test_only_the_named_channel_is_collected(store):
     assert "tried" not in runs(store)
 
 
+def test_run_planned_for_no_channel_is_collected(store):
+    """An interrupted `pbg repartition` leaves such a run."""
+    night(store, 1)
+    hold(store, "moved")
+    store.put_new("runs/moved/release/model.v1.h5", b"")
+    store.now += GRACE - 1
+    gc(store, channel="production")
+    assert "moved" in runs(store)
+    store.now += 2
+    gc(store, channel="production")
+    assert runs(store) == ["d1-production"]
+
+
 def test_release_served_by_two_channels_stays_for_both(store):
     for number in range(1, 5):
         night(store, number)
