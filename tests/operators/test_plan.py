@@ -160,6 +160,16 @@ def test_night_out_of_turn_is_rescheduled_for_patience(fake_pbg, context):
         task.execute(context)
 
 
+def test_night_out_of_turn_ends_dags_test(fake_pbg, context):
+    fake_pbg(OUT_OF_TURN)
+    run = SimpleNamespace(
+        partition_key="d2", run_type="manual", start_date=datetime.now(UTC), triggering_user_name="dag_test"
+    )
+    context |= {"params": UNTOUCHED, "dag_run": run}
+    with pytest.raises(AirflowFailException, match="snapshot d2 continues that of d1; `airflow dags test` cannot wait"):
+        PlanOperator(task_id="plan", spec=SPEC, store_conn_id=None).execute(context)
+
+
 @pytest.mark.parametrize(
     ("run_type", "waits"), [("scheduled", True), ("manual", False), ("backfill", False), ("asset_triggered", False)]
 )
