@@ -65,7 +65,8 @@ class Watch:
         self._say = say
         self._startup_seconds, self._interval = startup_seconds, interval
         self._seen: dict[str, Manifest] = {}  # kept, because an evicted pod soon disappears, and with it the reason
-        self._gone: dict[str, datetime] = {}  # since when a rank that had a pod has none
+        self._gone: dict[str, datetime] = {}  # since when a rank that had a pod has none, or a pod is missing
+        self._before: set[str] = set()  # pods whose logs an earlier watch read, and which are missing
         self._logs: RankLogs | None = None
         self._silent_since: float | None = None
         self._recorded_at = time.monotonic()
@@ -144,7 +145,7 @@ class Watch:
         """Count the pods that are there, succeeded, or may come again."""
         ended = [pod for pod in self._seen.values() if pod.get("status", {}).get("phase") == "Succeeded"]
         now, there = self._cluster.now, {index_of(pod) for pod in [*pods, *ended]}
-        missed = {index_of(pod) for pod in self._seen.values()} - there
+        missed = ({index_of(pod) for pod in self._seen.values()} - there) | self._before
         self._gone = {index: self._gone.get(index, now) for index in missed}
         limit = timedelta(seconds=self._startup_seconds)
         return len(there) + sum(now - since < limit for since in self._gone.values())
@@ -198,6 +199,7 @@ class Watch:
         if self._logs is None:
             cursors = recorded(job)
             self._logs, self._recorded = RankLogs(self._cluster, cursors), {pod: str(at) for pod, at in cursors.items()}
+            self._before = cursors.keys() - {pod["metadata"]["name"] for pod in pods}
             if cursors:
                 self._say("the logs of the ranks go on where they were left; an earlier log of this task has the rest")
         for line in self._logs.step(pods, last=last):

@@ -23,10 +23,11 @@ class LongRunning:
     def __init__(self):
         self.pods = [pod(0, STARTED, "Running"), pod(1, STARTED, "Running")]
         self.deleted = []
+        self.logged = {}
 
     def read(self, kind, name):
         made = manifest.job(gang(ranks=2), 1)
-        about = {"name": name, "uid": "u"}
+        about = {"name": name, "uid": "u", **manifest.logged(self.logged)["metadata"]}
         return made | {
             "kind": kind,
             "metadata": about,
@@ -105,6 +106,16 @@ def test_pod_that_was_never_made_ends_the_wait(cluster, look):
     cluster.pods = cluster.pods[:1]
     assert "1 pods were not made within 900 s; is a quota used up?" in str(look().error)
     assert cluster.deleted == ["j"]
+
+
+def test_pod_of_earlier_watch_may_come_again(cluster, look):
+    """A watch may begin while a rank has no pod."""
+    cluster.logged = {"j-0": f"{STARTED}/1", "j-1": f"{STARTED}/1"}
+    cluster.pods = cluster.pods[:1]
+    assert look() is None
+    assert cluster.deleted == []
+    cluster.now = datetime(2026, 1, 1, 2, 15, tzinfo=UTC)
+    assert "1 pods were not made within 900 s; is a quota used up?" in str(look().error)
 
 
 def test_pod_that_succeeded_is_not_missed(cluster, look):
