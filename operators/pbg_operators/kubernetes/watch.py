@@ -123,16 +123,19 @@ class Watch:
                 return Verdict()
             case Phase.FAILED:
                 return Verdict(failure(self._failed_job(job), list(self._seen.values())))
-        return None if self._suspended(job) else self._stuck(job, pods)
+        return None if self._suspended(job) else self._stuck(job, pods, everything)
 
-    def _stuck(self, job: Manifest, pods: list[Manifest]) -> Verdict | None:
-        """Delete a Job that would not end, or not start."""
+    def _stuck(self, job: Manifest, pods: list[Manifest], everything: list[Manifest]) -> Verdict | None:
+        """Delete a Job that would not end, or not start.
+
+        A restarted gang has no pods before those of the last start have ended.
+        """
         name, uid = self._handle.name, self._handle.uid
         made = self._made(pods)
         if outlived(pods, manifest.pods_of(job), self._cluster.now):
             self._say(f"{self._handle.kind} {name}: its commands have ended, other containers have not; it is deleted")
             verdict = Verdict(failure_of_commands(f"{self._handle.kind} {name}", pods))
-        elif (lost := loss(f"{self._handle.kind} {name}", pods, self._cluster.now)) is not None:
+        elif (lost := loss(f"{self._handle.kind} {name}", pods or everything, self._cluster.now)) is not None:
             verdict = Verdict(lost)
         elif (late := overdue(job, pods, self._startup_seconds, self._cluster.now, made)) is not None:
             verdict = Verdict(late)

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from pbg_operators.kubernetes import manifest
+from pbg_operators.kubernetes.jobset import ATTEMPT, jobset
 from pbg_operators.kubernetes.submission import Handle
 from pbg_operators.kubernetes.watch import Watch
 from pbg_tasks.errors import RankLostError
@@ -47,6 +48,21 @@ class Waiting:
         self.deleted.append(name)
 
 
+class Restarted(Waiting):
+    """Cluster whose JobSet waits for a pod of before its restart."""
+
+    def read(self, kind, name):
+        made = jobset(gang(ranks=2, kind="JobSet", restarts=2), 1)
+        about = {"name": name, "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z"}
+        spec = made["spec"] | {"suspend": False}
+        return made | {"kind": kind, "metadata": about, "spec": spec, "status": {"restarts": 1}}
+
+    def labelled(self, labels):
+        _, pod = super().labelled(labels)
+        pod["metadata"]["labels"][ATTEMPT] = "0"
+        return [pod]
+
+
 @pytest.fixture
 def look():
     def look(minute, conditions=()):
@@ -70,3 +86,14 @@ def test_pod_that_never_ends_is_lost(look, conditions, sentence):
     assert isinstance(verdict.error, RankLostError)
     assert f"Job j: {sentence}" in str(verdict.error)
     assert deleted == ["j"]
+
+
+@pytest.mark.parametrize(("minute", "deleted"), [(4, []), (5, ["j"])])
+def test_pod_that_keeps_gang_from_restart_is_lost(minute, deleted):
+    """Kubernetes before 1.31 ends the Job within before its pods have ended."""
+    cluster = Restarted(datetime(2026, 1, 1, 1, minute, tzinfo=UTC), [])
+    watch = Watch(cluster, Handle("j", "u", 1, "JobSet"), startup_seconds=900, interval=1.0, say=str)
+    verdict = watch.look()
+    assert cluster.deleted == deleted
+    assert (verdict is None) == (not deleted)
+    assert verdict is None or "JobSet j: rank 1 was deleted and does not end; its node" in str(verdict.error)
