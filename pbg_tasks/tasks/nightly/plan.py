@@ -37,6 +37,7 @@ from pbg_tasks.tasks.partitioning import ReleaseSizes, partition_counts, resolve
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pbg_tasks.config.nights import Calendar
     from pbg_tasks.prepare.counting import SnapshotCounts
     from pbg_tasks.publish import Release
 
@@ -186,6 +187,23 @@ def _warn_of_calendar(graph: GraphSpec, spec: Path, snapshot: str) -> None:
             f"like snapshot {snapshot!r}: nights of the calendar would wait for snapshots that never come; write the "
             "format of the snapshots' names"
         )
+    if not calendar.cron.split()[1].isdecimal() and (key := _key_of_two_hours(calendar)) is not None:
+        say(
+            f"warning: {spec}: nights.calendar: where clocks in {calendar.timezone} go back, two hours have the key "
+            f"{key!r}, and their nights one snapshot; with `timezone: UTC` each hour has its own"
+        )
+
+
+def _key_of_two_hours(calendar: Calendar) -> str | None:
+    """Return the next key of an hour that comes twice.
+
+    None where there is none within a year, or where keys are those of days.
+    """
+    zone, begin = ZoneInfo(calendar.timezone), datetime.now(UTC)
+    hours = (begin + timedelta(hours=at) for at in range(366 * 24))
+    keys = [hour.astimezone(zone).strftime(calendar.key_format) for hour in hours]
+    found = zip(keys, keys[1:], keys[2:], keys[3:], strict=False)
+    return next((first for before, first, second, after in found if before != first == second != after), None)
 
 
 def _files(graph: GraphSpec, snapshot: str, *, due: datetime | None) -> tuple[SnapshotFile, ...]:

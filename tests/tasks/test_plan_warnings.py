@@ -1,0 +1,28 @@
+"""Warnings of ``plan`` about keys of snapshots."""
+
+from __future__ import annotations
+
+import pytest
+
+from pbg_tasks.tasks.nightly.plan import plan
+from tests.tasks.conftest import ring
+
+QUICK = {"num_epochs": 1}
+
+
+@pytest.mark.parametrize(
+    ("calendar", "warned"),
+    [
+        ({"cron": "0 * * * *", "timezone": "Europe/Berlin", "key_format": "%Y-%m-%dT%H"}, True),
+        ({"cron": "0 * * * *", "key_format": "%Y-%m-%dT%H"}, False),
+        ({"cron": "0 * * * *", "timezone": "Europe/Berlin"}, False),
+        ({"cron": "0 2 * * *", "timezone": "Europe/Berlin", "key_format": "%Y-%m-%dT%H"}, False),
+    ],
+)
+def test_plan_warns_of_hours_that_come_twice(place, capsys, calendar, warned):
+    place.write_spec(model=QUICK, nights={"calendar": calendar})
+    place.snapshot("2026-11-20T02", ring(40))
+    plan(place.spec, "2026-11-20T02")
+    said = capsys.readouterr().err
+    assert ("where clocks in Europe/Berlin go back, two hours have the key '20" in said) is warned
+    assert ("T02', and their nights one snapshot" in said) is warned
