@@ -34,7 +34,8 @@ class IcebergOptions(Options):
             if redacted(text := f"{name}=x") != text or name.lower().endswith("authorization"):
                 raise ValueError(
                     f"{name} is a credential, which a spec has not: put it into PYICEBERG_CATALOG__NAME__KEY of the "
-                    "environment, or into .pyiceberg.yaml"
+                    "environment, or into .pyiceberg.yaml; a run that was stored with it is not read: plan its "
+                    "snapshot again, and change the key"
                 )
         return catalog
 
