@@ -1,6 +1,6 @@
-"""Reading of numpy's ``.npy`` files that other programs wrote.
+"""Numpy's ``.npy`` files: arrays on disk, and those that other programs wrote.
 
-Their header is a Python literal, so a damaged one fails in many ways.
+The header of these is a Python literal, so a damaged one fails in many ways.
 """
 
 from __future__ import annotations
@@ -8,11 +8,12 @@ from __future__ import annotations
 import zlib
 from contextlib import contextmanager
 from tokenize import TokenError
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pbg_tasks.errors import FormatError
+from pbg_tasks.storage.files import disk_errors, take_room
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,6 +34,18 @@ def map_array(path: Path, source: str) -> np.ndarray:
     """
     with damage_named(source):
         array: np.ndarray = np.lib.format.open_memmap(path, mode="r")  # np.load would open archives, too
+    return array
+
+
+def new_array(path: Path, shape: tuple[int, ...]) -> np.memmap[Any, Any]:
+    """Make a file of float32 zeros, and map it.
+
+    Raises:
+        ResourceError: the disk has no room for it.
+    """
+    with disk_errors(path):
+        array = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=shape)
+    take_room(path)
     return array
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from pbg_tasks.errors import FormatError
 from pbg_tasks.formats.embeddings import iter_blocks, read_sums
+from pbg_tasks.formats.npy import new_array
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,15 +34,15 @@ class MovedRows:
         embeddings: float32 (n, dimension) of each partition, memory-mapped.
         sums: float32 (n,) of each partition; 0 where no file had any.
         has_sums: whether a file had some.
+
+    Raises:
+        ResourceError: the disk has no room for them.
     """
 
     def __init__(self, counts: list[int], dimension: int, scratch: Path, name: str) -> None:
         self.dimension = dimension
         self.embeddings = [
-            np.lib.format.open_memmap(
-                scratch / f"{name}-{part}.npy", mode="w+", dtype=np.float32, shape=(count, dimension)
-            )
-            for part, count in enumerate(counts)
+            new_array(scratch / f"{name}-{part}.npy", (count, dimension)) for part, count in enumerate(counts)
         ]
         self.sums = [np.zeros(count, np.float32) for count in counts]
         self.has_sums = False

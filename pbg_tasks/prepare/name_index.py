@@ -17,6 +17,7 @@ from pbg_tasks.formats.name_index import digests_file_name, index_file_name, wri
 from pbg_tasks.prepare.connection import batches, loading, phase, scratch_of
 from pbg_tasks.prepare.sql import DUCKDB, table
 from pbg_tasks.prepare.sql.ids import number
+from pbg_tasks.storage.files import disk_errors, take_room
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     import duckdb
+    from numpy.typing import DTypeLike
 
 _ROWS = 100_000
 BUDGET = Resources(memory_gb=1.0, threads=1)
@@ -94,14 +96,12 @@ def _write(
 ) -> list[Path]:
     scratch, total = scratch_of(connection), sum(counts)
     paths = {part: scratch / f"name_index.{part}" for part in ("offsets", "text", "bucket", "by_hash", "by_name")}
-    with phase(connection, f"index of the names of {entity}"):
-        offsets = np.memmap(paths["offsets"], np.int64, "w+", shape=(total + 1,))
+    with phase(connection, f"index of the names of {entity}"), disk_errors(scratch):
+        offsets = _column(paths["offsets"], np.int64, total + 1)
         with paths["text"].open("wb") as text:
             for begin, batch in _sorted(connection, f"SELECT name FROM ({rows}) ORDER BY number", total):
                 _append(batch.column(0), begin, offsets, text)
-        bucket, by_hash, by_name = (
-            np.memmap(paths[part], np.uint32, "w+", shape=(total,)) for part in ("bucket", "by_hash", "by_name")
-        )
+        bucket, by_hash, by_name = (_column(paths[part], np.uint32, total) for part in ("bucket", "by_hash", "by_name"))
         word = f"{DUCKDB.md5_head('name')} >> 32"
         query = (
             f"SELECT (({word}) * {total}::UBIGINT) >> 32 AS bucket, number::BIGINT AS number FROM ({rows}) ORDER BY ALL"
@@ -125,6 +125,13 @@ def _write(
     for path in paths.values():
         path.unlink()
     return written
+
+
+def _column(path: Path, kind: DTypeLike, rows: int) -> np.ndarray:
+    """Return zeros in a file that is mapped."""
+    column = np.memmap(path, kind, "w+", shape=(rows,))
+    take_room(path)
+    return column
 
 
 def _sorted(connection: duckdb.DuckDBPyConnection, query: str, total: int) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -61,6 +61,24 @@ def write_all(descriptor: int, data: bytes, offset: int) -> None:
         view, offset = view[written:], offset + written
 
 
+def take_room(path: Path) -> None:
+    """Take the room of a file that was only given a length.
+
+    A full disk is an error here. Where the file is mapped, it would be a signal that ends the process, at the first
+    page without room.
+
+    Raises:
+        ResourceError: disk or quota is full; the file is empty then.
+        StorageError: any other failure of the disk.
+    """
+    with disk_errors(path), path.open("rb+") as file:
+        try:
+            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+        except OSError:
+            file.truncate(0)
+            raise
+
+
 def open_to_read(path: Path) -> int:
     """Open a file, and wait for no named pipe.
 

@@ -20,7 +20,7 @@ import pytest
 from pbg_tasks.api import Model, name_cache
 from pbg_tasks.api.names import NameIndex, UnknownNameError
 from pbg_tasks.config.graph import Resources
-from pbg_tasks.errors import FormatError, InputError
+from pbg_tasks.errors import FormatError, InputError, ResourceError
 from pbg_tasks.formats import names as file_names
 from pbg_tasks.formats.name_index import MappedNames, NameTable, digests_file_name, index_file_name
 from pbg_tasks.prepare.connection import connect
@@ -91,6 +91,13 @@ def test_index_finds_what_a_dictionary_finds(built, where):
         assert index.prefixed(prefix, 3) == expected[:3]
     with pytest.raises(InputError, match="have the numbers 0 to 5999, got 6000"):
         index.names(np.array([6000]))
+
+
+@pytest.mark.parametrize("count", [60_000, 100_000])
+def test_full_disk_under_index_is_named(small_disk, count):
+    """The text has no room, or a column that is mapped."""
+    with pytest.raises(ResourceError, match=f"{small_disk}.*: the disk or its quota is full"):
+        build([f"{number:x}" for number in range(count)], [count], small_disk)
 
 
 def test_name_given_twice_has_lower_number(tmp_path):

@@ -1,12 +1,12 @@
-"""Arrays of other programs, mapped, or refused for a faulty header."""
+"""Arrays on disk: new ones, and those of other programs."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from pbg_tasks.errors import FormatError
-from pbg_tasks.formats.npy import map_array
+from pbg_tasks.errors import FormatError, ResourceError
+from pbg_tasks.formats.npy import map_array, new_array
 
 ARRAY = np.arange(6, dtype=np.float64).reshape(2, 3)
 
@@ -21,6 +21,15 @@ def test_an_array_is_mapped(path):
     found = map_array(path, "s3://bucket/v.npy")
     assert isinstance(found, np.memmap)
     np.testing.assert_array_equal(found, ARRAY)
+
+
+def test_new_array_takes_its_room_at_once(small_disk):
+    with pytest.raises(ResourceError, match=r"rows\.npy: the disk or its quota is full"):
+        new_array(small_disk / "rows.npy", (1 << 15, 64))
+    array = new_array(small_disk / "rows.npy", (1 << 12, 64))
+    assert (small_disk / "rows.npy").stat().st_blocks * 512 >= array.nbytes
+    assert not array.any()
+    assert new_array(small_disk / "none.npy", (0, 64)).shape == (0, 64)
 
 
 @pytest.mark.parametrize(

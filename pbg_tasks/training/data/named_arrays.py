@@ -17,7 +17,7 @@ import torch
 from pbg_tasks.errors import ConfigError, FormatError, InputError, NotFoundError
 from pbg_tasks.formats.files import require_space
 from pbg_tasks.formats.names import EXCHANGE_MANIFEST, EXCHANGE_MARK, UNFINISHED
-from pbg_tasks.formats.npy import map_array
+from pbg_tasks.formats.npy import map_array, new_array
 from pbg_tasks.progress import say
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ def _from_parquet(path: Path, source: str, dimension: int) -> NamedArray:
         rows = file.metadata.num_rows
         target = path.with_suffix(".vectors.npy")
         require_space(target, 4 * rows * dimension)
-        vectors = np.lib.format.open_memmap(target, mode="w+", dtype=np.float32, shape=(rows, dimension))
+        vectors = new_array(target, (rows, dimension))
         start, step = 0, max(1, _BLOCK_VALUES // dimension)
         for group in range(file.num_row_groups):  # one by one: otherwise Arrow keeps all of them in memory
             for batch in file.iter_batches(step, row_groups=[group], columns=["embedding"]):

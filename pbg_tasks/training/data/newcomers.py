@@ -20,6 +20,7 @@ import torch
 from torch.nn.functional import embedding_bag
 
 from pbg_tasks.formats.embeddings import IterationInfo, embeddings_file_name, write_embeddings
+from pbg_tasks.formats.npy import new_array
 from pbg_tasks.model.families import Families
 from pbg_tasks.model.parameters import OTHER_SIDE, SIDES, global_path
 from pbg_tasks.model.scoring import RelationScorer
@@ -66,13 +67,14 @@ class Arrivals:
 
     @classmethod
     def of(cls, table: Table, known: int, path: Path) -> Arrivals:
-        """Copy a partition's new rows, which have random values."""
+        """Copy a partition's new rows, which have random values.
+
+        Raises:
+            ResourceError: the disk has no room for them.
+        """
         rows = table.embeddings[known:].float().numpy()
         count = len(rows)
-        on_disk = [
-            np.lib.format.open_memmap(path.with_suffix(kind), mode="w+", dtype=np.float32, shape=rows.shape)
-            for kind in (".rows.npy", ".predicted.npy")
-        ]
+        on_disk = [new_array(path.with_suffix(kind), rows.shape) for kind in (".rows.npy", ".predicted.npy")]
         on_disk[0][:] = rows
         return cls(
             known, on_disk[0], np.zeros(count, np.float32), on_disk[1], np.zeros(count), np.zeros(count, dtype=bool)
