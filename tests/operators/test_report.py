@@ -23,12 +23,13 @@ def test_pages_that_cannot_be_written_are_skipped(fake_pbg, context):
 
 
 def test_pages_that_take_too_long_are_skipped(fake_pbg, context):
-    fake_pbg("time.sleep(60)")
+    fake_pbg("import signal; time.sleep(1); os.kill(os.getppid(), signal.SIGALRM); time.sleep(60)")
     task = ReportOperator(task_id="report", arguments=["/store/runs/x"])
-    with pytest.raises(AirflowSkipException, match="the pages were not written within"), timeout(2):
+    with pytest.raises(AirflowSkipException, match="the pages were not written within"), timeout(60):
         task.execute(context)
     task._process._watcher.join(10)
     assert not task._process._watcher.is_alive()
+    assert task._process.finish()[0] < 0  # a task's process would end here, and leave its zombie to the system
 
 
 def test_missing_run_has_no_pages(context):
