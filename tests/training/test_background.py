@@ -9,6 +9,7 @@ import pytest
 from pbg_tasks.errors import StorageError
 from pbg_tasks.training.data import background
 from pbg_tasks.training.data.background import Background
+from tests.waiting import wait_until
 
 
 class Thing:
@@ -112,5 +113,4 @@ def test_arguments_of_finished_job_are_released():
         done = thread.submit(id, thing)
         del thing
         thread.wait(done)
-        time.sleep(0.1)  # the idle thread must not hold on to the last job
-        assert watched() is None
+        wait_until(lambda: watched() is None)  # the idle thread must not hold on to the last job
