@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -34,6 +35,7 @@ from pbg_tasks.tasks.nightly.validate import validate  # noqa: E402
 from pbg_tasks.tasks.tuning.steps import start  # noqa: E402
 from tests.operators.plugin.site import DAG, serving  # noqa: E402
 from tests.tasks.conftest import ring, workplace  # noqa: E402
+from tests.waiting import wait_until  # noqa: E402
 
 PLAN = database.PLAN
 OUTSIDE = "This run is not one of the DAG&#39;s graph in the store of that graph, and no other run is shown here."
@@ -77,9 +79,7 @@ def new_form(site):
 
 def until_listed(known):
     """Wait until the snapshots that were asked for are listed."""
-    deadline = time.monotonic() + 60
-    while any(each.listing for each in known.values()):
-        assert time.monotonic() < deadline
+    wait_until(lambda: not any(each.listing for each in known.values()), seconds=60)
 
 
 def test_graph_without_night_leads_to_its_first(site):
@@ -169,13 +169,14 @@ def test_form_of_airflow_suggests_snapshots_newest_first(site, monkeypatch):
 
 def test_form_with_slow_store_has_list_of_before(site, monkeypatch):
     """A store that hangs delays one answer, then none until it answers."""
-    usual, asked, known = site.details(), [], new_form(site)
+    usual, asked, known, answers = site.details(), [], new_form(site), threading.Event()
     field = usual["params"]["snapshot"]["schema"]
     monkeypatch.setattr(suggestions, "PATIENCE", 0.2)
-    monkeypatch.setattr(suggestions, "listed", lambda _: (asked.append(1), time.sleep(1.0), ["d11"])[2])
+    monkeypatch.setattr(suggestions, "listed", lambda _: (asked.append(1), answers.wait(60), ["d11"])[2])
     field.pop("examples", None)
     assert [site.details(), site.details()] == [usual, usual]
     assert len(asked) == 1
+    answers.set()
     until_listed(known)
     assert site.details()["params"]["snapshot"]["schema"] == field | {"examples": ["d11"]}
     assert len(asked) == 2
