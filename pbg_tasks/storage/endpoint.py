@@ -106,7 +106,7 @@ class Endpoints:
         if any(_is_in(address, _METADATA) for address in addresses):
             raise ConfigError(
                 f"{source}: {url} is a link-local address or a metadata service of a cloud, which is no store; "
-                "name the S3 server"
+                "name the server itself"
             )
         host = _host(url)
         if urlsplit(url).scheme.lower() == "https" or host in self._allowed:
