@@ -94,7 +94,10 @@ def test_refused_night_shows_the_reason(documents, history):
     assert documents[DAYS[2]]["state"] == "refused"
     page = check_page(render(documents[DAYS[2]], LINKS))
     assert "of the entities of '2026-11-02' are in no edge any more" in page.text()
-    advice = "then clear the task in Airflow, or pbg run {0} 2026-11-03. To go on without this snapshot: pbg skip {0} "
+    advice = (
+        "then clear the task in Airflow, or pbg run {0} 2026-11-03 with its options. To go on without this snapshot: "
+        "pbg skip {0} "
+    )
     assert f"{advice.format('SPEC')}2026-11-03. SPEC stands for the graph's spec, a YAML file." in page.text()
     named = copy_context()
     named.run(name_spec, "shop's.yaml")
@@ -142,7 +145,7 @@ def test_failed_night_names_what_to_clear(documents, stopped, cleared):
     """A channel that moved meanwhile asks for another plan."""
     failed = documents[DAYS[2]] | {"state": "failed", "stopped": stopped, "failed_at": 0.0}
     text = Page(render(failed, LINKS)).text()
-    assert f"To try it again: clear {cleared} in Airflow, or pbg run SPEC 2026-11-03." in text
+    assert f"To try it again: clear {cleared} in Airflow, or pbg run SPEC 2026-11-03 with its options." in text
 
 
 def test_history_lists_nights_in_order(history):

@@ -225,7 +225,10 @@ def overview_table(found: Overview) -> str:
                 + (f"\n    {found['store']}/runs/{night['run']}" if night["run"] is not None else "")
                 for night in broken
             ]
-            advice = "nights that broke; `pbg run SPEC DAY` tries one again, `pbg skip SPEC DAY` goes on without it:"
+            advice = (
+                "nights that broke; `pbg run SPEC DAY` with its options tries one again, `pbg skip SPEC DAY` goes on "
+                "without it:"
+            )
             parts.append("\n".join([advice, *lines]))
     if found["newest"] is not None:
         parts.append(table([found["newest"]]))
