@@ -207,6 +207,22 @@ def test_day_beyond_limits_is_refused_not_broken(place):
     assert ("planned again" in reason, shown["failed"]) == (False, {})
 
 
+def test_show_names_limits_that_refused_run(place):
+    place.snapshot("d1", ring(50))
+    run = plan(place.spec, "d1")["run"]
+    place.write_spec(limits={"max_hours": {"block": 0}})
+    with pytest.raises(QualityGateError):
+        plan(place.spec, "d1")
+    text = CliRunner().invoke(app, ["show", run]).stdout
+    assert text.splitlines()[2].split(maxsplit=1) == ["verdict", "refused by the limits of its forecast"]
+    assert "its forecast is beyond the spec's limits: the night is forecast to take " in text
+    assert "; to let d1 pass: raise `limits`, or `pbg run SPEC d1` with its options and --accept-data REASON; " in text
+    place.write_spec()
+    plan(place.spec, "d1")
+    run_task("validate", run)
+    assert "unfinished, next is partition" in CliRunner().invoke(app, ["show", run]).stdout
+
+
 def test_night_that_has_begun_is_not_stopped(place):
     place.write_spec(limits={"max_hours": {"block": 100}})
     place.snapshot("d1", ring(50))

@@ -9,7 +9,7 @@ from pbg_tasks.config import RunLayout
 from pbg_tasks.config.loading import load_graph_spec
 from pbg_tasks.config.night_results import NightResults
 from pbg_tasks.config.nights import snapshot_order
-from pbg_tasks.config.results import SHAPES, ExportResult, Metrics, ReleaseData
+from pbg_tasks.config.results import SHAPES, ExportResult, Metrics, PlanResult, ReleaseData
 from pbg_tasks.errors import BY_KIND, InputError, PbgError, QualityGateError
 from pbg_tasks.forecast.outcome import compare
 from pbg_tasks.publish import Channel, channel_names
@@ -18,6 +18,7 @@ from pbg_tasks.publish.retention import pins
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.approval import approval, beyond_approval, decisions, how_to_approve
 from pbg_tasks.tasks.context import RunContext, chain_task, graph_store
+from pbg_tasks.tasks.failure import read_failure
 from pbg_tasks.tasks.view.days_left import after_release, broken_nights, without_release
 from pbg_tasks.tasks.view.readers import readers_of
 
@@ -102,7 +103,13 @@ def _delta_edges(bucketed: BucketResult | None) -> int | None:
 
 
 def _refusing(run: RunContext, results: NightResults) -> str | None:
-    """Return the last task that refused a run without an approval."""
+    """Return the last task that refused a run without an approval.
+
+    It is ``plan`` where the forecast is beyond the spec's limits: that leaves no verdict, and no task has begun.
+    """
+    if [*results.finished] == [PlanResult.TASK]:
+        begun = read_failure(run.store, run.run_id) is not None
+        return None if begun or run.refusal() is None else PlanResult.TASK
     refusing = (task for task, verdict in results.verdicts.items() if not verdict.passed)
     return next((task for task in reversed([*refusing]) if approval(run, task) is None), None)
 
@@ -113,6 +120,9 @@ def _advice(run: RunContext, results: NightResults, refused: str | None, failed:
     None where the reason itself has that.
     """
     day = run.spec.snapshot
+    if refused == PlanResult.TASK:
+        again = f"raise `limits`, or `pbg run SPEC {day}` with its options and --accept-data REASON"
+        return f"{run.refusal()}; to let {day} pass: {again}; later nights go on without it"
     if refused is not None:
         if beyond_approval(results.verdicts[refused]):
             return None

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 Row = tuple[str, list[str]]
 _NOTHING = "-"
+_REFUSING = {"plan": "limits of its forecast", "gate": "quality gate"}
 
 
 def outcome(summary: Summary) -> str:
@@ -80,7 +81,7 @@ def verdict(summary: Summary) -> str:
             return f"{text}, rolled back"
         return text if release["published"] else f"{text}, not current"
     if summary["refused"] is not None:
-        return f"refused by the {'quality' if summary['refused'] == 'gate' else 'data'} gate"
+        return f"refused by the {_REFUSING.get(summary['refused'], 'data gate')}"
     if "publish" in summary["finished"]:
         return "finished, not published"
     if (failed := summary["failed"]) is not None:
