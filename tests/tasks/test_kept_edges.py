@@ -152,3 +152,6 @@ def test_last_seven_known_nights_are_read(place):
     channel.publish(candidate(store, "r66", "d66"), planned_on=channel.current().release.seq)
     store_result(store, "r66", removed=100)
     assert [round(each.total, 4) for each in kept_before(run)] == [0.9, *after[:-1]]
+    write_run(store, "m66")  # as `pbg repartition` makes it, without results
+    channel.publish(candidate(store, "m66", "d66"), planned_on=channel.current().release.seq)
+    assert [round(each.total, 4) for each in kept_before(run)] == [0.9, *after[:-1]]

@@ -124,17 +124,23 @@ def kept_before(run: RunContext) -> list[KeptEdges]:
     """Return the edges that released nights kept, newest first.
 
     They are shares of the edges before. Nights whose results are damaged or do not have them are left out, as are those
-    that the channel was rolled back from. An accepted night counts, so that the next one like it only warns.
+    that the channel was rolled back from. An accepted night counts, so that the next one like it only warns. A release
+    whose rows were moved has no results: those of the night that it was moved from count.
     """
     channel = Channel(run.store, run.spec.graph.channel)
     releases, tonight = list(channel.releases()), snapshot_order(run.spec.snapshot)
     gone = rolled_back_from(releases, channel.current())
-    runs = {each.snapshot: each.run for each in releases if each.seq not in gone}
+    runs: dict[str, list[str]] = {}
+    for release in reversed(releases):
+        if release.seq not in gone:
+            runs.setdefault(release.snapshot, []).append(release.run)
     before = sorted((key for key in runs if snapshot_order(key) < tonight), key=snapshot_order, reverse=True)
     found: list[KeptEdges] = []
     for snapshot in before:
+        keys = (f"runs/{name}/{RunLayout.result(ValidateResult.TASK)}" for name in runs[snapshot])
+        key = next((key for key in keys if run.store.head(key) is not None), None)
         with suppress(FormatError, NotFoundError):
-            kept = _kept(run.store, f"runs/{runs[snapshot]}/{RunLayout.result(ValidateResult.TASK)}")
+            kept = _kept(run.store, key) if key is not None else None
             found += [kept] if kept is not None else []
         if len(found) == NIGHTS:
             break
