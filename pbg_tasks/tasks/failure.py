@@ -18,6 +18,7 @@ from pbg_tasks.config.names import is_part_of
 from pbg_tasks.config.results import PlanResult
 from pbg_tasks.errors import AccessError, FormatError, NotFoundError, OutOfTurnError, PbgError, QualityGateError
 from pbg_tasks.progress import say
+from pbg_tasks.storage.parallel import in_parallel
 from pbg_tasks.tasks.foreign_errors import as_pbg_error
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ NAME = "failed.json"
 """Name of the document below its run."""
 PATIENCE_SECONDS = 15.0
 """Time after which a task ends with its error although the store has not taken the document."""
+
+_AT_ONCE = 16
 
 
 class Failure(Frozen):
@@ -102,9 +105,10 @@ def _take_back(store: Store, key: str) -> None:
 def plan_failures(store: Store, channel: str) -> dict[tuple[str, str], Failure]:
     """Return the errors of plans, by graph and snapshot."""
     prefix, found = _unplanned(channel), {}
-    for info in store.list(prefix):
-        graph, _, name = info.key.removeprefix(prefix).partition("/")
-        if (there := _read(store, info.key)) is not None:
+    keys = [info.key for info in store.list(prefix)]
+    for key, there in zip(keys, in_parallel(lambda key: _read(store, key), keys, _AT_ONCE), strict=True):
+        graph, _, name = key.removeprefix(prefix).partition("/")
+        if there is not None:
             found[graph, name.removesuffix(".json")] = there[0]
     return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 
 import pytest
 from typer.testing import CliRunner
@@ -14,11 +15,12 @@ from pbg_tasks.publish import Channel, channel_names
 from pbg_tasks.publish.skips import skip as mark_skipped
 from pbg_tasks.publish.skips import when_skipped
 from pbg_tasks.storage import open_store
-from pbg_tasks.tasks.context import CHAIN
+from pbg_tasks.tasks.context import CHAIN, RunContext
 from pbg_tasks.tasks.nightly.chain import run_task
 from pbg_tasks.tasks.nightly.plan import plan
 from pbg_tasks.tasks.nightly.promote import promote_due
 from pbg_tasks.tasks.release.releases import drill, gc, pin, rollback, skip, unpin
+from pbg_tasks.tasks.view.days_left import broken_nights
 from pbg_tasks.tasks.view.show import overview
 from pbg_tasks.tasks.view.tables import overview_table
 from tests.commands import pbg
@@ -243,3 +245,15 @@ def test_channel_changed_after_plan_leaves_night_alone(place):
     assert channel_names(store) == ["production"]
     assert promote_due(place.spec)["reason"] == "channel shadow has no release yet"
     assert Channel(store, "production").current().release.run == run.rpartition("/")[2]
+
+
+def test_failed_nights_are_read_side_by_side(place, channel, monkeypatch):
+    place.write_spec(nights={"walk": "independent"})
+    for day in ("d1", "d2"):
+        place.snapshot(day, [*ring(40), ("", "next", "e1")])
+        with pytest.raises(InputError):
+            run_task("validate", plan(place.spec, day)["run"])
+    both, within = threading.Barrier(2, timeout=10), RunContext.within
+    monkeypatch.setattr(RunContext, "within", lambda store, name: both.wait() < 2 and within(store, name))
+    nights = broken_nights(channel.store)["production"]
+    assert [night["snapshot"] for night in nights] == ["d1", "d2"]

@@ -13,6 +13,7 @@ from pbg_tasks.errors import AccessError, ConfigError, FormatError, QualityGateE
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.channel import all_channel_names
 from pbg_tasks.publish.skips import skipped, why_skipped
+from pbg_tasks.storage.parallel import in_parallel
 from pbg_tasks.tasks.approval import GATED, decisions
 from pbg_tasks.tasks.context import RunContext, chain_task
 from pbg_tasks.tasks.failure import failure_key, plan_failures, read_failure
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
     from pbg_tasks.storage import ObjectInfo, Store
     from pbg_tasks.tasks.view.summary import FailedNight, ReleaseRow
+
+_AT_ONCE = 16
 
 
 def without_release(channel: Channel, rows: Sequence[ReleaseRow]) -> dict[str, str]:
@@ -105,7 +108,9 @@ def broken_nights(store: Store, graph: str | None = None, below: str = "runs/") 
     tries = [(day, at) for day, runs in planned.items() for at, run in enumerate(runs) if failure_key(run) in listed]
     found = _unplanned_nights(store, graph)
     unplanned = {(channel, row["snapshot"]) for channel, rows in found.items() for row in rows}
-    for snapshot, at in tries:
+
+    def broken(each: tuple[str, int]) -> tuple[str, FailedNight] | None:
+        snapshot, at = each
         run, later = planned[snapshot][at], planned[snapshot][:at]
         with suppress(ConfigError, FormatError):  # removed meanwhile, or damaged
             night = RunContext.within(store, run)
@@ -115,8 +120,11 @@ def broken_nights(store: Store, graph: str | None = None, below: str = "runs/") 
             is_listed = goes_on_without or (channel.name, snapshot) in unplanned
             is_other = is_listed or graph not in {None, night.spec.graph.graph}
             if failed is not None and not is_other and _first_of(channel, later) is None:
-                row: FailedNight = {"snapshot": snapshot, "run": run, "failed": failed}
-                found.setdefault(channel.name, []).append(row)
+                return channel.name, {"snapshot": snapshot, "run": run, "failed": failed}
+        return None
+
+    for name, row in filter(None, in_parallel(broken, tries, _AT_ONCE)):
+        found.setdefault(name, []).append(row)
     return {channel: sorted(rows, key=_order) for channel, rows in found.items()}
 
 
