@@ -201,6 +201,14 @@ def test_skip_takes_days_after_adopted_checkpoint(place, channel):
     assert when_skipped(channel, "2026-11-20") is not None
 
 
+def test_skip_takes_days_after_named_checkpoint(place, channel):
+    write_run(channel.store, "r0")
+    named = candidate(channel.store, "r0", "v1") | {"data": {"adopted": "s3://old/model"}}
+    channel.publish(named, planned_on=None)
+    skip(place.spec, "2026-11-20")
+    assert when_skipped(channel, "2026-11-20") is not None
+
+
 def test_skip_knows_day_of_adopted_checkpoint(place, channel):
     write_run(channel.store, "r0")
     adopted = candidate(channel.store, "r0", "2026-11-19") | {"data": {"adopted": "s3://old/model"}}

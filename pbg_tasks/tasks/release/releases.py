@@ -24,7 +24,6 @@ from pbg_tasks.publish.channel import all_channel_names, channel_names
 from pbg_tasks.publish.collection import collect
 from pbg_tasks.publish.descent import descent
 from pbg_tasks.publish.reachability import CANARY
-from pbg_tasks.publish.release import NIGHT_ZERO
 from pbg_tasks.publish.retention import Retention
 from pbg_tasks.publish.retention import pin as keep
 from pbg_tasks.publish.retention import unpin as let_go
@@ -44,6 +43,8 @@ if TYPE_CHECKING:
 HOUR_SECONDS = 3600.0
 DRILL_SECONDS = 5.0
 KEPT_RELEASES = 14
+_DATED = re.compile(r"[0-9]{4}-?[0-9]{2}")
+"""Date in the key of an adopted checkpoint; without one the key may be any, and is no form of the nights' keys."""
 
 
 class RolledBack(TypedDict):
@@ -276,7 +277,7 @@ def skip(spec: Path, snapshot: str, *, reason: str | None = None) -> Skipped:
     graph = load_graph_spec(spec)
     channel = _channel(spec, graph.channel)
     releases = {release.snapshot: release for release in channel.releases()}
-    _check_key(graph, snapshot, [key for key, each in releases.items() if key != NIGHT_ZERO or not each.is_adopted])
+    _check_key(graph, snapshot, [key for key, each in releases.items() if _DATED.search(key) or not each.is_adopted])
     skip_anew(channel, snapshot, reason or why_broken(channel, graph.graph, snapshot))
     if snapshot in releases:
         say(
