@@ -45,7 +45,7 @@ class RelationRow(TypedDict):
 
 
 class Cell(TypedDict):
-    """Bucket of the matrix; ``shade`` from 0, darker for more loss."""
+    """Cell of the matrix; ``shade`` from 0, darker for more loss."""
 
     edges: int
     state: Literal["waiting", "active", "done"]
@@ -67,13 +67,17 @@ class IterationRow(TypedDict):
 
 
 class Training(TypedDict):
-    """State of the training: ``done`` of ``buckets`` in ``epoch`` (from 1)."""
+    """State of the training: ``done`` of ``buckets`` in ``epoch`` (from 1).
+
+    A cell of ``matrix`` is ``block`` by ``block`` buckets.
+    """
 
     state: Literal["waiting", "running", "done"]
     epochs: int
     epoch: int
     done: int
     buckets: int
+    block: int
     matrix: list[list[Cell]]
     iterations: list[IterationRow]
     heard: float | None

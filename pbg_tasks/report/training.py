@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import product
+from typing import TYPE_CHECKING, Literal
 
 from pbg_tasks.formats.directory import IterationLine, parse_iteration_line, parse_stats_line
 
@@ -23,6 +24,8 @@ Place = tuple[int, int, int]
 Bucket = tuple[int, int]
 SHADES = 8
 """Number of shades of the cells of a matrix."""
+MOST_ROWS = 64
+"""Most rows, and most columns, of a matrix. A cell of a larger one is a block of buckets."""
 
 
 def training_document(run: RunFacts) -> Training:
@@ -39,13 +42,15 @@ def training_document(run: RunFacts) -> Training:
         cells, epoch = {key: _Worked(stats.loss) for key, stats in buckets[last]}, last[0] + 1
     else:
         cells, epoch = {}, 0
+    block = -(-max(len(sizes), *map(len, sizes)) // MOST_ROWS) if sizes else 1
     return {
         "state": "done" if trained is not None else "running" if run.stats or current is not None else "waiting",
         "epochs": run.spec.epochs if trained is None else trained.epochs,  # it may have stopped early
         "epoch": epoch,
-        "done": sum(cell.rank is None for cell in cells.values()),
+        "done": sum(cell.state == "done" for cell in cells.values()),
         "buckets": sum(map(len, sizes)),
-        "matrix": list(_rows(sizes, cells)),
+        "block": block,
+        "matrix": list(_rows(*_merged(sizes, cells, block))),
         "iterations": iterations,
         "heard": run.heard,
     }
@@ -91,12 +96,44 @@ class _Worked:
     loss: float | None = None
     seconds: float | None = None
     rank: int | None = None
+    state: Literal["active", "done"] = "done"
 
 
 def _under_way(progress: PartialRecord) -> dict[Bucket, _Worked]:
     done = {(piece.lhs, piece.rhs): _Worked(piece.figures[0], piece.seconds) for piece in progress.done}
-    active = {(lease.lhs, lease.rhs): _Worked(rank=lease.rank) for lease in progress.active}
+    active = {(lease.lhs, lease.rhs): _Worked(rank=lease.rank, state="active") for lease in progress.active}
     return {**active, **done}
+
+
+def _merged(
+    sizes: list[list[int]], cells: dict[Bucket, _Worked], block: int
+) -> tuple[list[list[int]], dict[Bucket, _Worked]]:
+    """Merge blocks of so many rows and columns, each into one cell."""
+    if block == 1:
+        return sizes, cells
+    rows: list[list[int]] = []
+    merged: dict[Bucket, _Worked] = {}
+    left, right = range(len(sizes)), range(len(sizes[0]))
+    for top in left[::block]:
+        rows.append([])
+        for first in right[::block]:
+            inside = product(left[top : top + block], right[first : first + block])
+            found = [(sizes[lhs][rhs], cells.get((lhs, rhs))) for lhs, rhs in inside]
+            rows[-1].append(sum(edges for edges, _ in found))
+            if (worked := _block(found)) is not None:
+                merged[top // block, first // block] = worked
+    return rows, merged
+
+
+def _block(found: Sequence[tuple[int, _Worked | None]]) -> _Worked | None:
+    """Merge buckets with their numbers of edges; None where none has begun."""
+    begun = [(edges, each) for edges, each in found if each is not None]
+    known = [(edges, each.loss) for edges, each in begun if each.loss is not None]
+    edges = sum(edges for edges, _ in known)
+    loss = sum(edges * loss for edges, loss in known) / edges if edges else None
+    seconds = sum(each.seconds or 0.0 for _, each in begun)
+    is_done = len(begun) == len(found) and all(each.state == "done" for _, each in begun)
+    return _Worked(loss, seconds or None, state="done" if is_done else "active") if begun else None
 
 
 def _rows(sizes: list[list[int]], cells: dict[Bucket, _Worked]) -> Iterator[list[Cell]]:
@@ -111,7 +148,7 @@ def _rows(sizes: list[list[int]], cells: dict[Bucket, _Worked]) -> Iterator[list
             return {"edges": edges, "state": "waiting", "loss": None, "seconds": None, "rank": None, "shade": None}
         return {
             "edges": edges,
-            "state": "active" if worked.rank is not None else "done",
+            "state": worked.state,
             "loss": worked.loss,
             "seconds": worked.seconds,
             "rank": worked.rank,

@@ -23,6 +23,7 @@ from pbg_tasks.report.facts import RunFacts
 from pbg_tasks.report.history import history_document
 from pbg_tasks.report.pages import LIVE_SECTIONS, Links, assets, live_sections, render
 from pbg_tasks.report.run import run_document
+from pbg_tasks.report.training import _merged, _Worked
 from pbg_tasks.tasks.context import CHAIN
 from pbg_tasks.tasks.view.report import read_graph, read_run
 from tests.report.conftest import DAYS, HOSTILE, HOSTILE_RELATION
@@ -251,6 +252,25 @@ def test_matrix_fills_while_buckets_are_trained(nights):
     assert (training["matrix"][0][1]["loss"], training["matrix"][1][1]["rank"]) == (0.5, 1)
     page = check_page(render(document, LINKS))
     assert "training, epoch 1 of 1, 1 of 4 buckets" in page.text()
+
+
+def test_matrix_of_many_partitions_has_blocks(nights, monkeypatch):
+    monkeypatch.setattr("pbg_tasks.report.training.MOST_ROWS", 1)
+    run = nights.run(DAYS[1])
+    document, buckets = run_document(read_run(run)), run.result("bucket")["matrix"]
+    ((cell,),) = document["training"]["matrix"]
+    assert (document["training"]["block"], document["training"]["buckets"]) == (2, 4)
+    assert (cell["edges"], cell["state"]) == (sum(map(sum, buckets)), "done")
+    assert cell["loss"] == pytest.approx(document["training"]["iterations"][-1]["loss"])
+    assert "Each cell is a block of 2 \N{MULTIPLICATION SIGN} 2 buckets" in check_page(render(document, LINKS)).text()
+
+
+def test_block_of_begun_buckets_is_active():
+    cells = {(0, 0): _Worked(0.5, 1.0), (0, 1): _Worked(1.0, 2.0), (2, 2): _Worked(rank=1, state="active")}
+    sizes = [[3, 1, 2], [0, 0, 2], [1, 1, 1]]
+    rows, found = _merged(sizes, cells, 2)
+    assert rows == [[4, 4], [2, 1]]
+    assert found == {(0, 0): _Worked(0.625, 3.0, state="active"), (1, 1): _Worked(state="active")}
 
 
 def test_approving_user_is_named(nights):
