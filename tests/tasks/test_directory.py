@@ -243,6 +243,15 @@ def test_featurized_entities_are_trained_and_ranked(data):
     assert figures["sampled"]["mrr"] > 0.3
 
 
+def test_ranks_without_negatives_are_reported(data, capsys):
+    config = data.config(num_epochs=1, num_batch_negs=1, num_uniform_negs=0)
+    train_directory(data.config(num_epochs=1))
+    figures = evaluate_directory(config, negatives="config")
+    assert (figures["sampled"]["mrr"], figures["without_negatives"]) == (1.0, 2 * figures["edges"])
+    assert f"warning: {figures['without_negatives']:,} ranks had no negative" in capsys.readouterr().err
+    assert evaluate_directory(data.config(), negatives="config")["without_negatives"] == 0
+
+
 @pytest.mark.s3
 def test_store_gets_the_same_directory(data, s3_bucket):
     local = data.config("here")

@@ -62,3 +62,10 @@ def test_auc_without_unmasked_negative_is_one():
     ranking = Ranking.start(generator())
     ranking.add("lhs", torch.zeros(3), torch.full((3, 2), MASKED))
     assert ranking.stats(3, 0.0).auc == 1.0
+
+
+def test_ranks_without_negatives_are_counted():
+    ranking = Ranking.start(generator())
+    ranking.add("lhs", torch.zeros(2), torch.tensor([[MASKED, MASKED], [MASKED, 0.0]]))
+    ranking.add("rhs", torch.zeros(2), torch.full((2, 1), MASKED))
+    assert ranking.alone == 3

@@ -16,7 +16,7 @@ from pbg_tasks.formats.edges import EdgeList, joined_columns
 from pbg_tasks.formats.metadata import IterationInfo
 from pbg_tasks.formats.model import ModelState
 from pbg_tasks.memory.machine import usable_cpus
-from pbg_tasks.progress import Progress, human_seconds, say
+from pbg_tasks.progress import Progress, counted, human_seconds, say
 from pbg_tasks.storage.staging import Scratch, named
 from pbg_tasks.tasks.runs.base import bring_model
 from pbg_tasks.tasks.runs.directory import DirectoryRun
@@ -168,7 +168,8 @@ def _joined(first: EdgeList, second: EdgeList) -> EdgeList:
 def _against_config(run: DirectoryRun, scratch: Path, threads: int, seed: int) -> Result:
     """Rank as PBG's own evaluation does, against the config's negatives.
 
-    It goes batch by batch; ``sampled`` has PBG's metrics by name.
+    It goes batch by batch; ``sampled`` has PBG's metrics by name. An edge without any negative on a side has rank 1
+    there; ``without_negatives`` has the number of such ranks.
     """
     own = {
         "eval_num_batch_negs": run.config.num_batch_negs,
@@ -198,4 +199,11 @@ def _against_config(run: DirectoryRun, scratch: Path, threads: int, seed: int) -
                 parts.append(engine.evaluate(piece, lhs, rhs, generator=generator))
                 progress.advance(len(piece))
             del lhs, rhs  # given back: the buffer may let go of them
-    return {"edges": total, "sampled": {**EvalStats.mean(parts).to_json()["metrics"]}}
+    if alone := engine.ranked_alone:
+        say(
+            f"warning: {counted(alone, 'rank')} had no negative, for no other edge is in the chunk and none is drawn: "
+            "such a rank is 1, as in PBG, which raises MRR and Hits; set num_uniform_negs, or leave out --negatives "
+            "config"
+        )
+    sampled = EvalStats.mean(parts).to_json()["metrics"]
+    return {"edges": total, "without_negatives": alone, "sampled": {**sampled}}

@@ -97,6 +97,7 @@ class Engine(ABC):
     Attributes:
         loops: the argument.
         step_lock: lock around every step; None: no other thread changes the shared parameters.
+        ranked_alone: number of ranks of all evaluations that had no negative.
 
     Raises:
         ConfigError: the config needs a feature that this engine lacks.
@@ -123,6 +124,7 @@ class Engine(ABC):
         self.shared = SharedParameters(config, relation_count, self.place.device)
         self._model = Model(config, self.shared.values, comparator(config.comparator, bias=config.bias))
         self.step_lock: StepGuard | None = None
+        self.ranked_alone = 0
         self._several = 1  # batches that the engine trains as one
         self._workspaces = [Workspace() for _ in range(workers)]
 
@@ -302,6 +304,7 @@ class Engine(ABC):
             loss = loss + of_batch
         if not math.isfinite(float(loss)):
             raise TrainingDivergedError(f"held-out edges: the loss is {float(loss)}; try a smaller lr, or set max_norm")
+        self.ranked_alone += ranking.alone
         return ranking.stats(len(edges), float(loss))
 
     def _held_out(

@@ -68,7 +68,7 @@ class Ranking:
     Attributes:
         generator: draws the negatives of the AUC.
         sums: float64, sums over all ranks: of the ranks, of 1 / rank, of ranks up to each of ``HITS``, of edges that
-            score above their random negative; and the number of ranks.
+            score above their random negative, of ranks whose negatives are all masked; and the number of ranks.
     """
 
     generator: torch.Generator
@@ -77,7 +77,7 @@ class Ranking:
     @classmethod
     def start(cls, generator: torch.Generator) -> Ranking:
         """Return a ranking without ranks."""
-        return cls(generator, torch.zeros(4 + len(HITS), dtype=torch.float64))
+        return cls(generator, torch.zeros(5 + len(HITS), dtype=torch.float64))
 
     def add(self, side: Side, positive_B: Tensor, negative_BK: Tensor) -> None:
         """Rank the edges of a batch on one side."""
@@ -85,11 +85,12 @@ class Ranking:
         if not negative_BK.shape[1]:
             return
         rank_B = 1 + (negative_BK >= positive_B.unsqueeze(1)).sum(1)
+        alone_B = negative_BK.amax(1) <= MASKED / 2
         beaten = positive_B.new_full((), len(positive_B))
-        if negative_BK.max() > MASKED / 2:
+        if not alone_B.all():
             beaten = (positive_B > self._drawn(negative_BK.flatten(), len(positive_B))).sum()
         hits = [(rank_B <= k).sum() for k in HITS]
-        self.sums[:-1] += torch.stack([rank_B.sum(), (1 / rank_B).sum(), *hits, beaten]).double().cpu()
+        self.sums[:-1] += torch.stack([rank_B.sum(), (1 / rank_B).sum(), *hits, beaten, alone_B.sum()]).double().cpu()
         self.sums[-1] += len(positive_B)
 
     def _drawn(self, scores_N: Tensor, count: int) -> Tensor:
@@ -107,10 +108,15 @@ class Ranking:
         """Add the sums of another ranking."""
         self.sums += sums
 
+    @property
+    def alone(self) -> int:
+        """Number of ranks without a negative, which are 1 as in PBG."""
+        return int(self.sums[-2])
+
     def stats(self, count: int, loss: float) -> EvalStats:
         """Return the means over all ranks.
 
         ``loss`` is the sum over ``count`` edges.
         """
-        pos_rank, mrr, r1, r10, r50, auc = (self.sums[:-1] / self.sums[-1].clamp(min=1)).tolist()
+        pos_rank, mrr, r1, r10, r50, auc, _ = (self.sums[:-1] / self.sums[-1].clamp(min=1)).tolist()
         return EvalStats(count, loss / max(count, 1), pos_rank, mrr, r1, r10, r50, auc)
