@@ -43,7 +43,7 @@ def cached_index(source: Source, entity: str, counts: Sequence[int], scratch: Pa
         source: of the model.
         entity: type.
         counts: entities of each partition.
-        scratch: directory for downloads, and for the index where the cache cannot be written.
+        scratch: directory for downloads, and for the index where the cache cannot be read or written.
 
     Raises:
         FormatError: the names or the index are damaged, a name occurs twice, there are not as many names as entities,
@@ -51,7 +51,7 @@ def cached_index(source: Source, entity: str, counts: Sequence[int], scratch: Pa
     """
     digests = source.names_digests(entity, scratch)
     facts = [FORMAT, *map(str, counts), *digests]
-    place = cache_directory() / "names" / hashlib.sha256(" ".join(facts).encode()).hexdigest()
+    place = _place(hashlib.sha256(" ".join(facts).encode()).hexdigest(), scratch)
     if not place.is_dir():
         with _alone(place):
             if not place.is_dir():
@@ -64,6 +64,19 @@ def cached_index(source: Source, entity: str, counts: Sequence[int], scratch: Pa
         return MappedNames(path, hashes.read_bytes(), counts=counts, source=str(path), advice=advice)
     except OSError as error:
         raise FormatError(f"{hashes}: cannot be read: {error.strerror}; {advice}") from None
+
+
+def _place(name: str, scratch: Path) -> Path:
+    """Return the directory of an index in the cache.
+
+    It is in scratch where the home is another user's, as where a process has ``HOME=/root`` and is not root.
+    """
+    place = cache_directory() / "names" / name
+    try:
+        place.is_dir()
+    except OSError:
+        return scratch / name
+    return place
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urldefrag, urljoin, urlsplit
 
-from pbg_tasks.errors import InputError, StorageError
+from pbg_tasks.errors import ConfigError, InputError, StorageError
 from pbg_tasks.progress import Progress
 from pbg_tasks.storage.staging import sha256_file
 
@@ -56,15 +56,21 @@ def fetch_release(project: str, file_name: str, *, sha256: str, archive: Path | 
 
     Raises:
         InputError: the file has other bytes.
+        ConfigError: the cache cannot be read or made.
         StorageError: the index cannot be reached or does not have it; the message describes how to provide the file
             instead.
     """
     if archive is not None:
         return _verified(archive, sha256)
     target = cache_directory() / file_name
-    if target.exists():
-        return _verified(target, sha256)
-    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        if target.exists():
+            return _verified(target, sha256)
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"{target}: cannot be kept there ({error.strerror}); set XDG_CACHE_HOME, or name the file with --archive"
+        ) from None
     partial = target.with_name(f"{file_name}.{os.getpid()}.part")
     try:
         _download(_find(project, file_name), partial, file_name)

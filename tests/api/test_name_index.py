@@ -240,6 +240,20 @@ def test_cache_that_cannot_be_written_is_no_obstacle(trained, indexed):
         assert model.entities() == data.names["n"]
 
 
+def test_home_of_another_user_is_no_obstacle(trained, indexed, monkeypatch):
+    """Such as ``HOME=/root`` of a process that runs as another user."""
+    data, status = trained(), Path.stat
+
+    def refused(path, **given):
+        if path.is_relative_to(indexed):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return status(path, **given)
+
+    monkeypatch.setattr(Path, "stat", refused)
+    with Model.open(data.checkpoint) as model:
+        assert model.entities() == data.names["n"]
+
+
 def test_index_without_room_in_cache_is_used(trained, indexed, monkeypatch):
     data, rename = trained(), Path.rename
 

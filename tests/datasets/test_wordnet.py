@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pbg_tasks.datasets.wordnet import POINTERS, edges_of, parse_synset, write_wordnet
-from pbg_tasks.errors import InputError
+from pbg_tasks.errors import ConfigError, InputError
 
 HEAD = "00000010 00 a 01 fast(p) 0 002 & 00000020 a 0000 ! 00000030 a 0101 | quick"
 SATELLITE = "00000020 00 s 01 Rapid 1 001 & 00000010 a 0000 | very quick"
@@ -32,3 +32,11 @@ def test_archive_with_other_bytes_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"sha256 is .* expected eee5b09a"):
         write_wordnet(str(tmp_path / "out"), archive=archive)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("place", ["file", "file/cache"])
+def test_cache_that_cannot_be_made_is_named(tmp_path, monkeypatch, place):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / place))
+    with pytest.raises(ConfigError, match=r"/pbg/wn.*: cannot be kept there \(Not a directory\); set XDG_CACHE_HOME"):
+        write_wordnet(str(tmp_path / "out"))
