@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from examples.stack.api import AirflowApi
-from examples.stack.object_store import write_private
+from examples.stack.object_store import without_proxy, write_private
 from examples.stack.processes import MARK, Service
 
 if TYPE_CHECKING:
@@ -127,8 +127,7 @@ class Airflow:
             "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "10",
             "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "1",
             "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
-            "NO_PROXY": "127.0.0.1,localhost",
-            "no_proxy": "127.0.0.1,localhost",
+            **without_proxy(),
             "PBG_GRAPHS": str(self._graphs),
             "PBG_SCRATCH": str(self.directory / "scratch"),
             "PYTHONUNBUFFERED": "1",

@@ -84,6 +84,7 @@ class ObjectStore:
             "AWS_SECRET_ACCESS_KEY": secret_key,
             "AWS_DEFAULT_REGION": REGION,
             "AWS_REGION": REGION,
+            **without_proxy(),
         }
 
     def create_bucket(self, name: str) -> str:
@@ -152,7 +153,9 @@ class ObjectStore:
 
     def _client(self) -> S3Client:
         access_key, secret_key = self._keys()
-        config = Config(connect_timeout=2, read_timeout=10, retries={"mode": "standard", "total_max_attempts": 2})
+        config = Config(
+            connect_timeout=2, read_timeout=10, retries={"mode": "standard", "total_max_attempts": 2}, proxies={}
+        )
         return boto3.session.Session(access_key, secret_key, region_name=REGION).client(
             "s3", endpoint_url=self.endpoint, config=config
         )
@@ -186,6 +189,13 @@ class ObjectStore:
             else:
                 return True
         return False
+
+
+def without_proxy() -> dict[str, str]:
+    """Return the variables by which clients reach loopback directly."""
+    other = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
+    hosts = ",".join(dict.fromkeys(["127.0.0.1", "localhost", *filter(None, other.split(","))]))
+    return {"NO_PROXY": hosts, "no_proxy": hosts}
 
 
 def stop_recorded(directory: Path) -> None:

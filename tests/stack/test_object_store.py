@@ -72,6 +72,22 @@ def test_server_outlives_killed_parent_until_stopped(tmp_path):
     stop_recorded(tmp_path)
 
 
+def test_server_on_loopback_needs_no_proxy(tmp_path, monkeypatch):
+    """Behind a proxy, packages come by it and the server does not."""
+    for name in ("HTTP_PROXY", "http_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    monkeypatch.setenv("NO_PROXY", "index.example")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.setattr("examples.stack.object_store.START_SECONDS", 5.0)
+    with ObjectStore(tmp_path) as server:
+        server.create_bucket("near")
+        environment = server.environment()
+        assert environment["no_proxy"] == environment["NO_PROXY"] == "127.0.0.1,localhost,index.example"
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        assert [each["Name"] for each in client(environment).list_buckets()["Buckets"]] == ["near"]
+
+
 def test_process_that_inherited_the_number_is_left_alone(tmp_path):
     with subprocess.Popen(["/bin/sleep", "60"], start_new_session=True) as bystander:
         (tmp_path / "weed.pid").write_text(json.dumps({"pid": bystander.pid, "born": "1", "ports": {"s3": 1}}))
