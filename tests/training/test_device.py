@@ -27,7 +27,7 @@ from pbg_tasks.training.data.tables import Table
 from pbg_tasks.training.engine import device as places
 from pbg_tasks.training.engine import optimizers
 from pbg_tasks.training.engine.choice import engine_name, make_engine
-from pbg_tasks.training.engine.cuda_graphs import RECORD_AFTER, Graphs
+from pbg_tasks.training.engine.cuda_graphs import RECORD_AFTER, CudaRecorder, Graphs
 from pbg_tasks.training.engine.device import Accelerator, Host, Reading, find_place
 from pbg_tasks.training.engine.fixed_shapes import adagrad_rows, row_adagrad
 from pbg_tasks.training.engine.generators import restore, state_of
@@ -449,6 +449,18 @@ def test_missing_gpu_is_noticed_before_any_write(tmp_path, monkeypatch):
 def test_known_negatives_are_left_to_the_cpu():
     with pytest.raises(ConfigError, match="mask_known_negatives: true is for the CPU"):
         on_device(graph_config(mask_known_negatives=True), 2)
+
+
+def test_streams_of_gpu_are_made_once(monkeypatch):
+    """Of 32 given out in turn, one would soon have two purposes."""
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", object)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda _: object())
+    found = set()
+    for _ in range(3):
+        place = Accelerator(CPU)
+        place._pinned = True  # as on a GPU
+        found |= {place._up, place._down, CudaRecorder(torch.Generator())._stream}
+    assert len(found) == 3
 
 
 @needs_gpu

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 
+from pbg_tasks.training.engine.device import stream
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
 
@@ -53,7 +55,7 @@ class CudaRecorder:
 
     def __init__(self, generator: torch.Generator) -> None:
         self._pool, self._generator = torch.cuda.graph_pool_handle(), generator
-        self._stream = torch.cuda.Stream(generator.device)  # type: ignore[no-untyped-call]  # torch's own is one for all GPUs
+        self._stream = stream(generator.device, "recording")  # torch's own is one for all GPUs
 
     def __call__(self, compute: Callable[[], Figures]) -> Callable[[], Figures]:
         """Record ``compute`` without computing it."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Protocol
 
 import torch
@@ -36,6 +36,17 @@ _STAGED_BYTES = 16 << 20  # page-locked memory of one copy
 _COPYING_THREADS = 8
 _KEPT_SHARE = 0.5  # of a GPU's memory, for tables between buckets; the rest is for a bucket's edges and steps
 _LOCAL_RANK = "LOCAL_RANK"  # of a process among those of its machine: this package's launcher and torchrun set it
+
+
+@cache
+def stream(device: torch.device, purpose: str) -> torch.cuda.Stream:
+    """Return the stream of a GPU for a purpose, made once.
+
+    Torch gives out 32 streams in turn. A new one for each bucket or training would soon be another's, and a recording
+    would take in the copies that another thread makes meanwhile.
+    """
+    del purpose  # distinguishes the streams of a GPU
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 class Event(Protocol):
@@ -158,11 +169,11 @@ class Accelerator(Host):
 
     @cached_property
     def _up(self) -> torch.cuda.Stream | None:
-        return torch.cuda.Stream(self.device) if self._pinned else None  # type: ignore[no-untyped-call]
+        return stream(self.device, "up") if self._pinned else None
 
     @cached_property
     def _down(self) -> torch.cuda.Stream | None:
-        return torch.cuda.Stream(self.device) if self._pinned else None  # type: ignore[no-untyped-call]
+        return stream(self.device, "down") if self._pinned else None
 
     def send(self, table: Table) -> None:
         """Begin to copy a table, if there is room.
