@@ -69,6 +69,8 @@ class Anchor:
                 # The release's numbers differ each night; the same bits each night would round each coordinate one way.
                 bits = _key(key, iteration) ^ zlib.crc32(known_ND[0].tobytes())
                 rows_ND.copy_(Rounding(bits, 0).rounded(drawn_ND, numbers))
+        if table.embeddings.is_cuda:  # the copies that follow are on streams that do not wait for this one
+            torch.cuda.current_stream(table.embeddings.device).synchronize()
 
 
 def _key(key: PartitionKey, iteration: Iteration | IterationInfo) -> int:
