@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from itertools import count
 
 import numpy as np
@@ -150,6 +151,16 @@ def test_failure_of_a_device_ends_all(data, devices, monkeypatch, number):
         with pytest.raises(TrainingDivergedError, match=r"epoch 1, bucket \(\d, \d\): the loss is nan"):
             train_directory(config_of(data))
     assert train_directory(config_of(data))["edges_trained"] == EDGES * EPOCHS
+
+
+def test_error_before_training_ends_all_at_once(data, devices, monkeypatch):
+    devices()
+    train_directory(config_of(data, num_epochs=1))
+    monkeypatch.setattr("pbg_tasks.training.ranks.rank.FAREWELL_SECONDS", 60.0)
+    monkeypatch.setattr("pbg_tasks.tasks.training.devices._LIMIT_SECONDS", 20.0)
+    with pytest.raises(ConfigError, match="num_edge_chunks"):
+        train_directory(config_of(data, num_edge_chunks=2))
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("GPU")]
 
 
 def test_devices_share_types_of_one_partition(tmp_path, devices):

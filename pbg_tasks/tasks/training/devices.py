@@ -54,10 +54,12 @@ def train_on(devices: Sequence[ResidentDevice], target: TrainingTarget, scratch:
         PbgError: the error of the thread that failed first; likewise.
     """
     check_useful(target.config, len(devices), "GPUs")
-    with Notice.taken() as notice, target.claim() as writer, notice.gently():
-        gang = _ThreadGang(devices, target.job(writer.version), writer, scratch, ThreadMember(notice.member.evicted))
-        with gang.running():
-            return lead(gang.ranks[0], writer, gang.coordinator, gang.links[0], world=len(devices))
+    with Notice.taken() as notice, target.claim() as writer:
+        job = target.job(writer.version)
+        with notice.gently() as member:
+            gang = _ThreadGang(devices, job, writer, scratch, ThreadMember(member.evicted))
+            with gang.running():
+                return lead(gang.ranks[0], writer, gang.coordinator, gang.links[0], world=len(devices))
 
 
 class _ThreadGang:
@@ -139,6 +141,7 @@ class _ThreadGang:
                 yield
             except BaseException as error:
                 self._member.fail(error)
+                self.coordinator.depart(0)  # else the others would wait for it
                 raise
 
     def _follow(self, number: int) -> None:
