@@ -319,6 +319,46 @@ def test_failed_nights_displace_no_release(destinations):
         assert retire(tables, "k", ["k_n"], keep=2, needed=()) == ["k_n_1", "k_n_4", "k_n_5"]
 
 
+@pytest.fixture
+def three(tmp_path):
+    """Three tables of a collection, of which the last one is served."""
+    with open_sink("lancedb", str(tmp_path / "lance"), sink_options("lancedb", {})) as tables:
+        made = [filled(tables, f"k_n_{number}", record("k", number)) for number in range(1, 4)]
+        tables.switch("k", {"k_n": ("k_n_3", made[2])})
+        yield tables, made
+
+
+def test_table_rolled_back_to_meanwhile_stays(three, monkeypatch):
+    tables, made = three
+    real = tables.records
+
+    def records(collection):
+        found = real(collection)
+        tables.switch("k", {"k_n": ("k_n_1", made[0])})
+        return found
+
+    monkeypatch.setattr(tables, "records", records)
+    assert retire(tables, "k", ["k_n"], keep=1, needed=()) == []
+    assert tables.served("k") == {"k_n": "k_n_1"}
+    assert real("k")["k_n_1"] == made[0]
+    assert tables.count("k_n_1", made[0]) == ROWS
+
+
+def test_roll_back_sees_table_that_is_dropped(three, monkeypatch):
+    tables, made = three
+    release = SimpleNamespace(manifest_sha256=SHA256)
+    channel, real = SimpleNamespace(current=lambda: SimpleNamespace(release=release)), tables.switch
+    first = made[0].model_copy(update={"manifest_sha256": SHA256})
+    tables.complete("k_n_1", first)
+
+    def switch(collection, wanted):
+        tables.complete("k_n_1", first.model_copy(update={"complete": False}))  # as an export that drops it does
+        real(collection, wanted)
+
+    monkeypatch.setattr(tables, "switch", switch)
+    assert serving._follow(tables, "k", channel, ["n"]) is None
+
+
 def test_collections_of_different_channels_differ():
     graphs = [SimpleNamespace(graph=graph, channel=channel) for graph, channel in (("a_b", "c"), ("a", "b_c"))]
     assert collection_of(graphs[0]) == "a_b_c" != collection_of(graphs[1])

@@ -203,9 +203,28 @@ def retire(
             by_alias.setdefault((record.alias, record.complete), []).append((record.number, table, record))
     old = {table for found in by_alias.values() for _, table, _ in sorted(found, key=lambda item: item[:2])[:-keep]}
     shared = {base for table, record in records.items() if table not in old for base in record.bases}
-    for table in sorted(old - shared):
+    dropped = []
+    for table in sorted(old - shared, key=lambda each: -records[each].number):  # before those whose files it shares
+        if table in shared or _served_meanwhile(tables, table, records[table]):
+            shared.update(records[table].bases)
+            continue
         tables.drop(table, records[table])
-    return sorted(old - shared)
+        dropped.append(table)
+    return sorted(dropped)
+
+
+def _served_meanwhile(tables: Tables, table: str, record: TableRecord) -> bool:
+    """Mark a table, and return whether it is served by now.
+
+    A roll-back looks for the mark after it moved the aliases. So either that finds the mark, or the table is seen to be
+    served here, and stays.
+    """
+    if record.complete and table in tables.records(record.collection):  # else another export drops it, too
+        tables.complete(table, record.model_copy(update={"complete": False}))
+    if table not in tables.served(record.collection).values():
+        return False
+    tables.complete(table, record)
+    return True
 
 
 def _ignore(count: int) -> None:

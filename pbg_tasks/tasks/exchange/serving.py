@@ -76,7 +76,8 @@ def _follow(tables: Tables, collection: str, channel: Channel, types: Collection
         if not any(record.entity in types for record in filled.values()):  # another export may share the collection
             return None
         serve(tables, collection, filled)
-        if channel.current().release == release:
+        left = complete_tables(tables, collection, release.manifest_sha256)  # another export may drop one
+        if left.keys() >= filled.keys() and channel.current().release == release:
             return release
     return None
 
