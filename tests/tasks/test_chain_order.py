@@ -57,6 +57,16 @@ def test_chain_begins_anywhere_and_continues_in_order(channel, snapshots):
     assert continued(channel, snapshots, 10) == "d9"
 
 
+def test_snapshot_listed_as_another_is_refused(channel, tmp_path):
+    for name in ("2026-11-01-a.csv", "2026-11-02_a.csv"):
+        (tmp_path / name).write_text("")
+    short = Snapshots(location=f"{tmp_path}/{{snapshot}}-*.csv", format="csv")
+    with pytest.raises(ConfigError, match="files of snapshot '2026-11-01' are listed as '2026', because a key ends"):
+        release_to_continue(channel, CHAIN, short, "2026-11-01")
+    whole = Snapshots(location=f"{tmp_path}/{{snapshot}}_*.csv", format="csv")
+    assert release_to_continue(channel, CHAIN, whole, "2026-11-02") is None
+
+
 def test_chain_with_a_first_night_waits_for_it(channel, snapshots):
     nights = Nights(first="d3")
     assert continued(channel, snapshots, 3, nights) is None

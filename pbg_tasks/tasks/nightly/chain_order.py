@@ -30,12 +30,13 @@ def release_to_continue(channel: Channel, nights: Nights, snapshots: Snapshots, 
 
     Raises:
         OutOfTurnError: the night before has not finished.
-        ConfigError: the chain begins later.
+        ConfigError: the chain begins later, or the location lists the snapshot's files as another one.
     """
     if nights.walk == "independent":
         return None
     if nights.first is not None and snapshot_order(snapshot) < snapshot_order(nights.first):
         raise ConfigError(f"snapshot {snapshot!r} comes before nights.first, {nights.first!r}, which begins the chain")
+    _check_listed(snapshots, snapshot)
     release = channel.before(snapshot)
     if release is None and nights.first is None:
         return None  # this night begins the chain
@@ -51,6 +52,27 @@ def release_to_continue(channel: Channel, nights: Nights, snapshots: Snapshots, 
             f"{_to_run_first(channel, due)}, or go on without {before!r}: `pbg skip SPEC {before}`"
         )
     return release
+
+
+def _check_listed(snapshots: Snapshots, snapshot: str) -> None:
+    """Refuse a snapshot whose files are listed as another one.
+
+    Raises:
+        ConfigError: they are, so that the order of nights would be one of other keys.
+    """
+    from pbg_tasks.prepare.sources import lists_files, snapshot_keys, snapshot_source
+
+    name = snapshots.location.partition("{snapshot}")[2].partition("/")[0]
+    if not (set("*?[") & set(name) and lists_files(snapshot_source(snapshots))):
+        return
+    keys = snapshot_keys(snapshots)
+    other = next((key for key in keys if snapshot.startswith(key)), None)
+    if snapshot not in keys and other is not None:
+        raise ConfigError(
+            f"snapshots.location {snapshots.location!r}: the files of snapshot {snapshot!r} are listed as {other!r}, "
+            "because a key ends at the first place where the rest of the name fits; give each snapshot a folder, or "
+            "let a character follow {snapshot} that none of the keys holds, as in {snapshot}_*.csv"
+        )
 
 
 def _to_run_first(channel: Channel, due: Sequence[str]) -> str:

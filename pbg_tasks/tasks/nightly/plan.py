@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime, timedelta
@@ -35,11 +36,15 @@ from pbg_tasks.tasks.nightly.snapshot_completeness import lacks, snapshot_files
 from pbg_tasks.tasks.partitioning import ReleaseSizes, partition_counts, resolve
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from pbg_tasks.config.nights import Calendar
     from pbg_tasks.prepare.counting import SnapshotCounts
     from pbg_tasks.publish import Release
+
+
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
 def plan(
@@ -243,7 +248,21 @@ def _files(graph: GraphSpec, snapshot: str, *, due: datetime | None) -> tuple[Sn
             f"snapshot {snapshot!r} is not whole (nights.watch.complete: {watch.complete}): {missing}; its producer "
             "has to finish it, and `-p nights.watch=null` plans what is there all the same",
         )
+    _warn_of_dates(graph.snapshots.location, snapshot, [uri for uri, _, _ in found])
     return tuple(SnapshotFile(uri=uri, size=size, version=version) for uri, size, version in found)
+
+
+def _warn_of_dates(location: str, snapshot: str, uris: Sequence[str]) -> None:
+    """Warn of a key that ends within dates of file names."""
+    before, _, after = location.partition("{snapshot}")
+    dated = re.compile(rf"/{re.escape(before.rpartition('/')[2])}({re.escape(snapshot)}[0-9-]*)")
+    days = sorted({found[1][:10] for uri in uris if (found := dated.search(uri)) and _DATE.match(found[1])})
+    if days and len(snapshot) < len(days[0]) and "*" in after.partition("/")[0]:
+        say(
+            f"warning: snapshots.location {location!r}: snapshot {snapshot!r} has the files of {days[0]} to {days[-1]}"
+            "; if each day is a snapshot, give it a folder, or let a character follow {snapshot} that none of the keys "
+            "holds, as in {snapshot}_*.csv"
+        )
 
 
 def _not_yet(nights: Nights, due: datetime | None, sentence: str) -> InputError | OutOfTurnError:
