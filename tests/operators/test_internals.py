@@ -40,7 +40,7 @@ RELIED_ON = {
     "CronPartitionTimetable": has("_get_prev", "next_dagrun_info_v2"),
     "DagAccessEntity": has("RUN", "XCOM"),
     "DagDetails": takes("id", "team_name"),
-    "DagModel": has("dag_id", "is_paused", "next_dagrun_create_after", "get_team_name"),
+    "DagModel": has("dag_id", "is_paused", "is_stale", "next_dagrun_create_after", "get_team_name"),
     "DagRun": has(
         "id", "dag_id", "run_id", "run_type", "run_after", "start_date", "queued_at", "conf", "partition_key", "dag"
     ),

@@ -133,11 +133,14 @@ def refusals(session: Session, run: DagRun) -> list[tuple[TaskInstance, str]]:
 
 
 def schedules(dag_ids: Collection[str]) -> list[Schedule]:
-    """Return when some DAGs begin their next runs."""
+    """Return when some DAGs begin their next runs.
+
+    One that no file makes any more begins none, though Airflow's database keeps its next time.
+    """
     with create_session(scoped=False) as session:
         rows = session.execute(
             select(DagModel.dag_id, DagModel.is_paused, DagModel.next_dagrun_create_after).where(
-                DagModel.dag_id.in_(dag_ids)
+                DagModel.dag_id.in_(dag_ids), DagModel.is_stale.is_(False)
             )
         ).all()
     return [Schedule(dag_id, bool(paused), _seconds(at)) for dag_id, paused, at in rows]

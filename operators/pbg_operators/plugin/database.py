@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import select
 
-from pbg_operators.internals import DagRun, DagTag, SerializedDagModel, TaskInstance, XComModel, create_session
+from pbg_operators.internals import (
+    DagModel,
+    DagRun,
+    DagTag,
+    SerializedDagModel,
+    TaskInstance,
+    XComModel,
+    create_session,
+)
 from pbg_tasks.config.airflow import BROKEN_TAG, CONNECTION, NIGHTS_TAG
 from pbg_tasks.errors import NotFoundError
 
@@ -71,11 +79,13 @@ def last_planned(dag_id: str) -> list[Planned]:
 def graph_dags(readable: Collection[str]) -> dict[str, str]:
     """Return those DAGs that embed a graph, each with its graph.
 
-    A graph spec that is broken has a DAG, too, and ``BROKEN`` for its tag.
+    A graph spec that is broken has a DAG, too, and ``BROKEN`` for its tag. A DAG that no file makes any more keeps its
+    tags in Airflow's database; it is left out, as in Airflow's own list.
     """
     found: dict[str, str] = {}
     with create_session(scoped=False) as session:
-        for dag_id in sorted({*tagged(session, TAG)} & {*readable}):
+        there = session.scalars(select(DagModel.dag_id).where(DagModel.is_stale.is_(False))).all()
+        for dag_id in sorted({*tagged(session, TAG)} & {*readable} & {*there}):
             tags = set(session.scalars(select(DagTag.name).where(DagTag.dag_id == dag_id)).all()) - {TAG}
             if BROKEN in tags:
                 found[dag_id] = BROKEN

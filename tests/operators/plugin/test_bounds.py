@@ -307,6 +307,19 @@ def outside(place):
         "link to the store": f"{root}/link/runs/{run}",
         "link within the store": str(within),
         "case": f"{root}/G/runs/{run}",
+def test_dag_that_is_gone_is_not_listed(site):
+    from airflow.models.dag import DagModel
+
+    site.deploy(nights={"calendar": {"cron": "0 2 * * *"}})
+    dags = [DAG, "nightly_toy"]
+    assert {each.dag_id for each in attempts.schedules(dags)} == {*dags}
+    with create_session(scoped=False) as session:  # as the scheduler does, once no file makes the DAG
+        session.query(DagModel).filter_by(dag_id="nightly_toy").update({"is_stale": True})
+    assert database.graph_dags(dags) == {DAG: "toy"}
+    assert [each.dag_id for each in attempts.schedules(dags)] == [DAG]
+    site.deploy(nights={})
+
+
         "slash at the end": f"{runs['own']}/",
         "two slashes": f"{root}/g//runs/{run}",
         "another scheme": f"file://{runs['own']}",
