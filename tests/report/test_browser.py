@@ -184,6 +184,27 @@ def test_button_of_night_asks_once_and_rests(opened, nights):
 
 
 def test_picture_of_nights_has_plots_without_store(tab, site, nights, tmp_path):
+@pytest.mark.parametrize(
+    ("seen", "summary"),
+    [(True, "All 2 graphs need no one"), (False, "1 of 2 need no one, 1 cannot be seen")],
+)
+def test_graph_that_cannot_be_read_is_counted(tab, opened, nights, seen, summary):
+    dag = {"broken": False, "airflow": "airflow"}
+    dags = [{**dag, "name": name, "dag": name, "href": name} for name in ("a", "b")]
+    folder = Path(nights.place.store) / "report"
+    document = {"kind": "graphs", "graph": "", "dags": dags}
+    (folder / "graphs.html").write_text(render(document, Links(assets="_assets")))
+    cells = "<th scope='row'>a</th>" + "<td></td>" * 6
+    row = {"rank": 3, "tone": "good", "html": cells}
+    tab.route("**/a/standing", lambda route: route.fulfill(json=row))
+    tab.route("**/b/standing", lambda route: route.fulfill(json=row) if seen else route.fulfill(status=502, json={}))
+    page = opened("report/graphs.html")
+    page.get_by_role("status").get_by_text(summary, exact=True).wait_for(timeout=10_000)
+    assert page.get_by_role("status").get_attribute("class") == ("need good" if seen else "need warn")
+    for name in "ab":
+        tab.unroute(f"**/{name}/standing")
+
+
     picture, seen = Picture("nights", "report/production/index.html", 800, "From night to night"), []
     page = tab.context.browser.new_page
 

@@ -176,6 +176,7 @@ async function loadStanding(row) {
     row.querySelectorAll("td").forEach((cell) => cell.replaceChildren());
     row.cells[1].textContent = error instanceof TypeError ? "Airflow does not answer." : error.message;
     row.dataset.rank = 2;
+    row.dataset.tone = "unseen";
   }
   const body = row.parentElement;
   const rest = [...body.rows].sort((a, b) => a.dataset.rank - b.dataset.rank);
@@ -188,9 +189,11 @@ function summarise() {
   if (!summary || !rows.length) return;
   const count = (...tones) => rows.filter((row) => tones.includes(row.dataset.tone)).length;
   const needed = count("bad", "warn");
-  const busy = count("busy") ? `, ${count("busy")} under way` : "";
-  summary.textContent = needed ? `${needed} of ${rows.length} need${needed === 1 ? "s" : ""} a person${busy}` : `${rows.length === 1 ? "The graph needs" : `All ${rows.length} graphs need`} no one${busy}`;
-  summary.className = count("bad") ? "need bad" : needed ? "need warn" : "need good";
+  const unseen = count("unseen");
+  const rest = `${unseen ? `, ${unseen} cannot be seen` : ""}${count("busy") ? `, ${count("busy")} under way` : ""}`;
+  const none = unseen ? `${rows.length - unseen} of ${rows.length} need no one` : `${rows.length === 1 ? "The graph needs" : `All ${rows.length} graphs need`} no one`;
+  summary.textContent = `${needed ? `${needed} of ${rows.length} need${needed === 1 ? "s" : ""} a person` : none}${rest}`;
+  summary.className = count("bad") ? "need bad" : needed || unseen ? "need warn" : "need good";
 }
 
 /** Begin a night through Airflow's own interface, with the rights of the user; a second click confirms the first. */
