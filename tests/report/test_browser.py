@@ -168,8 +168,9 @@ def test_news_appear_without_losing_the_place(opened, nights):
 
 def test_button_of_night_asks_once_and_rests(opened, nights):
     row = {"snapshot": "d9", "night": None}
-    document = {"kind": "begin", "graph": "toy", "channel": "production", "location": "l", "problem": None}
-    document |= {"left_out": 0, "forecast": None, "current": None, "rows": [row], "api": "api", "runs": "runs"}
+    document = {"kind": "begin", "graph": "toy", "channel": "production", "location": "l", "rows": [row]}
+    document |= dict.fromkeys(("problem", "warning", "forecast", "current"))
+    document |= {"left_out": 0, "api": "api", "runs": "runs"}
     folder = Path(nights.place.store) / "report"
     (folder / "begin.html").write_text(render(document, Links(assets="_assets")))
     page = opened("report/begin.html")
@@ -183,7 +184,6 @@ def test_button_of_night_asks_once_and_rests(opened, nights):
     page.unroute("**/api")
 
 
-def test_picture_of_nights_has_plots_without_store(tab, site, nights, tmp_path):
 @pytest.mark.parametrize(
     ("seen", "summary"),
     [(True, "All 2 graphs need no one"), (False, "1 of 2 need no one, 1 cannot be seen")],
@@ -205,6 +205,7 @@ def test_graph_that_cannot_be_read_is_counted(tab, opened, nights, seen, summary
         tab.unroute(f"**/{name}/standing")
 
 
+def test_picture_of_nights_has_plots_without_store(tab, site, nights, tmp_path):
     picture, seen = Picture("nights", "report/production/index.html", 800, "From night to night"), []
     page = tab.context.browser.new_page
 

@@ -86,6 +86,7 @@ def documents(nights):
         "channel": "production",
         "location": "l",
         "problem": "none",
+        "warning": "none",
         "left_out": 1,
     }
     begin |= {"forecast": 1.0, "took": 2.0, "cost": "1 EUR", "api": "api", "runs": "runs"}

@@ -26,7 +26,8 @@ class BeginRow(TypedDict):
 class BeginDocument(TypedDict):
     """Page from which a night is begun.
 
-    ``problem`` is why snapshots cannot be listed; ``api`` the address of Airflow's interface that begins a run.
+    ``problem`` is why snapshots cannot be listed; ``api`` the address of Airflow's interface that begins a run;
+    ``warning`` why a night would not begin at once.
     """
 
     kind: Literal["begin"]
@@ -34,6 +35,7 @@ class BeginDocument(TypedDict):
     channel: str
     location: str
     problem: str | None
+    warning: str | None
     rows: list[BeginRow]
     left_out: int
     forecast: float | None
@@ -52,6 +54,7 @@ def begin_document(
     *,
     api: str,
     runs: str,
+    warning: str | None = None,
 ) -> BeginDocument:
     """Return the document of the page.
 
@@ -62,6 +65,7 @@ def begin_document(
         found: keys that are there, and the reason why they could not be listed.
         api: address of Airflow's interface that begins a run.
         runs: address of Airflow's pages of the DAG's runs.
+        warning: why a night would not begin at once.
     """
     keys, problem = found
     newest = sorted(keys, key=snapshot_order, reverse=True)
@@ -74,6 +78,7 @@ def begin_document(
         "channel": history["channel"] or "production",
         "location": str(source.get("location", "")),
         "problem": problem,
+        "warning": warning,
         "rows": [{"snapshot": key, "night": nights.get(key)} for key in newest[:SHOWN]],
         "left_out": len(newest[SHOWN:]),
         "forecast": forecast["expected_seconds"] if forecast else None,

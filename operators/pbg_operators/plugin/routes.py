@@ -52,6 +52,8 @@ OtherRunId = Annotated[str, Query(pattern=RUN_ID)]
 
 router = APIRouter()
 NAMED = "The DAG itself names the snapshot of each run, so none is chosen here: trigger the DAG."
+PAUSED = "The DAG is paused, so its runs wait until it is unpaused."
+NO_NIGHT = "This DAG makes no nights. A search of hyper-parameters is on the page of the nights of its graph."
 _UNDER_WAY = ("queued", "running")
 SIBLINGS_KEPT = 60.0
 """Number of seconds for which the DAGs of a graph are known."""
@@ -181,6 +183,7 @@ async def begin(request: Request, dag_id: DagId, user: GetUserDep, reader: Reade
                 ([], NAMED) if asked.named else pages.snapshots(source),
                 api=f"{airflow}/api/v2/dags/{quote(dag_id)}/dagRuns",
                 runs=f"{airflow}/dags/{quote(dag_id)}/runs",
+                warning=PAUSED if _is_paused(dag_id) else None,
             )
         }
 
@@ -199,12 +202,17 @@ async def dag_run(request: Request, dag_id: DagId, run_id: DagRunId, reader: Rea
             pages, url = reader.pages.own(database.planned(dag_id, run_id))
             return {**with_failure(pages.run(url), found)}
         except ABSENT:
-            if found and found[0]["state"] in _UNDER_WAY and found[0]["run"] is None:
-                text = "Its page appears once its plan is stored; this one looks for it every few seconds."
-                return {**_message("Not planned yet", text), "again": 5}
-            if not found or found[0]["state"] != "failed" or found[0]["run"]:
+            graph, store = database.latest_place(dag_id)
+            if found and found[0]["run"] is not None:
                 raise
-            graph = _empty(dag_id)["graph"]
+            if not store:  # any DAG has this tab
+                return _message("No night", NO_NIGHT)
+            if found and found[0]["state"] in _UNDER_WAY:
+                text = "Its page appears once its plan is stored; this one looks for it every few seconds."
+                text += f" {PAUSED}" if _is_paused(dag_id) else ""
+                return {**_message("Not planned yet", text), "again": 5}
+            if not found or found[0]["state"] != "failed":
+                raise
             return {"kind": "failed", "graph": graph, "dag_run": run_id, "attempt": found[0]}
 
     return await reader.page(request, dag_id, read)
@@ -313,6 +321,10 @@ def _row(request: Request, attempt: Attempt) -> AttemptRow:
 
 
 def _empty(dag_id: str) -> HistoryDocument:
+def _is_paused(dag_id: str) -> bool:
+    return any(each.paused for each in attempts.schedules([dag_id]))
+
+
     """Return the document of a graph without any run."""
     graph, store = database.latest_place(dag_id)
     return {

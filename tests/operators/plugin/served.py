@@ -53,6 +53,7 @@ def served(run: str, *, graph: str = "toy", ended: Sequence[Attempt] = ()) -> It
         patch.setattr(database, "graph_dags", lambda _: {dag: graph})
         patch.setattr(database, "latest_place", lambda _: (graph, planned[0].store))
         patch.setattr(database, "snapshots_of", lambda _: database.Snapshots("", None, named=True))
+        patch.setattr(attempts, "schedules", lambda _: [])
         patch.setattr(attempts, "places", lambda: {dag: (graph, planned[0].store, None)})
         patch.setattr(attempts, "attempts", lambda _, of=None: [each for each in ended if of in {None, each.run_id}])
         patch.setattr(routes, "get_auth_manager", lambda: rights)

@@ -57,6 +57,10 @@ class Site:
         answer = self.client.post(f"/api/v2/{path}", json=body, headers=self.headers["ADMIN"])
         assert answer.status_code in {200, 201}, answer.text
 
+    def patch(self, path, body):
+        answer = self.client.patch(f"/api/v2/{path}", json=body, headers=self.headers["ADMIN"])
+        assert answer.status_code == 200, answer.text
+
     def get(self, path, role="ADMIN"):
         return self.client.get(f"/pbg/dags/{DAG}{path}", headers=self.headers[role])
 

@@ -119,6 +119,36 @@ def test_run_without_plan_has_page_that_asks_again(site):
     assert "Not planned yet" not in site.get("/runs/manual__of_nobody").text
 
 
+@pytest.mark.parametrize("state", ["queued", "failed"])
+def test_run_of_other_dag_is_no_night(site, state):
+    from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
+    from airflow.models.dagrun import DagRun
+
+    (site.folder / "tidy.py").write_text(OTHER)
+    sync_bag_to_db(DagBag(site.folder / "tidy.py"), bundle_name="tests", bundle_version=None)
+    site.post("dags/tidy/dagRuns", {"dag_run_id": state, "logical_date": None})
+    with create_session(scoped=False) as session:
+        session.query(DagRun).filter_by(dag_id="tidy", run_id=state).one()._state = state
+    answer = site.client.get(f"/pbg/dags/tidy/runs/{state}", headers=site.headers["ADMIN"])
+    assert answer.status_code == 404
+    assert "This DAG makes no nights." in answer.text
+    assert 'http-equiv="refresh"' not in answer.text
+    assert "pbg skip" not in answer.text
+
+
+OTHER = """
+from airflow.sdk import DAG, task
+
+with DAG("tidy", schedule=None):
+
+    @task
+    def tidy() -> None:
+        pass
+
+    tidy()
+"""
+
+
 def test_run_that_failed_early_has_page_and_row(site, place):
     site.planned({"run": place.runs["own"]})
     fail(site, "manual__failed", "d9: no snapshot there; keys there: <d1>", partition_key="d9")
@@ -148,6 +178,15 @@ def test_page_to_begin_lists_snapshots_that_are_there(site, place):
     assert re.findall('data-begin="([^"]*)"', answer.text) == ["d10", "d9", "d2"]
     assert f'data-api="/api/v2/dags/{DAG}/dagRuns"' in answer.text
     assert str(place.root / "snapshots") not in answer.text
+
+
+def test_paused_dag_is_named_where_nights_begin(site):
+    for paused in (True, False):
+        site.patch(f"dags/{DAG}", {"is_paused": paused})
+        run_id = f"manual__paused_{paused}"
+        site.post(f"dags/{DAG}/dagRuns", {"dag_run_id": run_id, "logical_date": None, "partition_key": "d9"})
+        pages = [site.get(path).text for path in ("/begin", f"/runs/{run_id}")]
+        assert ["wait until it is unpaused" in page for page in pages] == [paused, paused]
 
 
 def test_form_of_airflow_suggests_snapshots_newest_first(site, monkeypatch):
@@ -268,6 +307,19 @@ def test_sibling_that_user_may_not_read_adds_nothing(site, place, monkeypatch):
     site.deploy(nights={})
 
 
+def test_dag_that_is_gone_is_not_listed(site):
+    from airflow.models.dag import DagModel
+
+    site.deploy(nights={"calendar": {"cron": "0 2 * * *"}})
+    dags = [DAG, "nightly_toy"]
+    assert {each.dag_id for each in attempts.schedules(dags)} == {*dags}
+    with create_session(scoped=False) as session:  # as the scheduler does, once no file makes the DAG
+        session.query(DagModel).filter_by(dag_id="nightly_toy").update({"is_stale": True})
+    assert database.graph_dags(dags) == {DAG: "toy"}
+    assert [each.dag_id for each in attempts.schedules(dags)] == [DAG]
+    site.deploy(nights={})
+
+
 def test_dags_without_graph_are_no_siblings(site, monkeypatch):
     broken = [site.folder / "one.yaml", site.folder / "two.yaml"]
     for path in broken:
@@ -307,19 +359,6 @@ def outside(place):
         "link to the store": f"{root}/link/runs/{run}",
         "link within the store": str(within),
         "case": f"{root}/G/runs/{run}",
-def test_dag_that_is_gone_is_not_listed(site):
-    from airflow.models.dag import DagModel
-
-    site.deploy(nights={"calendar": {"cron": "0 2 * * *"}})
-    dags = [DAG, "nightly_toy"]
-    assert {each.dag_id for each in attempts.schedules(dags)} == {*dags}
-    with create_session(scoped=False) as session:  # as the scheduler does, once no file makes the DAG
-        session.query(DagModel).filter_by(dag_id="nightly_toy").update({"is_stale": True})
-    assert database.graph_dags(dags) == {DAG: "toy"}
-    assert [each.dag_id for each in attempts.schedules(dags)] == [DAG]
-    site.deploy(nights={})
-
-
         "slash at the end": f"{runs['own']}/",
         "two slashes": f"{root}/g//runs/{run}",
         "another scheme": f"file://{runs['own']}",
