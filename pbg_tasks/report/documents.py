@@ -166,7 +166,7 @@ class AttemptRow(TypedDict):
     """Run of Airflow that was to be a night.
 
     ``run`` is the URL of the run that it planned, ``page`` the address of its page, ``log`` that of the failed task,
-    ``answers`` that of Airflow's page where people answer.
+    ``answers`` that of Airflow's page where people answer. ``ended`` is None while it is under way.
     """
 
     page: str
@@ -174,6 +174,7 @@ class AttemptRow(TypedDict):
     log: str | None
     state: str
     began: float | None
+    ended: float | None
     snapshot: str | None
     run: str | None
     task: str | None
@@ -205,7 +206,8 @@ class RunDocument(TypedDict):
     """Page of a run.
 
     ``reason`` is why it was refused or failed, ``stopped`` in which task, ``log`` is the address of that task's log.
-    ``failed_at`` is when that task failed, in seconds since 1970; None where only Airflow knows of it.
+    ``failed_at`` is when that task failed, in seconds since 1970; None where only Airflow knows of it. ``begun`` is the
+    last time at which the store saw the run planned, failed, tried again or trained.
     """
 
     kind: Literal["run"]
@@ -215,6 +217,7 @@ class RunDocument(TypedDict):
     run: str
     url: str
     planned: float | None
+    begun: float | None
     state: State
     reason: str | None
     stopped: str | None
@@ -258,7 +261,8 @@ class Night(OfRelease):
     """Night of a channel.
 
     ``page`` is the address of a night of Airflow that has no run in the store; ``run`` is empty then. ``change`` is
-    that of the MRR since the release before, on the edges that both know.
+    that of the MRR since the release before, on the edges that both know. ``begun`` is as that of the run's page,
+    without its training.
     """
 
     reported: bool
@@ -266,6 +270,7 @@ class Night(OfRelease):
     snapshot: str
     run: str
     planned: float | None
+    begun: float | None
     state: State
     mrr: float | None
     change: float | None

@@ -30,6 +30,7 @@ class RunFacts:
         progress: of the iteration under way; None where there is none.
         heard: time of the training's last report, in seconds since 1970.
         planned: time when the run was planned first, same.
+        begun: time when the run was last planned, or a failed task of it failed or was tried again, same.
         files: of its release directory, by name; empty before it is preserved.
         refused: reason why later nights go on without its snapshot, if they do so since its last planning.
         failed: error with which its next task ended, unless that was tried again since.
@@ -47,6 +48,7 @@ class RunFacts:
     progress: PartialRecord | None = None
     heard: float | None = None
     planned: float | None = None
+    begun: float | None = None
     files: Mapping[str, ObjectRecord] = field(default_factory=dict)
     refused: str | None = None
     failed: Failed | None = None

@@ -52,6 +52,7 @@ def run_document(run: RunFacts) -> RunDocument:
         "run": run.run_id,
         "url": run.url,
         "planned": run.planned,
+        "begun": max((at for at in (run.begun, run.heard) if at is not None), default=None),
         "state": state(run),
         "reason": reason(run),
         "stopped": stopped_by(run),

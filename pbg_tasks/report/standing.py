@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 NO_REASON = "no reason was recorded; the log of the task has it"
 _OPEN = ("running", "failed")
 """States by the store in which Airflow may know more of a run."""
+_AFTER = 60.0
+"""Seconds after the end of an attempt, by another clock, from which the store knows more of a run than Airflow."""
 _LATE = 2.5
 """Age of a release, in usual pauses between two, from which a graph is late."""
 _USUAL = 3
@@ -41,7 +43,7 @@ def with_failure(run: RunDocument, attempts: Sequence[AttemptRow]) -> RunDocumen
     """Return a run's document with the failure of its last attempt.
 
     The store has the error of a task that ended with one; only Airflow knows of a task that was killed, or whose
-    process never began.
+    process never began. A run that went on since, by hand, is as the store has it.
 
     Args:
         run: the document as the store has it.
@@ -53,6 +55,8 @@ def with_failure(run: RunDocument, attempts: Sequence[AttemptRow]) -> RunDocumen
         return {**run, "log": log if run["state"] in STOPPED else None}
     named = (last["task"] or "").rpartition(".")[2]
     # A task of Airflow may do several of the chain; the store knows which of them failed.
+    if last is not None and _went_on(run["begun"], last):
+        return {**run, "log": None}
     stopped = named if any(task["name"] == named for task in run["tasks"]) else run["stopped"] or named
     left: dict[str, TaskState] = {"now": "waiting", "failed": "waiting"}
     tasks: list[TaskRow] = [
@@ -73,6 +77,11 @@ def with_failures(history: HistoryDocument, attempts: Sequence[AttemptRow]) -> H
     """Return the document of a channel with the nights that failed.
 
     A night that failed before it had a run has a row of its own, unless a later one of its snapshot got further. Where
+def _went_on(begun: float | None, attempt: AttemptRow) -> bool:
+    """Return whether a run was begun again after an attempt had ended."""
+    return begun is not None and attempt["ended"] is not None and begun > attempt["ended"] + _AFTER
+
+
     the store has the error of its plan, too, the later of the two counts.
 
     Args:
@@ -90,7 +99,8 @@ def with_failures(history: HistoryDocument, attempts: Sequence[AttemptRow]) -> H
             early[night["snapshot"]] = night
             continue
         found = last.get(night["run"])
-        if found is not None and found["state"] == "failed" and night["state"] in _OPEN:
+        is_last = found is not None and found["state"] == "failed" and not _went_on(night["begun"], found)
+        if found is not None and is_last and night["state"] in _OPEN:
             told = found["reason"] or night["reason"] or NO_REASON
             night = {**night, "state": "failed", "reason": told, "page": found["page"]}  # noqa: PLW2901 - the same night
         nights.append(night)

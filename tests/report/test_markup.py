@@ -79,7 +79,7 @@ def documents(nights):
     lookup |= {"comparator": "l2", "suggestions": [], "answers": [{"name": "e2", "score": 0.5}], "problem": "none"}
     history = history_document(read_graph("toy", Channel(nights.store, "production")))
     attempt = {"page": "p", "answers": "a", "log": "l", "state": "failed", "began": 1.0, "snapshot": "d9", "run": None}
-    attempt |= {"task": "prepare.plan", "reason": "because", "awaiting": []}
+    attempt |= {"task": "prepare.plan", "reason": "because", "awaiting": [], "ended": None}
     begin = {
         "kind": "begin",
         "graph": "toy",

@@ -29,7 +29,7 @@ def history(nights):
 
 def attempt(**known):
     row = {"page": "p", "answers": "a", "log": "l", "state": "failed", "began": 9e9, "snapshot": "d9", "run": None}
-    return {**row, "task": "prepare.plan", "reason": HOSTILE, "awaiting": [], **known}
+    return {**row, "ended": None, "task": "prepare.plan", "reason": HOSTILE, "awaiting": [], **known}
 
 
 def standing(history, attempts=(), schedules=({"paused": False, "at": None},), now=None):
@@ -118,6 +118,19 @@ def test_run_whose_task_failed_shows_the_task(nights, history):
 
 
 def test_stored_failure_is_kept_beside_airflows(nights, history):
+def test_run_that_goes_on_has_not_failed(nights, history):
+    document = {**run_document(read_run(nights.run(DAYS[3]))), "state": "running", "begun": 5000.0}
+    failed = attempt(run=document["url"], task="train.train", ended=4900.0)
+    assert with_failure(document, [failed]) == {**document, "log": None}
+    by_hand = {**document, "state": "failed", "reason": "no room"}  # a later error than Airflow's
+    assert with_failure(by_hand, [failed]) == {**by_hand, "log": None}
+    assert with_failure({**document, "begun": 4930.0}, [failed])["state"] == "failed"  # two clocks
+    for begun, states in ((5000.0, {"running"}), (4930.0, {"running", "failed"}), (None, {"running", "failed"})):
+        nights = [{**night, "state": "running", "begun": begun} for night in history["nights"]]
+        found = with_failures({**history, "nights": nights}, [failed])["nights"]
+        assert {night["state"] for night in found} == states
+
+
     failed = {"task": "bucket", "kind": "storage", "reason": HOSTILE, "at": "2026-11-27T07:30:00+00:00"}
     facts = read_run(nights.run(DAYS[3]))
     left = ("plan", "validate", "partition")

@@ -36,6 +36,7 @@ class Attempt:
         run_id: of the DAG run.
         state: of the DAG run, in Airflow's word.
         began: in seconds since 1970; None before it began.
+        ended: same; None while it is under way.
         snapshot: what was planned, or else its partition key, or what the form named.
         run: URL of the run that it planned, as its task returned it; any text.
         task: the first task that failed.
@@ -52,6 +53,7 @@ class Attempt:
     task: str | None = None
     reason: str | None = None
     awaiting: tuple[str, ...] = ()
+    ended: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +163,7 @@ def _attempt(run: Any, tasks: Sequence[tuple[str, str]], texts: Mapping[tuple[st
         task=failed,
         reason=_first_text(reasons),
         awaiting=tuple(task for task, state in tasks if state == AWAITING),
+        ended=_seconds(run.end_date),
     )
 
 

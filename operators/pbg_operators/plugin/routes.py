@@ -312,6 +312,7 @@ def _row(request: Request, attempt: Attempt) -> AttemptRow:
         "log": f"{_airflow(base)}{run}/tasks/{quote(attempt.task)}" if attempt.task else None,
         "state": attempt.state,
         "began": attempt.began,
+        "ended": attempt.ended,
         "snapshot": attempt.snapshot,
         "run": attempt.run,
         "task": attempt.task,
@@ -320,11 +321,11 @@ def _row(request: Request, attempt: Attempt) -> AttemptRow:
     }
 
 
-def _empty(dag_id: str) -> HistoryDocument:
 def _is_paused(dag_id: str) -> bool:
     return any(each.paused for each in attempts.schedules([dag_id]))
 
 
+def _empty(dag_id: str) -> HistoryDocument:
     """Return the document of a graph without any run."""
     graph, store = database.latest_place(dag_id)
     return {

@@ -27,7 +27,7 @@ from pbg_tasks.report.run import run_document
 from pbg_tasks.storage.parallel import in_parallel
 from pbg_tasks.tasks.approval import decisions
 from pbg_tasks.tasks.context import CHAIN, RunContext, graph_store
-from pbg_tasks.tasks.failure import failure_key, plan_failures
+from pbg_tasks.tasks.failure import failure_key, plan_failures, read_failure
 from pbg_tasks.tasks.search import FOLDER, PATCH, SEARCH, SearchContext, read_search, searches
 from pbg_tasks.tasks.view.embedding_map import read_map, write_map
 from pbg_tasks.tasks.view.readers import release_readers
@@ -137,6 +137,7 @@ def read_run(run: RunContext) -> RunFacts:
         progress=watched[0] if watched else None,
         heard=max((each for each in (committed, watched and watched[1]) if each), default=None),
         planned=spec.modified if spec else None,
+        begun=None if results.publish is not None else _begun(run),
         files=_files(run, results.preserve),
         refused=_refusal(run),
         failed=run.failure(results.finished),
@@ -164,7 +165,8 @@ def read_graph(graph: str, channel: Channel, *, reported: bool = False) -> Graph
 
     def facts(run: RunContext) -> RunFacts:
         moment = planned[run.key(RunLayout.spec)]
-        found = RunFacts(run.spec, run.url, run.spec_hash, CHAIN, NightResults(), planned=moment)
+        begun = max(planned.get(key) or 0.0 for key in (run.key(RunLayout.planned), failure_key(run.run_id)))
+        found = RunFacts(run.spec, run.url, run.spec_hash, CHAIN, NightResults(), planned=moment, begun=begun)
         try:
             results = read_results(run, threads=1)  # the runs are read side by side
             return replace(
@@ -298,6 +300,12 @@ def _refusal(run: RunContext) -> str | None:
     """
     channel = Channel(run.store, run.spec.graph.channel)
     return run.refusal() or why_skipped(channel, run.spec.snapshot, since=run.planned())
+
+
+def _begun(run: RunContext) -> float:
+    """Return when a run was last planned, failed or tried again."""
+    failed = read_failure(run.store, run.run_id)
+    return max(run.planned(), (failed[1].info.modified or 0.0) if failed is not None else 0.0)
 
 
 def _decisions(run: RunContext) -> dict[str, Decided]:
