@@ -34,6 +34,10 @@ _AFTER = 60.0
 """Seconds after the end of an attempt, by another clock, from which the store knows more of a run than Airflow."""
 _LATE = 2.5
 """Age of a release, in usual pauses between two, from which a graph is late."""
+_LONGER = 1.25
+"""Same, in longest pauses of late, without one that may have been an outage."""
+_RECENT = 14
+"""Number of last pauses that count: nights of a backfill come close together, and some calendars rest at weekends."""
 _USUAL = 3
 """Least number of pauses from which a usual one is known."""
 _RANKS: dict[Tone, int] = {"bad": 0, "warn": 1, "busy": 2, "good": 3, "idle": 4}
@@ -51,12 +55,12 @@ def with_failure(run: RunDocument, attempts: Sequence[AttemptRow]) -> RunDocumen
     """
     last = next((each for each in attempts if each["run"] == run["url"]), None)
     log = last["log"] if last is not None else None
+    if last is not None and _went_on(run["begun"], last):
+        return {**run, "log": None}
     if run["state"] not in _OPEN or last is None or last["state"] != "failed":
         return {**run, "log": log if run["state"] in STOPPED else None}
     named = (last["task"] or "").rpartition(".")[2]
     # A task of Airflow may do several of the chain; the store knows which of them failed.
-    if last is not None and _went_on(run["begun"], last):
-        return {**run, "log": None}
     stopped = named if any(task["name"] == named for task in run["tasks"]) else run["stopped"] or named
     left: dict[str, TaskState] = {"now": "waiting", "failed": "waiting"}
     tasks: list[TaskRow] = [
@@ -73,15 +77,15 @@ def with_failure(run: RunDocument, attempts: Sequence[AttemptRow]) -> RunDocumen
     }
 
 
-def with_failures(history: HistoryDocument, attempts: Sequence[AttemptRow]) -> HistoryDocument:
-    """Return the document of a channel with the nights that failed.
-
-    A night that failed before it had a run has a row of its own, unless a later one of its snapshot got further. Where
 def _went_on(begun: float | None, attempt: AttemptRow) -> bool:
     """Return whether a run was begun again after an attempt had ended."""
     return begun is not None and attempt["ended"] is not None and begun > attempt["ended"] + _AFTER
 
 
+def with_failures(history: HistoryDocument, attempts: Sequence[AttemptRow]) -> HistoryDocument:
+    """Return the document of a channel with the nights that failed.
+
+    A night that failed before it had a run has a row of its own, unless a later one of its snapshot got further. Where
     the store has the error of its plan, too, the later of the two counts.
 
     Args:
@@ -210,8 +214,9 @@ def _late(released: Sequence[Night], current: Night | None, night: Night | None,
     pauses = [later - earlier for earlier, later in pairwise(times)]
     if current is None or len(pauses) < _USUAL or (night is not None and night["state"] == "running"):
         return []
-    usual, age = median(pauses), now - times[-1]
-    if age < _LATE * max(usual, 3600.0):
+    recent = sorted(pauses[-_RECENT:])
+    usual, age = median(recent), now - times[-1]
+    if age < max(_LATE * max(usual, 3600.0), _LONGER * recent[-2]):
         return []
     text = f"No release for {rough(age)}, where one comes every {rough(usual)}."
     return [{"tone": "warn", "text": text, "page": None, "airflow": False}]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import accumulate
 
 import pytest
 
@@ -117,7 +118,6 @@ def test_run_whose_task_failed_shows_the_task(nights, history):
     assert (night["snapshot"], night["page"]) == (DAYS[3], "p")
 
 
-def test_stored_failure_is_kept_beside_airflows(nights, history):
 def test_run_that_goes_on_has_not_failed(nights, history):
     document = {**run_document(read_run(nights.run(DAYS[3]))), "state": "running", "begun": 5000.0}
     failed = attempt(run=document["url"], task="train.train", ended=4900.0)
@@ -131,6 +131,7 @@ def test_run_that_goes_on_has_not_failed(nights, history):
         assert {night["state"] for night in found} == states
 
 
+def test_stored_failure_is_kept_beside_airflows(nights, history):
     failed = {"task": "bucket", "kind": "storage", "reason": HOSTILE, "at": "2026-11-27T07:30:00+00:00"}
     facts = read_run(nights.run(DAYS[3]))
     left = ("plan", "validate", "partition")
@@ -199,6 +200,32 @@ def test_release_that_is_overdue_warns(history):
     document, text = standing(regular, now=extra["published"] + 72 * HOUR)
     assert document["tone"] == "warn"
     assert "No release for 3 days, where one comes every 24 h." in text
+
+
+WORKDAYS = [24.0, 24.0, 24.0, 24.0, 72.0]
+"""Hours between the releases of a calendar such as ``0 2 * * 1-5``."""
+
+
+@pytest.mark.parametrize(
+    ("pauses", "hours", "late"),
+    [
+        (WORKDAYS * 3, 70, False),  # a weekend
+        (WORKDAYS * 3, 100, True),
+        ([0.2] * 60 + [24.0, 24.0], 26, False),  # after a backfill
+        ([0.2] * 60 + [24.0, 24.0], 62, True),
+        ([24.0] * 9 + [480.0], 62, True),  # an outage is no usual pause
+    ],
+)
+def test_usual_pause_is_that_of_late(history, pauses, hours, late):
+    (released,) = (night for night in history["nights"] if night["current"])
+    times = [HOUR * at for at in accumulate([1000.0, *pauses])]
+    nights = [
+        {**released, "snapshot": f"d{number}", "run": f"r{number}", "published": time, "current": False}
+        for number, time in enumerate(times)
+    ]
+    nights[-1] |= {"current": True}
+    document, _ = standing({**history, "nights": nights}, now=times[-1] + hours * HOUR)
+    assert [need["text"].startswith("No release for") for need in document["needs"]] == [True] * late
 
 
 def test_next_night_is_the_earliest_scheduled(history):
