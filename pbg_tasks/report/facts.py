@@ -77,7 +77,7 @@ class GraphFacts:
         refused: reasons why snapshots were refused or skipped, by snapshot.
         unplanned: errors with which plans of snapshots ended, by snapshot, where none succeeded since.
         reported: ids of the runs that have a page.
-        left_out: number of older runs that are not among ``runs``.
+        left_out: number of older runs that are not among ``runs`` and made no release.
         searches: of hyper-parameters, the newest first; their runs are not among ``runs``.
         read_channel: name of the channel that readers follow; None: this one.
         readers: of the releases of both channels.

@@ -99,7 +99,7 @@ def _of_release(release: Release, graph: GraphFacts) -> Night:
     data, ranked = ReleaseData.model_validate(release.data), Metrics.model_validate(release.metrics).filtered
     entities = data.entities or KnownEntities()
     return {
-        "reported": False,
+        "reported": release.run in graph.reported,
         "page": None,
         "snapshot": release.snapshot,
         "run": release.run,

@@ -159,6 +159,38 @@ def test_history_lists_nights_in_order(history):
     check_page(render(history, LINKS))
 
 
+def test_older_releases_are_listed_with_their_pages(nights, monkeypatch):
+    monkeypatch.setattr("pbg_tasks.tasks.view.report.SHOWN_RUNS", 1)
+    history = history_document(read_graph("toy", Channel(nights.store, "production")))
+    listed = [(night["snapshot"], night["reported"]) for night in history["nights"]]
+    assert listed == [(DAYS[0], True), (DAYS[1], True), (DAYS[3], True)]
+    assert history["left_out"] == 1  # the refused night, which has no row
+
+
+def test_snapshots_are_sorted_by_number(history):
+    nights = [{**history["nights"][0], "snapshot": key, "reported": False} for key in ("9", "10")]
+    page = check_page(render({**history, "nights": nights}, LINKS))
+    assert sorting(page.all("th")) == {"9": "1", "10": "2"}
+
+
+def test_values_of_candidates_are_sorted_by_number():
+    row = dict.fromkeys(("rank", "mrr", "low", "high", "metric", "epochs", "trained", "seconds", "reason"))
+    rows = [
+        {**row, "trial": text, "state": "running", "changes": {"k": text}, "values": {"k": value}}
+        for text, value in (("1e-05", 1e-05), ("0.5", 0.5), ("dot", "dot"), ("true", True))
+    ]
+    document = dict.fromkeys(("best", "patch"), None) | {"graph": "toy", "snapshot": "d1", "run": "r", "search": "s"}
+    document |= {"kind": "tune", "metric": "mrr", "keys": ["k"], "epochs": [4], "decided": 0, "alike": 0}
+    page = check_page(render({**document, "rows": rows}, LINKS))
+    assert sorting(page.all("td"), among=("1e-05", "0.5", "dot", "true")) == {"1e-05": "1e-05", "0.5": "0.5"}
+
+
+def sorting(cells, among=None):
+    """Return the figures that sort a table, by their cells' text."""
+    found = {cell["text"]: cell["attrs"].get("data-value") for cell in cells}
+    return {text: value for text, value in found.items() if value and (among is None or text in among)}
+
+
 def test_infinite_figure_is_a_gap(history):
     broken = [{**night, "mrr": math.nan} for night in history["nights"]]
     page = render({**history, "nights": broken}, LINKS)

@@ -181,7 +181,7 @@ def read_graph(graph: str, channel: Channel, *, reported: bool = False) -> Graph
 
     listed = {info.key: info.modified for info in store.list(f"channels/{channel.name}/releases/")}
     releases = [release for release in channel.releases() if release.graph == graph]
-    current = channel.current().release
+    current, released_runs = channel.current().release, {release.run for release in releases}
     shown = in_parallel(facts, runs[:SHOWN_RUNS], THREADS)
     # A stored spec lacks `promote`, which is no part of a run.
     plans = (run.results.plan for run in shown if run.spec.publish)
@@ -200,7 +200,7 @@ def read_graph(graph: str, channel: Channel, *, reported: bool = False) -> Graph
         reported=frozenset(
             info.key.split("/")[1] for info in objects if info.key.endswith(f"/{RunLayout.spec if reported else PAGE}")
         ),
-        left_out=len(runs[SHOWN_RUNS:]),
+        left_out=sum(run.run_id not in released_runs for run in runs[SHOWN_RUNS:]),
         searches=listed_searches,
         read_channel=read_channel,
         readers=release_readers(channels, {(channel.name, each.seq): each for each in releases}),
