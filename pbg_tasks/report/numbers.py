@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from datetime import UTC, datetime
 
+from pbg_tasks.config.limits import percent as share_in_percent
 from pbg_tasks.progress import fraction
 
 NONE = "–"  # noqa: RUF001 - an en dash, which stands for a missing figure
@@ -12,6 +13,13 @@ MINUS = "−"  # noqa: RUF001 - the minus sign, as wide as a plus
 _BYTES = ("B", "kB", "MB", "GB", "TB", "PB")
 _MINUTE, _HOUR = 60, 3600
 _STEP = 1000
+_SMALL = 0.01
+"""Figure below which fixed decimals are no longer exact enough."""
+
+
+def plain(value: object) -> str:
+    """Return a plot's value as text, a gap as a dash."""
+    return NONE if value is None or (isinstance(value, float) and not math.isfinite(value)) else str(value)
 
 
 def count(value: float | None) -> str:
@@ -34,22 +42,32 @@ def score(value: float | None) -> str:
     return fraction(value).replace("-", MINUS)
 
 
-def change(value: float | None, unit: str) -> str:
-    """Return a difference in ``unit``, with its sign, of 0 a plus."""
+def change(value: float | None, unit: str, beside: float | None = None) -> str:
+    """Return a difference in ``unit``, with its sign, of 0 a plus.
+
+    Args:
+        value: the difference.
+        unit: of both figures.
+        beside: the later figure; of a small one the difference has as many digits.
+    """
     if value is None:
         return NONE
+    is_small = beside is not None and abs(beside) < _SMALL
     if unit == "percent":
-        text = f"{100 * value:+z.1f} pp"
+        text = f"{100 * value:{'+z.2g' if is_small else '+z.1f'}} pp"
     elif unit == "seconds":
         text = ("+" if value >= 0 else "-") + seconds(abs(value))
     else:
-        text = f"{value:+z,.0f}" if unit == "count" else f"{value:+z.4f}"
+        text = f"{value:+z,.0f}" if unit == "count" else f"{value:{'+z.3g' if is_small else '+z.4f'}}"
     return text.replace("-", MINUS)
 
 
 def percent(value: float | None, digits: int = 1) -> str:
-    """Return a share as a percentage."""
-    return NONE if value is None else f"{100 * value:.{digits}f} %".replace("-", MINUS)
+    """Return a share as a percentage; below 1 %, with two digits."""
+    if value is None or not math.isfinite(value):
+        return NONE
+    text = share_in_percent(value).removesuffix("%") if 0 < abs(value) < _SMALL else f"{100 * value:.{digits}f}"
+    return f"{text} %".replace("-", MINUS)
 
 
 def size(value: float | None) -> str:
@@ -57,7 +75,7 @@ def size(value: float | None) -> str:
     if value is None:
         return NONE
     unit = 0
-    while value >= _STEP and unit < len(_BYTES) - 1:
+    while round(value) >= _STEP and unit < len(_BYTES) - 1:
         value, unit = value / _STEP, unit + 1
     return f"{value:.0f} B" if unit == 0 else f"{value:.3g} {_BYTES[unit]}"
 

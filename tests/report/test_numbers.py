@@ -15,8 +15,12 @@ from pbg_tasks.report import numbers
         (numbers.score, 0.0, "0.0000"),
         (numbers.score, float("nan"), numbers.NONE),
         (numbers.percent, 0.22506, "22.5 %"),
+        (numbers.percent, 0.000214, "0.021 %"),  # Hits@10 among millions of entities
+        (numbers.percent, 0.0, "0.0 %"),
+        (numbers.percent, float("nan"), numbers.NONE),
         (numbers.size, 54969758, "55 MB"),
         (numbers.size, 999, "999 B"),
+        (numbers.size, 999_600, "1 MB"),
         (numbers.seconds, 0.527, "0.5 s"),
         (numbers.seconds, 125, "2 min 05 s"),
         (numbers.seconds, 11400, "3 h 10 min"),
@@ -34,6 +38,20 @@ def test_figures_are_written_for_people(write, value, text):
 )
 def test_differences_are_written_with_signs(value, unit, text):
     assert numbers.change(value, unit) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "beside", "text"),
+    [
+        (-0.00005, "score", 0.00025, "−5e−05"),  # noqa: RUF001 - the minus sign
+        (0.0012, "score", 0.0042, "+0.0012"),
+        (0.00031, "percent", 0.0005, "+0.031 pp"),
+        (-0.0298, "score", 0.0002, "−0.0298"),  # noqa: RUF001 - the minus sign
+        (-0.00004, "score", 0.3, "+0.0000"),
+    ],
+)
+def test_difference_of_small_figures_has_their_digits(value, unit, beside, text):
+    assert numbers.change(value, unit, beside) == text
 
 
 @pytest.mark.parametrize(("unit", "text"), [("score", "+0.0000"), ("percent", "+0.0 pp"), ("count", "+0")])
