@@ -120,7 +120,8 @@ def nights(rows: Sequence[Night], key: NightFigure, title: str, limits: MrrLimit
 
     A line joins the last release of each snapshot, or its last run where it has none. Nights that were refused or
     failed, runs that were not published, and releases that a later one of their snapshot superseded, stand beside it.
-    The axis begins at 0; that of a cosine ends at 1. Bands show what the gate refuses, and the fall that it allows.
+    A night under way has no duration yet: it would look like the quickest. The axis begins at 0; that of a cosine ends
+    at 1. Bands show what the gate refuses, and the fall that it allows.
 
     Args:
         rows: nights in order.
@@ -128,7 +129,8 @@ def nights(rows: Sequence[Night], key: NightFigure, title: str, limits: MrrLimit
         title: of its axis.
         limits: of the gate for the figure; None: it has none.
     """
-    known = [row for row in rows if row[key] is not None]
+    unknown = ("running",) if key == "seconds" else ()
+    known = [row for row in rows if row[key] is not None and row["state"] not in unknown]
     if not known:
         return None
     ended = [row for row in known if row["state"] not in STOPPED]

@@ -201,6 +201,7 @@ def _environment() -> Environment:
         "moment",
         "isoformat",
         "in_unit",
+        "plain",
         "change",
         "rough",
     )

@@ -16,6 +16,7 @@ from pbg_tasks.report.pages import Links, render
 from pbg_tasks.report.run import run_document
 from pbg_tasks.report.training import training_document
 from pbg_tasks.tasks.context import CHAIN
+from pbg_tasks.tasks.view.report import read_run
 from tests.report.conftest import DAYS
 from tests.report.document import check_page
 
@@ -144,6 +145,25 @@ def test_trial_after_release_stands_beside_line():
 def test_bands_show_floor_and_allowed_fall(floor, fall, bands):
     drawn = figures.nights(nights(), "mrr", "MRR", {"floor": floor, "fall": fall, "current": 0.45})
     assert [(band["y0"], band["y1"], band["fillcolor"]) for band in drawn["layout"]["shapes"]] == bands
+
+def test_night_under_way_has_no_duration():
+    rows = [{"snapshot": day, "run": day, "state": "released", "seconds": 7200.0, "mrr": 0.5} for day in ("d1", "d2")]
+    rows.append({"snapshot": "d3", "run": "d3", "state": "running", "seconds": 12.0, "mrr": 0.4})
+    assert points(figures.nights(rows, "seconds", "seconds")) == {"nights": {"d1": 7200.0, "d2": 7200.0}}
+    assert points(figures.nights(rows, "mrr", "MRR")) == {"nights": {"d1": 0.5, "d2": 0.5, "d3": 0.4}}
+    assert figures.nights(rows[2:], "seconds", "seconds") is None
+
+
+def test_table_of_plot_has_newest_figures(nights):
+    """Check also that a missing figure is a dash."""
+    points = [{"epoch": epoch, "loss": epoch / 4} for epoch in range(1, 251)] + [{"epoch": 251, "loss": float("nan")}]
+    document = run_document(read_run(nights.run(DAYS[1])))
+    document["training"] |= {"iterations": [{"mrr": None, "seconds": None, **point} for point in points]}
+    page = check_page(render(document, Links(assets="assets")))
+    rows = [row["text"].strip() for row in page.all("tr") if row["text"].strip().startswith("loss")]
+    assert (len(rows), rows[0], rows[-2:]) == (200, "loss52.013.0", ["loss250.062.5", "loss251.0–"])  # noqa: RUF001 - the dash
+    assert "The last 200 of each series." in page.text()
+
 
 
 def test_axes_of_training_begin_at_zero():
