@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from pbg_tasks.checkpoint import PartialRecord
+    from pbg_tasks.config.results import TrainResult
     from pbg_tasks.formats.directory import BucketStats
     from pbg_tasks.report.documents import Cell, IterationRow, Training
     from pbg_tasks.report.facts import RunFacts
@@ -40,6 +41,9 @@ def training_document(run: RunFacts) -> Training:
     elif buckets:
         last = max(buckets)
         cells, epoch = {key: _Worked(stats.loss) for key, stats in buckets[last]}, last[0] + 1
+    elif trained is not None:  # the statistics of a long training are not read
+        cells = {(lhs, rhs): _Worked() for lhs, row in enumerate(sizes) for rhs in range(len(row))}
+        epoch, iterations = trained.epochs, _of_curve(trained)
     else:
         cells, epoch = {}, 0
     block = -(-max(len(sizes), *map(len, sizes)) // MOST_ROWS) if sizes else 1
@@ -87,6 +91,13 @@ def _iteration(place: Place, buckets: Sequence[tuple[Bucket, BucketStats]], end:
         "seconds": io.seconds if io is not None else None,
         "waited": io.waited if io is not None else None,
     }
+
+
+def _of_curve(trained: TrainResult) -> list[IterationRow]:
+    """Return the iterations of a training by its losses alone."""
+    chunks = max(1, len(trained.curve) // max(1, trained.epochs))
+    unknown: IterationRow = {"epoch": 0, "loss": 0.0, "edges": 0, "mrr": None, "seconds": None, "waited": None}
+    return [{**unknown, "epoch": at // chunks + 1, "loss": loss} for at, loss in enumerate(trained.curve)]
 
 
 @dataclass(frozen=True, slots=True)

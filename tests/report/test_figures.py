@@ -91,6 +91,18 @@ def test_stopped_training_has_the_epochs_it_trained():
     assert (training["state"], training["epoch"], training["epochs"]) == ("done", 3, 3)
 
 
+def test_training_without_statistics_has_its_losses(nights):
+    run = nights.run(DAYS[1])
+    results = NightResults.parse({task: run.result(task) for task in CHAIN})
+    document = run_document(RunFacts(run.spec, run.url, run.spec_hash, CHAIN, results))
+    training = document["training"]
+    assert [each["loss"] for each in training["iterations"]] == results.train.curve
+    assert (training["epoch"], training["done"]) == (results.train.epochs, training["buckets"])
+    assert {cell["state"] for row in training["matrix"] for cell in row} == {"done"}
+    page = check_page(render(document, Links(assets="assets")))
+    assert "not begun" not in page.text()
+
+
 @pytest.mark.parametrize("draw", [figures.throughput, figures.speed])
 def test_missing_times_are_not_drawn(draw):
     spec = SimpleNamespace(epochs=3)
@@ -134,18 +146,6 @@ def test_trial_after_release_stands_beside_line():
     assert (found["superseded"], found["not published"]) == ({"d1": 0.5}, {"d1": 0.6})
 
 
-@pytest.mark.parametrize(
-    ("floor", "fall", "bands"),
-    [
-        (0.2, 0.36, [(0, 0.2, "--c4"), (0.2, 0.36, "--c4"), (0.36, 0.45, "--c2")]),
-        (0.4, 0.36, [(0, 0.4, "--c4"), (0.4, 0.45, "--c2")]),
-        (None, 0.36, [(0, 0.36, "--c4"), (0.36, 0.45, "--c2")]),
-    ],
-)
-def test_bands_show_floor_and_allowed_fall(floor, fall, bands):
-    drawn = figures.nights(nights(), "mrr", "MRR", {"floor": floor, "fall": fall, "current": 0.45})
-    assert [(band["y0"], band["y1"], band["fillcolor"]) for band in drawn["layout"]["shapes"]] == bands
-
 def test_night_under_way_has_no_duration():
     rows = [{"snapshot": day, "run": day, "state": "released", "seconds": 7200.0, "mrr": 0.5} for day in ("d1", "d2")]
     rows.append({"snapshot": "d3", "run": "d3", "state": "running", "seconds": 12.0, "mrr": 0.4})
@@ -164,6 +164,18 @@ def test_table_of_plot_has_newest_figures(nights):
     assert (len(rows), rows[0], rows[-2:]) == (200, "loss52.013.0", ["loss250.062.5", "loss251.0–"])  # noqa: RUF001 - the dash
     assert "The last 200 of each series." in page.text()
 
+
+@pytest.mark.parametrize(
+    ("floor", "fall", "bands"),
+    [
+        (0.2, 0.36, [(0, 0.2, "--c4"), (0.2, 0.36, "--c4"), (0.36, 0.45, "--c2")]),
+        (0.4, 0.36, [(0, 0.4, "--c4"), (0.4, 0.45, "--c2")]),
+        (None, 0.36, [(0, 0.36, "--c4"), (0.36, 0.45, "--c2")]),
+    ],
+)
+def test_bands_show_floor_and_allowed_fall(floor, fall, bands):
+    drawn = figures.nights(nights(), "mrr", "MRR", {"floor": floor, "fall": fall, "current": 0.45})
+    assert [(band["y0"], band["y1"], band["fillcolor"]) for band in drawn["layout"]["shapes"]] == bands
 
 
 def test_axes_of_training_begin_at_zero():
