@@ -169,7 +169,7 @@ Embeds graph **{spec.graph}** ({spec_path.name}) anew for each snapshot of its e
 | store | `{spec.store}`, channel `{spec.channel}`{readers} |
 | entities | {", ".join(entities)} |
 | model | dimension {model.dimension}, {model.comparator}, {model.loss_fn}, {model.num_epochs} epochs |
-| gate | filtered MRR at least {spec.gates.min_mrr}, falling at most {spec.gates.max_mrr_drop:.0%} |
+| gate | filtered MRR at least {spec.gates.min_mrr}, falling at most {100 * spec.gates.max_mrr_drop:g} % |
 
 Begin a night from the tab **Nights**, which lists the snapshots that are there; or trigger the DAG with *Snapshot* in
 the form, or with a **partition key**, the snapshot's (*Trigger > Advanced Options*). An event of asset

@@ -160,6 +160,13 @@ def test_page_names_spec_and_places(dag, tmp_path):
     assert f"{tmp_path}/store/small" in dag.doc_md
 
 
+def test_page_has_exact_fall_of_gate(graphs):
+    path = graphs / "small.yaml"
+    written = yaml.safe_load(path.read_text())
+    path.write_text(yaml.safe_dump(written | {"gates": {"max_mrr_drop": 0.025}}))
+    assert "falling at most 2.5 % |" in DagBag(DAGS).dags["reembed_small"].doc_md
+
+
 def test_dag_survives_serialisation(dag):
     again = DagSerialization.from_dict(json.loads(json.dumps(DagSerialization.to_dict(dag))))
     assert set(again.task_ids) == {*CHAIN, "report"}
