@@ -115,6 +115,7 @@ class NameIndex:
 
         Among many names, only those that begin or end like it are compared; in a large index, those that begin so.
         """
+        name = name.encode(errors="replace").decode()  # Arrow takes no half of a surrogate pair
         if len(self) <= _NEAR_POOL:
             pool = self.names()
         elif len(self) < file_names.INDEXED_FROM:

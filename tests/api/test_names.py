@@ -32,5 +32,6 @@ def test_nearest_names_are_suggested(count):
     assert index.near("item_000042")[0] == "Item_000042"
     with pytest.raises(UnknownNameError, match=r"no entity of type 'n' is named 'Item_000O42'; did you mean 'Item_0"):
         index.numbers(["Item_000001", "Item_000O42"])
-    with pytest.raises(UnknownNameError, match=f"there are {count} names"):
-        index.numbers(["???"])
+    for strange in ("???", "\ud800?", "?\udfff"):
+        with pytest.raises(UnknownNameError, match=f"there are {count} names"):
+            index.numbers([strange])
