@@ -76,6 +76,8 @@ def _from_columns(columns: list[Any]) -> pa.Table:
 
 
 def _from_rows(rows: list[Any]) -> pa.Table:
+    if not rows:
+        return _from_columns([[], []])
     widths = {len(row) if isinstance(row, tuple | list) else 0 for row in rows}
     if len(widths) != 1 or not widths <= set(_BY_POSITION):
         raise InputError(
@@ -126,6 +128,8 @@ def _column(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
         raise InputError(f"edges: column {name!r} has no value in row {row + 1}")
     if name == "weight":
         return _cast(name, column, pa.float64())
+    if not len(column):
+        return pa.chunked_array([], pa.large_string())  # without a value, a column has any type
     kind = column.type
     if not (pa.types.is_integer(kind) or _is_text(kind)):
         raise InputError(f"edges: column {name!r} is of type {kind}; names are text or whole numbers")

@@ -137,7 +137,7 @@ class Resolver:
             InputError: a relation is not given, or its types are not.
         """
         columns = edges.to_pydict()
-        rel = columns.get("rel") or [self._relations.only()] * len(edges)
+        rel = columns["rel"] if "rel" in columns else [self._relations.only() for _ in range(len(edges))]
         types = (columns.get(side) or [None] * len(edges) for side in ("lhs_type", "rhs_type"))
         kinds = list(zip(rel, *types, strict=True))
         known = {kind: self._relations.number(*kind) for kind in set(kinds)}

@@ -13,6 +13,24 @@ ROWS = [("a", "likes", "b"), ("b", "knows", "c")]
 COLUMNS = {"lhs": ["a", "b"], "rel": ["likes", "knows"], "rhs": ["b", "c"]}
 
 
+EMPTY = {
+    "list": list,
+    "list of columns": lambda: {"lhs": [], "rel": [], "rhs": []},
+    "array": lambda: np.empty((0, 3), int),
+    "array of objects": lambda: np.empty((0, 3), object),
+    "array of floats": lambda: np.empty((0, 3)),
+    "table": lambda: pa.table(COLUMNS).slice(0, 0),
+    "table without types": lambda: pa.table({name: pa.nulls(0) for name in COLUMNS}),
+}
+
+
+@pytest.mark.parametrize("form", EMPTY)
+def test_no_edges_are_an_empty_table(form):
+    table = edge_table(EMPTY[form]())
+    assert len(table) == 0
+    assert {str(kind) for kind in table.schema.types} == {"large_string"}
+
+
 class Frame:
     """Data frame of the Arrow C stream, as of pandas and polars."""
 

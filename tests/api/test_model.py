@@ -193,6 +193,8 @@ def test_known_edges_are_excluded(trained):
         assert {answer.name for answer in backwards} == set(names) - {"n0_9"}
         nobody = model.top_k("n0_0", "b", k=5, exclude_known=[("n0_0", "b", name) for name in names])
         assert nobody == []
+        for nothing in ([], {"lhs": [], "rel": [], "rhs": []}, np.empty((0, 3))):
+            assert model.top_k(["n0_0", "n1_1"], "b", k=6, exclude_known=nothing) == plain
 
 
 def test_known_edges_of_another_model_are_refused(trained, tmp_path):
