@@ -40,6 +40,7 @@ class ComparedModel:
         trained: int64 (M, 2) by types, numbers of the ends of edges that it may have been trained on though they are
             held out tonight.
         continued: whether tonight's vectors started from its.
+        repeats: whether tonight's run differs from its own by settings alone.
         kept: counts of its own night, where it kept any and its entities have the places that they had.
     """
 
@@ -52,6 +53,7 @@ class ComparedModel:
     relation_count: int
     trained: Mapping[Types, np.ndarray]
     continued: bool = False
+    repeats: bool = False
     kept: KeptCounts | None = None
 
     def model(self, ours: Model) -> Model:

@@ -20,7 +20,7 @@ from pbg_tasks.evaluate.questions import Side
 from pbg_tasks.evaluate.ranking import Model
 from pbg_tasks.evaluate.report import EvaluationReport
 from pbg_tasks.evaluate.rounds import PairedRounds, RankedRounds
-from pbg_tasks.evaluate.sampling import REPLACED, Sample, floors_have_edges, ratios_beside, relation_edges
+from pbg_tasks.evaluate.sampling import Sample, floors_have_edges, ratios_beside, relation_edges, replaced_ratios
 from pbg_tasks.evaluate.tables import MAX_BLOCK_ROWS, Budget, EntityTable
 from pbg_tasks.formats.edges import EdgeList
 from pbg_tasks.formats.memory import keep_freed_memory
@@ -234,7 +234,7 @@ class _Asking:
             for pair, ratios in (
                 (self.paired, ratios_beside(gates, compared, best)),
                 (self.paired_best, ratios_beside(gates, None, best)),
-                (self.paired_replaced, REPLACED),
+                (self.paired_replaced, replaced_ratios(gates, replaced)),
             )
             if pair is not None
         ]
@@ -274,7 +274,9 @@ class _Asking:
         if self.gates is None or not floors_have_edges(self.gates, self.asked.rel, ranked_rows, self._names):
             return False
         beside_best = self.paired if self.best is self.compared else self.paired_best
-        reciprocals = self.rounds.reciprocals(self.chosen.extra, self.paired, beside_best)
+        # A trial is hardly ever clearly no worse, so its limit alone would rank all edges.
+        replaced = None if self.replaced is None or self.replaced.repeats else self.paired_replaced
+        reciprocals = self.rounds.reciprocals(self.chosen.extra, self.paired, beside_best, replaced)
         return reciprocals.decide(self.gates, continued=self.compared is not None and self.compared.continued)
 
     @property

@@ -104,15 +104,19 @@ class RankedRounds:
         return np.flatnonzero(self._done), np.flatnonzero(self.is_counted(extra))
 
     def reciprocals(
-        self, extra: np.ndarray, paired: PairedRanks | None, best: PairedRanks | None = None
+        self,
+        extra: np.ndarray,
+        paired: PairedRanks | None,
+        best: PairedRanks | None = None,
+        replaced: PairedRanks | None = None,
     ) -> Reciprocals:
         """Return the reciprocal ranks of the edges that count over all relations."""
         _, rows = self.counted(extra)
         candidate, current = (None, None) if paired is None else paired.reciprocals(rows)
         ranked = mean_reciprocal([ranks.select(rows) for ranks in self.found.values()])
         popular = np.stack([1 / ranks[rows] for ranks in self.popular]).mean(axis=0) if self.popular else None
-        beside_best = None if best is None else best.reciprocals(rows)
-        return Reciprocals(ranked, popular, candidate, current, beside_best)
+        beside = [None if other is None else other.reciprocals(rows) for other in (best, replaced)]
+        return Reciprocals(ranked, popular, candidate, current, *beside)
 
 
 class PairedRounds:

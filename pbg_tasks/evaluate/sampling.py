@@ -78,8 +78,7 @@ class Ratios:
         )
 
 
-REPLACED = Ratios(end=(1.0,))
-"""Limit beside the release whose place a model would take: it has to be no worse."""
+_NO_WORSE = Ratios(end=(1.0,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +213,7 @@ class Reciprocals:
         candidate: float64 (M,), by tonight's model on the edges that another model was asked, too; None without one.
         current: float64 (M,), by that other model.
         best: the same two by tonight's model and by that of the best release; None without one.
+        replaced: same by that of a release of other edges, whose place tonight's model would take.
     """
 
     ranked: np.ndarray
@@ -221,6 +221,7 @@ class Reciprocals:
     candidate: np.ndarray | None
     current: np.ndarray | None
     best: tuple[np.ndarray, np.ndarray] | None = None
+    replaced: tuple[np.ndarray, np.ndarray] | None = None
 
     def decide(self, gates: Gates, *, continued: bool = False) -> bool:
         """Return whether these ranks are far enough from a gate's limits.
@@ -239,6 +240,8 @@ class Reciprocals:
             pairs.append((self.candidate, self.current, current_ratios(gates, continued=continued)))
         if self.best is not None:
             pairs.append((*self.best, trend_ratios(gates)))
+        if self.replaced is not None:
+            pairs.append((*self.replaced, drop_ratios(gates)))
         return all(pair_decides(*pair, gates) for pair in pairs)
 
 
@@ -256,6 +259,14 @@ def ratios_beside(gates: Gates | None, compared: ComparedModel | None, best: Com
     if gates is not None and compared is not None:
         ratios += current_ratios(gates, continued=compared.continued)
     return ratios
+
+
+def replaced_ratios(gates: Gates | None, replaced: ComparedModel | None) -> Ratios:
+    """Return the limits beside the release whose place a model would take.
+
+    One that differs by settings alone has to be no worse; with other edges it may fall as far as any night.
+    """
+    return _NO_WORSE if gates is None or replaced is None or replaced.repeats else drop_ratios(gates)
 
 
 def current_ratios(gates: Gates, *, continued: bool) -> Ratios:

@@ -26,10 +26,9 @@ def report(tmp_path, graph, monkeypatch):
     monkeypatch.setattr(sampling, "FIRST_PAIRS", 20)
     compared = compared_model(graph, graph, tmp_path / "compared", unknown=0)
 
-    def evaluate(gates=GATES, *, continued=False, best=False, most=800):
-        model = replace(compared, continued=continued)
+    def evaluate(gates=GATES, *, as_="compared", most=800, **facts):
         evaluation = Evaluation(max_edges=most)
-        beside = {"best" if best else "compared": model}
+        beside = {as_: replace(compared, **facts)}
         return graph.evaluate(tmp_path, graph.triples, evaluation=evaluation, gates=gates, **beside)[0]
 
     return evaluate
@@ -45,7 +44,17 @@ def test_clear_comparison_asks_few_edges(tmp_path, graph, report):
 
 
 def test_best_release_is_asked_few_edges_too(report):
-    assert report(replaced(max_trend_drop={"block": 0.5}), best=True).best.edges == 20
+    assert report(replaced(max_trend_drop={"block": 0.5}), as_="best").best.edges == 20
+
+
+def test_replaced_release_of_other_edges_decides_by_fall(report):
+    """A trial is asked what is ranked for other limits."""
+    assert report(as_="replaced").replaced.edges == 20
+    few = replaced(min_common_edges=201)
+    found = report(few, as_="replaced")
+    assert (found.edges, found.replaced.edges) == (400, 400)
+    trial = report(few, as_="replaced", repeats=True)
+    assert (trial.edges, trial.replaced.edges) == (200, 200)
 
 
 def replaced(**keys):

@@ -5,7 +5,7 @@ It reads the files that will be released. Parts may count the candidates before 
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 from pbg_tasks.config.names import part_name
@@ -225,6 +225,8 @@ class _Brought:
         replaced_compared = replaced_reason = None
         if (replaced := releases.replaced) is not None and (replaced_reason := incomparable(run, replaced)) is None:
             replaced_compared, replaced_reason = _bring_other(run, replaced, counts, fourth, tonight, read)
+            if replaced_compared is not None:
+                replaced_compared = replace(replaced_compared, repeats=repeats(run, replaced))
         return cls(
             night=night,
             held_out=held_out,
