@@ -178,6 +178,7 @@ def plan_arguments(spec: str, partition_key: str | None, params: Mapping[str, Js
     snapshot = _snapshot(partition_key, params)
     chosen = [(name, params[name]) for name in ADJUSTABLE if params.get(name) is not None]
     options = [f"--{name.replace('_', '-')}={value}" for name, value in chosen]
+    options += [f"--param=launch.ranks={ranks}"] if (ranks := params.get("ranks")) is not None else []  # forecast alone
     asked = ["--no-publish"] if not publishes(params) else ["--publish"] if _changes_training(params) else []
     return [spec, f"--snapshot={snapshot}", *options, *asked]
 

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
+from pbg_tasks.config.results import TrainResult
 from pbg_tasks.forecast.usage import Usage
+from pbg_tasks.forecast.work import EVAL_PART
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -57,7 +59,11 @@ class MeasuredNight:
 
     @classmethod
     def of_results(
-        cls, run: str, forecast: ForecastDocument | None, results: Mapping[str, TaskResult]
+        cls,
+        run: str,
+        forecast: ForecastDocument | None,
+        results: Mapping[str, TaskResult],
+        parts: Sequence[TaskResult] = (),
     ) -> MeasuredNight | None:
         """Return the figures of a run; None where they cannot be compared.
 
@@ -65,11 +71,21 @@ class MeasuredNight:
             run: its id.
             forecast: of the plan's result; None where it has none.
             results: of its other tasks, by name.
+            parts: results of the parts of its evaluation.
         """
         if forecast is None or forecast.rates != RATES:
             return None
         measured = {task: usage for task, result in results.items() if (usage := Usage.of_result(result)) is not None}
+        trained = results.get("train")
+        if forecast.machines > 1 and "train" in measured and isinstance(trained, TrainResult):
+            # Ranks with a machine each share the time that one would take, which is the time that is computed.
+            seconds = measured["train"].seconds * trained.ranks
+            measured["train"] = measured["train"]._replace(seconds=seconds)
+        if of_parts := [usage for each in parts if (usage := Usage.of_result(each)) is not None]:
+            measured[EVAL_PART] = Usage.at_once(of_parts)
         planned = {task: Usage(*figures) for task, figures in forecast.modelled.items()}
+        if (EVAL_PART in measured) != (EVAL_PART in planned):  # it was evaluated otherwise than it was forecast
+            measured = {task: usage for task, usage in measured.items() if task not in {"eval", EVAL_PART}}
         return cls(run, forecast.engine, planned, measured, forecast.kind) if measured else None
 
 

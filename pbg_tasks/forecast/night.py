@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from pbg_tasks.forecast.calibration import RATES, Figure, calibrated, of_kind
 from pbg_tasks.forecast.usage import Usage
+from pbg_tasks.forecast.work import EVAL_PART
 from pbg_tasks.progress import aligned, counted, human_count, human_seconds
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class NightForecast:
         machines: number of machines that train together.
         costs: prices, if they are known.
         kind: of its work.
+        parts: number of parts of the evaluation, which run at once.
     """
 
     engine: str
@@ -74,10 +76,14 @@ class NightForecast:
     machines: int = 1
     costs: Costs | None = None
     kind: str = ""
+    parts: int = 1
 
     @property
     def seconds(self) -> Figure:
-        """Duration of all tasks, one after the other."""
+        """Duration of all tasks, one after the other.
+
+        Parts of a task run at once.
+        """
         return self._total("seconds")
 
     @property
@@ -91,9 +97,10 @@ class NightForecast:
 
     @property
     def _machine_hours(self) -> Figure:
-        training = self.tasks["train"]["seconds"]
-        alone = zip(self.seconds, training, strict=True)
-        return Figure(*((all_tasks + (self.machines - 1) * train) / _HOUR for all_tasks, train in alone))
+        figures = [self.seconds, *[self.tasks["train"]["seconds"]] * (self.machines - 1)]
+        if EVAL_PART in self.tasks:
+            figures += [self.tasks[EVAL_PART]["seconds"]] * (self.parts - 1)
+        return Figure(*(sum(hours) / _HOUR for hours in zip(*figures, strict=True)))
 
     def _total(self, field: str) -> Figure:
         # A cause that makes one task slow (the machine, its other users) mostly makes all of them slow, so deviations
@@ -166,8 +173,10 @@ def forecast_night(
     *,
     engine: str,
     machines: int = 1,
+    ranks: int = 1,
     costs: Costs | None = None,
     kind: str = "",
+    parts: int = 1,
 ) -> NightForecast:
     """Forecast a night.
 
@@ -176,8 +185,10 @@ def forecast_night(
         nights: earlier ones of the same graph.
         engine: that trains it; a training with another engine is not comparable.
         machines: number of machines that train together.
+        ranks: number of those that share the training's time.
         costs: prices.
         kind: of its work; nights of the same kind calibrate it, where there are any.
+        parts: number of parts of the evaluation.
     """
     tasks: dict[str, dict[str, Figure]] = {}
     for task, usage in modelled.items():
@@ -188,8 +199,10 @@ def forecast_night(
         tasks[task] = {
             field: calibrated(task, field, value, comparable) for field, value in zip(usage._fields, usage, strict=True)
         }
+    if ranks > 1:
+        tasks["train"]["seconds"] = Figure(*(seconds / ranks for seconds in tasks["train"]["seconds"]))
     runs = tuple(night.run for night in of_kind(nights, kind))
-    return NightForecast(engine, modelled, tasks, runs, machines, costs, kind)
+    return NightForecast(engine, modelled, tasks, runs, machines, costs, kind, parts)
 
 
 def _likely(figures: Mapping[str, Figure]) -> dict[str, float]:

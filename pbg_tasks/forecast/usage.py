@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from pbg_tasks.config.results import TrainResult
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pbg_tasks.config.results import TaskResult
 
 
@@ -34,6 +36,15 @@ class Usage(NamedTuple):
     memory_bytes: float
     store_bytes_read: float
     store_bytes_written: float
+
+    @classmethod
+    def at_once(cls, parts: Sequence[Self]) -> Self:
+        """Return the usage of parts that run at once.
+
+        Time and memory are those of the largest part, all else is a sum.
+        """
+        seconds, cpu_seconds, memory, read, written = zip(*parts, strict=True)
+        return cls(max(seconds), sum(cpu_seconds), max(memory), sum(read), sum(written))
 
     @classmethod
     def of_result(cls, result: TaskResult) -> Self | None:

@@ -26,6 +26,9 @@ _DRIFT_QUERIES = 1_000
 _DRIFT_FIGURES = 50_000  # bytes of the result with the figures of drift
 _RELEASE_READS = 2.5  # of a warm start: one to continue the vectors, one or two to place new entities
 
+EVAL_PART = "eval_part"
+"""Name of the parts of an evaluation in a forecast."""
+
 
 class Speed(NamedTuple):
     """Speed of training with one worker.
@@ -80,6 +83,7 @@ class Work:
         best: whether another release, the best of the last nights or the one of its own snapshot, also ranks the
             held-out edges.
         delta: whether it trains some of the edges only.
+        parts: number of parts that count the candidates of the evaluation; 1: it is done as a whole.
     """
 
     model: ModelConfig
@@ -97,6 +101,7 @@ class Work:
     indexed: int = 0
     best: bool = False
     delta: bool = False
+    parts: int = 1
 
     @property
     def names(self) -> int:
@@ -123,6 +128,9 @@ class Work:
 def modelled(work: Work, *, memory: Mapping[str, int]) -> dict[str, Usage]:
     """Return the usage of each task, by name, by the measured rates.
 
+    Parts of an evaluation, which run at once, are the task ``eval_part``: its time is that of one of them, all else is
+    that of all.
+
     Args:
         work: of the night.
         memory: peaks by task.
@@ -132,13 +140,20 @@ def modelled(work: Work, *, memory: Mapping[str, int]) -> dict[str, Usage]:
     staged = work.edges * _STAGED_BYTES
     hashes, buckets = work.edges * _HASH_BYTES, work.edges * _EDGE_BYTES
     ids = work.names * _ID_BYTES
+    counted = (1 + compared + best) * _ranking_seconds(work) + compared * _drift_seconds(work)
+    brought, in_parts = (1 + compared + best) * vectors, work.parts > 1
+    partitions = sum(entity.num_partitions for entity in work.model.entities.values())
+    share = -(-partitions // work.parts) / partitions  # of the largest part, as a part has whole partitions
+    part = {EVAL_PART: 0.2 + share * (counted + brought / _DISK) + 0.2e-6 * work.edges} if in_parts else {}
+    evaluated = 0.2 + _evaluation_seconds(work) + compared * _compared_seconds(work) + best * _best_seconds(work)
     seconds = {
         "validate": 0.1 + 0.9e-6 * work.edges + compared * (0.05 + 0.3e-6 * work.edges),
         "partition": 0.1 + 0.4e-6 * work.edges + 1e-6 * work.names + warm * (0.03 + 0.5e-6 * work.names),
         "bucket": 0.15 + 1.2e-6 * work.edges + 0.3e-6 * work.names,
         "train": 0.2 + _training_seconds(work),
         "preserve": 0.1 + 1.8e-6 * work.indexed,
-        "eval": 0.2 + _evaluation_seconds(work) + compared * _compared_seconds(work) + best * _best_seconds(work),
+        **part,
+        "eval": evaluated - in_parts * counted,
         "drift": compared * 0.02,  # passes on figures of eval
         "gate": 0.0,
         "publish": 0.05,
@@ -149,7 +164,8 @@ def modelled(work: Work, *, memory: Mapping[str, int]) -> dict[str, Usage]:
         "bucket": ids + staged,
         "train": work.trained * _EDGE_BYTES + warm * _RELEASE_READS * vectors,
         "preserve": work.indexed * _ID_BYTES,
-        "eval": (1 + compared + best) * vectors + buckets + best * 2 * ids,  # all rank the same
+        "eval": (vectors if in_parts else brought) + buckets + best * 2 * ids,  # all rank the same
+        EVAL_PART: brought + work.parts * buckets,
         "drift": compared * _DRIFT_FIGURES,
     }
     written = {
@@ -160,7 +176,8 @@ def modelled(work: Work, *, memory: Mapping[str, int]) -> dict[str, Usage]:
         "preserve": work.indexed * _INDEX_BYTES,
     }
     threads = {"train": work.workers, "eval": work.threads, "drift": work.threads}
-    waits = _WAITS | {"train": _WAITS["train"] + work.epochs * _COMMIT_WAIT}
+    threads[EVAL_PART] = work.parts * work.threads
+    waits = _WAITS | {"train": _WAITS["train"] + work.epochs * _COMMIT_WAIT, EVAL_PART: _WAITS["eval"]}
     return {
         task: Usage(
             each + waits.get(task, 0),

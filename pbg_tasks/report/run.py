@@ -314,7 +314,7 @@ def _forecast(run: RunFacts) -> ForecastPart | None:
             )
     return {
         "total_seconds": found["total_seconds"],
-        "expected_seconds": sum(usage.seconds for usage in plan.forecast.tasks.values()),
+        "expected_seconds": sum(usage.seconds for task, usage in plan.forecast.tasks.items() if task in run.tasks),
         "cost": found["cost"],
         "warnings": found["warnings"],
         "calibrated_on": found["calibrated_on"],

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from pbg_tasks.config.results import ForecastDocument, TaskResult
+from pbg_tasks.config.results import ForecastDocument, TaskResult, TrainResult
 from pbg_tasks.forecast.calibration import RATES, MeasuredNight, calibrated
 from pbg_tasks.forecast.usage import Usage
 
@@ -81,3 +81,31 @@ def test_night_is_read_from_its_results():
 @pytest.mark.parametrize("forecast", [None, planned(None), planned(RATES + 1)])
 def test_night_of_other_method_is_left_out(forecast):
     assert MeasuredNight.of_results("run", forecast, {}) is None
+
+
+def used(seconds):
+    usage = {name: value for name, value in PLANNED._asdict().items() if name != "seconds"}
+    return stored(seconds=seconds, usage=usage)
+
+
+def test_parts_count_as_they_ran_at_once():
+    forecast, parts = planned(RATES, eval=list(PLANNED), eval_part=list(PLANNED)), [used(30.0), used(20.0)]
+    found = MeasuredNight.of_results("run", forecast, {"eval": used(3.0)}, parts)
+    assert found.measured["eval"].seconds == 3
+    assert found.measured["eval_part"] == Usage(30.0, 20.0, 1e9, 2e6, 2e6)
+
+
+@pytest.mark.parametrize(("tasks", "parts"), [(("eval",), 2), (("eval", "eval_part"), 0)])
+def test_merge_never_corrects_whole_evaluation(tasks, parts):
+    forecast = planned(RATES, train=list(PLANNED), **{task: list(PLANNED) for task in tasks})
+    found = MeasuredNight.of_results("run", forecast, {"train": used(9.0), "eval": used(3.0)}, [used(30.0)] * parts)
+    assert list(found.measured) == ["train"]
+
+
+@pytest.mark.parametrize(("machines", "seconds"), [(4, 36.0), (1, 9.0)])
+def test_time_of_ranks_is_that_of_one(machines, seconds):
+    """Ranks on one machine share its cores."""
+    forecast = planned(RATES, train=list(PLANNED)).model_copy(update={"machines": machines})
+    figures = {"epochs": 1, "ranks": 4} | used(9.0).model_dump()
+    trained = TrainResult.model_construct(**figures | {"usage": used(9.0).usage})
+    assert MeasuredNight.of_results("run", forecast, {"train": trained}).measured["train"].seconds == seconds

@@ -140,3 +140,19 @@ def test_delta_nights_correct_no_whole_night():
         for kind in ("warm", "warm, delta")
     }
     assert likely == {"warm": PLANNED["train"].seconds, "warm, delta": PLANNED["train"].seconds / 5}
+
+
+def test_parts_take_the_time_of_one():
+    tasks = PLANNED | {"eval_part": PLANNED["eval"]}
+    one, four = (forecast_night(tasks, [], engine="native", parts=n, costs=Costs(hour=2.0)) for n in (1, 4))
+    assert one.seconds.likely == four.seconds.likely == 7200
+    assert (one.cost.likely, four.cost.likely) == (pytest.approx(4.0), pytest.approx(4.0 + 3 * 0.5 * 2.0))
+
+
+def test_ranks_share_time_that_one_takes():
+    night = MeasuredNight("d1-abc", "native", PLANNED, {"train": PLANNED["train"]})
+    alone, gang = (
+        forecast_night(PLANNED, [night], engine="native", machines=n, ranks=n, costs=Costs(hour=2.0)) for n in (1, 4)
+    )
+    assert gang.tasks["train"]["seconds"].likely == pytest.approx(alone.tasks["train"]["seconds"].likely / 4)
+    assert gang.cost.likely == pytest.approx(alone.cost.likely)

@@ -122,3 +122,12 @@ def test_tiny_first_night_is_within_its_interval(dimension, cpu_seconds, seconds
         found = calibrated("train", "seconds", value, [])
         assert found.low < measured < found.high
     assert tiny.seconds > tiny.cpu_seconds + 60 * 0.1  # what is stored for each epoch is waited for
+
+
+def test_parts_share_time_of_evaluation():
+    whole, split = worked_out(), modelled(replace(WORK, parts=4), memory=MEMORY | {"eval_part": 1})
+    assert split["eval"].seconds < split["eval_part"].seconds < 0.5 * whole["eval"].seconds
+    assert split["eval_part"].cpu_seconds == pytest.approx(whole["eval"].cpu_seconds, rel=0.2)
+    more = modelled(replace(WORK, parts=40), memory=MEMORY | {"eval_part": 1})  # than there are partitions
+    assert more["eval_part"].seconds == split["eval_part"].seconds
+    assert {task for task in split if split[task] != whole.get(task)} == {"eval", "eval_part"}

@@ -30,6 +30,7 @@ TICK = datetime(2026, 11, 20, 2, tzinfo=UTC)
         (None, {"snapshot": "day-2"}, ["--snapshot=day-2"]),
         ("day-1", {"snapshot": "day-1"}, ["--snapshot=day-1"]),
         ("day-1", {"accept_data": "a sale"}, ["--snapshot=day-1", "--accept-data=a sale"]),
+        ("day-1", {"ranks": 4}, ["--snapshot=day-1", "--param=launch.ranks=4"]),  # for the forecast; no trial
         (
             None,
             {"snapshot": "d", "epochs": 1, "dimension": 8, "partitions": 4, "engine": "torch"},

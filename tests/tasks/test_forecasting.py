@@ -19,6 +19,7 @@ from pbg_tasks.publish.skips import when_skipped
 from pbg_tasks.storage import LocalStore
 from pbg_tasks.tasks.context import CHAIN, RunContext
 from pbg_tasks.tasks.nightly.chain import TASKS, run_task
+from pbg_tasks.tasks.nightly.evaluate import count_part, evaluate
 from pbg_tasks.tasks.nightly.forecasting import measured_nights, outlook
 from pbg_tasks.tasks.nightly.plan import plan
 from pbg_tasks.tasks.partitioning import Expected
@@ -155,6 +156,24 @@ def test_forecast_of_eval_takes_cpus_of_its_pod(place):
     assert one > 2 * eight
 
 
+def test_parts_of_eval_are_forecast_and_measured(place):
+    place.write_spec({"entities": {"n": {"num_partitions": 2}}, "num_epochs": 1}, eval={"parts": 2})
+    place.snapshot("d1", ring(50))
+    url = plan(place.spec, "d1")["run"]
+    for task in TASKS:
+        if task == "eval":
+            parts = [count_part(url, f"{number}/2") for number in (1, 2)]
+            evaluate(url, 2)
+        else:
+            run_task(task, url)
+    place.snapshot("d2", ring(55))
+    planned = plan(place.spec, "d2")
+    assert planned["forecast"]["tasks"]["eval_part"]["seconds"] > 0
+    (night,) = measured_nights(RunContext.open(planned["run"]))
+    assert night.measured["eval_part"].seconds == max(part["seconds"] for part in parts)
+    assert night.measured["eval"].seconds == RunContext.open(url).result("eval")["seconds"]
+
+
 def test_cost_has_pods_of_partition_servers(place):
     place.write_spec({"num_machines": 4, "num_partition_servers": 2, "distributed_init_method": "env://"}, costs=COSTS)
     place.snapshot("d1", ring(40))
@@ -165,6 +184,8 @@ def test_cost_has_pods_of_partition_servers(place):
         launch = parse(Launch, keys, source="launch")
         coming = outlook(run, Expected({"n": 40}, 3, 120), written.model_copy(update={"launch": launch}))
         assert coming.night.machines == machines
+        computed, _, _, _, _ = coming.night.modelled["train"]
+        assert coming.night.tasks["train"]["seconds"].likely == pytest.approx(computed / ranks)
 
 
 def test_gpu_is_forecast_with_one_worker(place, monkeypatch):

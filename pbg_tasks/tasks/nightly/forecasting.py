@@ -11,14 +11,16 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from pbg_tasks.config import RunLayout
 from pbg_tasks.config.limits import Verdict
-from pbg_tasks.config.results import SHAPES, PlanResult
+from pbg_tasks.config.names import is_part_of
+from pbg_tasks.config.results import SHAPES, EvalPartResult, EvalResult, PlanResult
 from pbg_tasks.errors import FormatError, QualityGateError
 from pbg_tasks.evaluate.sampling import ROUND_EDGES
 from pbg_tasks.forecast.calibration import MeasuredNight
 from pbg_tasks.forecast.night import NightForecast, forecast_night
 from pbg_tasks.forecast.usage import is_of_last_try
-from pbg_tasks.forecast.work import Work, modelled
+from pbg_tasks.forecast.work import EVAL_PART, Work, modelled
 from pbg_tasks.formats.names import has_name_index
 from pbg_tasks.memory.machine import usable_cpus
 from pbg_tasks.memory.tasks import evaluation_forecast, indexing_peak, preparation_forecast, preparation_peaks
@@ -98,7 +100,9 @@ def outlook(run: RunContext, expected: Expected, written: GraphSpec) -> Outlook:
     gpu = on_gpu(graph.train.device, model)
     of_pods = _cpus_of(launch.kubernetes if launch.launcher != "local" else None)
     workers = 1 if gpu else model.workers or of_pods or cpus
-    threads = graph.resources.threads or _cpus_of(pods.get("eval") or pods.get("finish")) or cpus
+    parts = written.eval.parts
+    ranking = pods.get("eval" if parts == 1 else EVAL_PART) or pods.get("finish")
+    threads = graph.resources.threads or _cpus_of(ranking) or cpus
     chosen = engine_name(graph.train.engine, model, graph.train.device)[0]
     held_out = int(expected.edges * graph.held_out_share)
     asked = min(held_out, graph.eval.max_edges or held_out)
@@ -116,7 +120,7 @@ def outlook(run: RunContext, expected: Expected, written: GraphSpec) -> Outlook:
             graph, partition_counts(model), workers=workers, engine=chosen, ranks=written.launch.ranks
         ),
         "eval": evaluating(),
-        **({"eval_part": evaluating(part=True)} if written.eval.parts > 1 else {}),
+        **({EVAL_PART: evaluating(part=True)} if parts > 1 else {}),
         "preparation": preparation_forecast(graph.resources),
     }
     best = best_release(run, before)
@@ -126,7 +130,8 @@ def outlook(run: RunContext, expected: Expected, written: GraphSpec) -> Outlook:
         entities=expected.entities,
         edges=expected.edges,
         trained=int(expected.edges * (1 - graph.split.valid - graph.split.test)),
-        asked=asked if asked == held_out else min(asked, ROUND_EDGES),  # most nights need no second round
+        # Most nights need no second round; parts count all edges.
+        asked=asked if asked == held_out or parts > 1 else min(asked, ROUND_EDGES),
         candidates=graph.eval.max_candidates,
         epochs=run.spec.epochs,
         workers=max(model.num_gpus, 1) if gpu else workers,
@@ -137,16 +142,26 @@ def outlook(run: RunContext, expected: Expected, written: GraphSpec) -> Outlook:
         indexed=sum(count for count in expected.entities.values() if has_name_index(count)),
         best=(best is not None and (before is None or best.seq != before.seq)) or replaced_release(run) is not None,
         delta=run.spec.delta is not None,
+        parts=parts,
     )
     peaks = dict.fromkeys(PLANNED, _BASE) | preparation_peaks(graph.resources, expected.edges)
     if work.indexed:
         peaks["preserve"] = indexing_peak(graph.resources, work.indexed)
-    peaks |= {"train": memory["train"].peak, "eval": memory["eval"].peak, "drift": memory["eval"].peak}
-    planned = {task: usage for task, usage in modelled(work, memory=peaks).items() if task in PLANNED}
+    peaks |= {name: memory[name].peak for name in ("train", "eval", EVAL_PART) if name in memory}
+    peaks["drift"] = memory["eval"].peak
+    planned = modelled(work, memory=peaks)
     in_pods = launch.ranks > 1 and launch.launcher != "local"
     machines = launch.ranks + max(model.num_partition_servers, 0) if in_pods else 1
-    nights = measured_nights(run)
-    night = forecast_night(planned, nights, engine=engine, machines=machines, costs=written.costs, kind=work.kind)
+    night = forecast_night(
+        planned,
+        measured_nights(run),
+        engine=engine,
+        machines=machines,
+        ranks=launch.ranks if in_pods else 1,
+        costs=written.costs,
+        kind=work.kind,
+        parts=parts,
+    )
     return Outlook(memory, night)
 
 
@@ -179,6 +194,7 @@ def _measured(earlier: RunContext) -> MeasuredNight | None:
     """
     try:
         results = {task: result for task, shape in SHAPES.items() if (result := earlier.find(shape)) is not None}
+        parts = _parts(earlier)
     except FormatError as error:  # a forecast does without
         say(f"warning: {error}")
         return None
@@ -186,7 +202,15 @@ def _measured(earlier: RunContext) -> MeasuredNight | None:
         del results["train"]  # it measured only a part of the work, so forecasts from it would be too low
     plan = results.pop("plan", None)
     forecast = plan.forecast if isinstance(plan, PlanResult) else None
-    return MeasuredNight.of_results(earlier.run_id, forecast, results)
+    return MeasuredNight.of_results(earlier.run_id, forecast, results, parts)
+
+
+def _parts(run: RunContext) -> list[EvalPartResult]:
+    """Return the results of the parts of a run's evaluation, if any."""
+    prefix = run.key(RunLayout.result(f"{EvalResult.TASK}-")).removesuffix(".json")
+    names = [info.key.rpartition("/")[2].removesuffix(".json") for info in run.store.list(prefix)]
+    found = (run.find(EvalPartResult, name) for name in names if is_part_of(EvalResult.TASK, name))
+    return [each for each in found if each is not None]
 
 
 def enforce_limits(run: RunContext, limits: Limits, night: NightForecast) -> None:
