@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
-from contextlib import closing
+from contextlib import closing, contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from pbg_tasks.errors import AccessError, ConflictError, FormatError, StorageError
-from pbg_tasks.publish.sinks import Rows, TableRecord, open_sink, sink_options
+from pbg_tasks.publish.sinks import Rows, TableRecord, open_sink, postgres_silence, sink_options
 from pbg_tasks.publish.sinks import postgres as sink
 from pbg_tasks.tasks.exchange.filling import slug
 from tests.sink_story import postgres
@@ -125,6 +128,31 @@ def test_postgres_lock_of_another_session_ends_wait(place, monkeypatch):
             f"{place}: another session has kept a lock for 1 s, perhaps that of an export whose machine is gone; find "
             "it in pg_stat_activity, end it, and run the export again"
         )
+
+
+@contextmanager
+def stopped(place):
+    """Stop all processes of a server."""
+    server = Path(place.partition("host=")[2], "postmaster.pid").read_text().split()[0]
+    processes = [int(server), *map(int, Path(f"/proc/{server}/task/{server}/children").read_text().split())]
+    try:
+        for each in processes:
+            os.kill(each, signal.SIGSTOP)
+        yield
+    finally:
+        for each in processes:
+            os.kill(each, signal.SIGCONT)
+
+
+def test_stopped_server_ends_the_wait(place, monkeypatch):
+    for name, value in (("LOOK_SECONDS", 0.1), ("ANSWER_SECONDS", 2), ("MISSED", 1)):
+        monkeypatch.setattr(postgres_silence, name, value)
+    opened = open_sink("pgvector", place, sink_options("pgvector", {}))
+    missed = "the server has answered no new connection 1 times, so this one was ended"
+    with pytest.raises(StorageError, match=missed), opened as tables, stopped(place):
+        tables.records("stopped")
+    with open_sink("pgvector", place, sink_options("pgvector", {})) as tables:
+        assert tables.records("stopped") == {}
 
 
 def test_table_that_two_exports_begin_is_a_conflict(place):

@@ -20,6 +20,7 @@ from pbg_tasks.checkpoint.manifest import decode, encode
 from pbg_tasks.config.sinks import PgvectorOptions
 from pbg_tasks.errors import AccessError, ConfigError, ConflictError, FormatError, PbgError, StorageError
 from pbg_tasks.publish.sinks.base import Rows, Sink, TableRecord
+from pbg_tasks.publish.sinks.postgres_silence import ended_in_silence
 from pbg_tasks.publish.sinks.registry import library
 from pbg_tasks.redaction import credentials_in, shown
 
@@ -69,9 +70,10 @@ class PostgresSink(Sink):
         with _errors(psycopg2, destination):
             connection = _connected(psycopg2, destination)
             try:
-                tables = PostgresTables(psycopg2, connection, destination, options)
-                tables.set_up()
-                yield tables
+                with ended_in_silence(psycopg2, destination, connection):
+                    tables = PostgresTables(psycopg2, connection, destination, options)
+                    tables.set_up()
+                    yield tables
             finally:
                 connection.close()
 
