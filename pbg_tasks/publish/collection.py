@@ -10,7 +10,9 @@ clock, since this machine's may be wrong; in a directory, which has no clock, by
 
 from __future__ import annotations
 
+import os
 import secrets
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -23,7 +25,7 @@ from pbg_tasks.progress import say
 from pbg_tasks.publish.gc_holds import condemn, removals
 from pbg_tasks.publish.looks import Dates, Looks, silence
 from pbg_tasks.publish.reachability import EXPORTS, RUNS, at_work, of_another_channel, staying_releases, stored_runs
-from pbg_tasks.storage.base import DirectoryStore
+from pbg_tasks.storage.base import DirectoryStore, ObjectInfo
 from pbg_tasks.storage.parallel import in_parallel
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from pbg_tasks.publish.looks import Ages
     from pbg_tasks.publish.reachability import StoredRun
     from pbg_tasks.publish.retention import Retention
-    from pbg_tasks.storage import ObjectInfo, Store
+    from pbg_tasks.storage import Store
 
 _THREADS = 8
 _BATCH = 1000
@@ -126,6 +128,7 @@ def collect(
         sweep.uploads(dates.since)
         sweep.orphans()
         if not dry_run:
+            sweep.folders()
             for each in over:
                 each.bury()
     finally:
@@ -241,3 +244,26 @@ class _Sweep:
             self.collected.orphans = self.store.remove_orphans(old=self.ages.unchanged, dry_run=self.dry_run)
         except StorageError as error:
             say(f"gc: files that belong to no object were left for the next collection: {error}")
+
+    def folders(self) -> None:
+        """Remove folders of a directory store that hold no object.
+
+        A writer may be about to use a young one.
+        """
+        if isinstance(self.store, DirectoryStore):
+            for prefix in (RUNS, EXPORTS):
+                with suppress(OSError):  # another process has changed something there
+                    self._remove_bare(Path(self.store.url, prefix))
+
+    def _remove_bare(self, root: Path) -> None:
+        full, bare = set[str](), list[tuple[str, int]]()
+        for folder, names, files in os.walk(root, topdown=False):
+            if files or any(str(Path(folder, name)) in full for name in names):
+                full.add(folder)
+            else:
+                bare.append((folder, Path(folder).stat().st_mtime_ns))
+        for folder, changed in bare:
+            info = ObjectInfo(folder, 0, f"{changed:x}", modified=changed / 1e9)
+            if self.ages.unchanged([info]) and Path(folder) != root:
+                with suppress(OSError):
+                    Path(folder).rmdir()

@@ -315,7 +315,6 @@ class LocalStore:
             set_time(draft, moment)
             status = draft.stat()
             self._write_metadata(key, _tag(status), metadata)
-            make_directory(path.parent)
             if before is None:
                 _link(draft, path)
             else:
@@ -504,14 +503,22 @@ def _tag_now(path: Path) -> str | None:
 def _link(draft: Path, path: Path) -> None:
     """Give a draft its first name, never replacing a file.
 
-    That holds even against a program that does not take the store's locks.
+    That holds even against a program that does not take the store's locks. A collection may remove its folder while
+    that is empty.
     """
-    try:
-        path.hardlink_to(draft)
-    except FileExistsError as error:
-        if path.is_dir():
-            raise
-        raise _taken(path) from error
+    while True:
+        make_directory(path.parent)
+        try:
+            path.hardlink_to(draft)
+        except FileNotFoundError:
+            if not draft.exists():
+                raise
+        except FileExistsError as error:
+            if path.is_dir():
+                raise
+            raise _taken(path) from error
+        else:
+            return
 
 
 def _taken(path: Path) -> ConflictError:

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 from pbg_tasks.publish.collection import collect
 from pbg_tasks.publish.retention import Retention
@@ -69,6 +70,34 @@ def test_metadata_of_file_removed_by_hand_goes(tmp_path):
     (tmp_path / "channels/c/pins/1.json").unlink()
     assert collected(store) == 1
     assert records(tmp_path) == []
+
+
+def test_folders_without_object_go_once_old(tmp_path):
+    store = LocalStore(tmp_path)
+    store.put("runs/r1/spec.json", b"{}")
+    store.put("runs/r1/held.json", b"{}")
+    (tmp_path / "runs/r0/release").mkdir(parents=True)
+    (tmp_path / "exports/npy/r0").mkdir(parents=True)
+    collected(store, after=0.0)
+    assert (tmp_path / "runs/r0/release").is_dir()
+    collected(store, dry_run=True)
+    assert (tmp_path / "runs/r0/release").is_dir()
+    collected(store)
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == []
+    assert [path.name for path in (tmp_path / "exports").iterdir()] == []
+
+
+def test_folder_removed_beside_writer_is_made_anew(tmp_path, monkeypatch):
+    store, real, removed = LocalStore(tmp_path), Path.hardlink_to, []
+
+    def link(path, draft):
+        if not removed:
+            removed.append(path.parent.rmdir())
+        real(path, draft)
+
+    monkeypatch.setattr(Path, "hardlink_to", link)
+    store.put("runs/r1/spec.json", b"{}")
+    assert store.get("runs/r1/spec.json").data == b"{}"
 
 
 def test_unknown_file_beside_metadata_stays(tmp_path):
