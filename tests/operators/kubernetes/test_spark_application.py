@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 
 import pytest
+import yaml
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from structlog.testing import capture_logs
 
 from pbg_operators.spark.application import manifest
 from pbg_operators.task import PbgOperator, Refused, RetryableError
 from pbg_tasks.config import SparkKubernetes
+from tests.docker.files import REPOSITORY
 from tests.operators.kubernetes.conftest import RUN
 from tests.operators.kubernetes.double.spark import DRIVER
 
@@ -97,6 +99,17 @@ def test_command_runs_in_driver_and_result_is_stored(double, fake_pbg, context):
     assert not double.objects.everything("sparkapplications")  # deleted when it has succeeded
     warned = [entry["event"] for entry in logged if "outside of the Task Runner" in str(entry["event"])]
     assert [event for event in warned if not event.startswith("PbgOperator")] == []
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("status", [0, 8])
+def test_application_needs_only_the_documented_role(double, fake_pbg, context, status):
+    documents = yaml.safe_load_all((REPOSITORY / "docker" / "kubernetes" / "role.yaml").read_text())
+    double.rules = next(document for document in documents if document["kind"] == "Role")["rules"]
+    fake_pbg(COMMAND + LATE + f"    end('error: quality_gate: too few edges', {status})")
+    found = outcome(context)
+    assert isinstance(found, Refused) if status else found == {"shown": [RUN, "--task=bucket", "--json"]}
+    assert not double.objects.everything("sparkapplications")
 
 
 @pytest.mark.usefixtures("double", "quick")
