@@ -86,3 +86,14 @@ def test_docs_name_the_role_of_each_command():
     rows = re.findall(r"^\| `(\w+)` \| ((?:`[^`]+`(?:, )?)+) \|", text, re.MULTILINE)
     listed = {command: role for role, commands in rows for command in re.findall("`([^`]+)`", commands)}
     assert listed == ROLE_OF
+
+
+def test_api_server_of_docs_may_list_snapshots():
+    """Its forms and *Begin a night* have the keys that are there."""
+    row = re.search(r"^\| API server \| (.*) \|$", (REPOSITORY / "docs" / "security.md").read_text(), re.MULTILINE)[1]
+    role, *sids, source = re.findall(r"`(\w+)`", row)
+    (asked,) = permissions("GET", f"/{SNAPSHOT_BUCKET}?list-type=2&prefix=lake%2Fshop%2F", {}, 200)
+    assert not permits(asked, load(role))
+    added = [statement for statement in load(source)["Statement"] if statement["Sid"] in sids]
+    assert permits(asked, {"Statement": added})
+    assert {action for statement in added for action in statement["Action"]} == {"s3:ListBucket"}
