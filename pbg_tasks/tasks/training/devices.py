@@ -12,14 +12,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pbg_tasks.formats.embeddings import embeddings_file_name
+from pbg_tasks.memory.tables import largest_bytes
 from pbg_tasks.tasks.training.eviction import Notice
 from pbg_tasks.tasks.training.gang import SHARE_SECONDS, Resources, lead
 from pbg_tasks.training.data.edge_files import LockedEdges
+from pbg_tasks.training.data.partitions import counts_by_type
 from pbg_tasks.training.engine.resident import on_host
 from pbg_tasks.training.ranks.coordinator_client import CoordinatorClient
 from pbg_tasks.training.ranks.group.member import ThreadMember
 from pbg_tasks.training.ranks.leases import check_useful
-from pbg_tasks.training.ranks.memory_shares import device_part
+from pbg_tasks.training.ranks.memory_shares import device_part, gang_part
 from pbg_tasks.training.ranks.parameters.server import ParameterServer
 from pbg_tasks.training.ranks.partitions.on_devices import DevicePartitions
 from pbg_tasks.training.ranks.partitions.server import PartitionServer
@@ -100,6 +102,7 @@ class _ThreadGang:
         self.coordinator = self.ranks[0].coordinator(writer, members=world, share_every=SHARE_SECONDS)
         interval = job.config.store_interval
         self._partitions = PartitionServer(self._store, interval=interval, on_error=member.fail)
+        self._trained_bytes = _trained_bytes(job, world)
         servers = [ParameterServer() for _ in devices]
         self.links = [self._link(number, servers) for number in range(world)]
 
@@ -112,7 +115,7 @@ class _ThreadGang:
             rank.partition_store,
             rank.exchange(servers, self._member),
             records=client,
-            partitions=DevicePartitions(self._partitions, self._devices[number]),
+            partitions=DevicePartitions(self._partitions, self._devices[number], trained=self._trained_bytes),
             server=self._partitions,
         )
 
@@ -153,6 +156,13 @@ class _ThreadGang:
             self._member.fail(error)
         finally:
             self.coordinator.depart(number)
+
+
+def _trained_bytes(job: Job, world: int) -> int:
+    """Return the bytes of one device's tables of its buckets."""
+    part = gang_part(job.config, rank=0, world=world, servers=0)
+    counts = counts_by_type(job.counts, job.config)
+    return sum(largest_bytes(job.config, counts, held) for held in (part.trained, part.ahead))
 
 
 def _read_by_threads(job: Job) -> Job:

@@ -54,7 +54,7 @@ class ResidentDevice(Accelerator):
 
     @property
     def room(self) -> float:
-        """Bytes for partitions that wait for their next bucket."""
+        """Bytes for partitions that are trained or wait for their next bucket."""
         return self._room
 
     @property

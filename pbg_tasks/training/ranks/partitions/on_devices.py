@@ -23,10 +23,12 @@ class DevicePartitions:
     Args:
         server: keeps and stores them.
         place: the device.
+        trained: bytes of the tables that it has for its buckets, which share the room with those that wait.
     """
 
-    def __init__(self, server: PartitionServer, place: ResidentDevice) -> None:
+    def __init__(self, server: PartitionServer, place: ResidentDevice, *, trained: int) -> None:
         self._server, self._place = server, place
+        self._trained = trained
 
     def get(self, key: PartitionKey) -> Held | None:
         """Return a partition on this device, to be trained in place.
@@ -51,7 +53,7 @@ class DevicePartitions:
         waiting = [
             each for each in self._server.tables() if isinstance(each, PlacedTable) and each.place is self._place
         ]
-        if sum(map(_size, [table, *waiting])) <= self._place.room:
+        if self._trained + sum(map(_size, [table, *waiting])) <= self._place.room:
             try:
                 return self._place.take(table)
             except ResourceError:  # steps, or other programs, have the memory
