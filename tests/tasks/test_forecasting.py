@@ -196,6 +196,15 @@ def test_gpu_is_forecast_with_one_worker(place, monkeypatch):
     assert cpu_seconds < seconds
 
 
+def test_gpus_that_wait_make_no_night_shorter(place):
+    seconds = []
+    for gpus in (1, 2, 4):
+        place.write_spec({"entities": {"n": {"num_partitions": 4}}, "num_gpus": gpus})
+        place.snapshot("d1", ring(40))
+        seconds.append(plan(place.spec, "d1")["forecast"]["modelled"]["train"][0])
+    assert seconds[0] > seconds[1] == seconds[2]
+
+
 def test_too_expensive_night_ends_before_any_work(place):
     place.write_spec(costs=COSTS, limits={"max_cost": {"block": 0.01}})
     place.snapshot("d1", ring(50))

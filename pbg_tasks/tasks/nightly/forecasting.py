@@ -32,6 +32,7 @@ from pbg_tasks.tasks.nightly.comparison_target import release_before, replaced_r
 from pbg_tasks.tasks.nightly.yardstick import best_release
 from pbg_tasks.tasks.partitioning import partition_counts
 from pbg_tasks.training.engine.choice import engine_name, on_gpu
+from pbg_tasks.training.ranks.leases import useful_ranks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -134,7 +135,7 @@ def outlook(run: RunContext, expected: Expected, written: GraphSpec) -> Outlook:
         asked=asked if asked == held_out or parts > 1 else min(asked, ROUND_EDGES),
         candidates=graph.eval.max_candidates,
         epochs=run.spec.epochs,
-        workers=max(model.num_gpus, 1) if gpu else workers,
+        workers=max(1, min(model.num_gpus, useful_ranks(model))) if gpu else workers,
         threads=threads,
         engine=engine,
         warm=run.spec.previous is not None and run.spec.previous.warm_start,
