@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from types import TracebackType
 
-    from pbg_tasks.storage.base import Store
+    from pbg_tasks.storage.base import ObjectInfo, Store
 
 
 _HELD, _UNHELD = "pbg-scratch-", "pbg-unheld-"
@@ -97,7 +97,7 @@ def put_all_new(
 ) -> dict[str, StoredFile]:
     """Upload files under new keys, with their SHA-256 in the metadata.
 
-    An object that exists with equal bytes stays as it is.
+    An object that exists with equal bytes stays as it is, whether or not its hash is recorded.
 
     Raises:
         ConflictError: a key holds other bytes.
@@ -110,12 +110,21 @@ def put_all_new(
             info = store.put_new(key, path, metadata={**(metadata or {}), "sha256": digest})
         except ConflictError:
             existing = store.head(key)
-            if existing is None or existing.metadata.get("sha256") != digest:
+            if existing is None or existing.size != path.stat().st_size or _digest_of(store, existing) != digest:
                 raise
             info = existing
         return StoredFile(sha256=digest, size=info.size)
 
     return dict(zip(files, in_parallel(put, files.items(), 2), strict=True))
+
+
+def _digest_of(store: Store, info: ObjectInfo) -> str:
+    """Return an object's hash, although a mirror may have lost it."""
+    if "sha256" in info.metadata:
+        return info.metadata["sha256"]
+    with Scratch() as scratch:
+        store.fetch(info.key, scratch.path / "object")
+        return sha256_file(scratch.path / "object")
 
 
 def put_equal(store: Store, key: str, data: bytes) -> None:

@@ -81,6 +81,17 @@ def test_an_upload_over_other_bytes_conflicts(store, tmp_path):
     assert store.get("k").data == b"other"
 
 
+def test_restored_object_without_hash_is_compared_by_bytes(store, tmp_path):
+    """A copy of the store need not have the metadata."""
+    for name, data in (("same", b"mine!"), ("other", b"yours"), ("long", b"longer")):
+        store.put_new(name, data)
+    (tmp_path / "k").write_bytes(b"mine!")
+    assert put_all_new(store, {"same": tmp_path / "k"}) == {"same": {"sha256": digest(b"mine!"), "size": 5}}
+    for name in ("other", "long"):
+        with pytest.raises(ConflictError):
+            put_all_new(store, {name: tmp_path / "k"})
+
+
 def test_scratch_is_private_and_temporary(tmp_path):
     with Scratch(tmp_path) as one, Scratch(tmp_path) as two:
         assert one.path != two.path
