@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from pbg_tasks.progress import human_count
 from pbg_tasks.report import numbers
 
 
@@ -57,3 +58,10 @@ def test_difference_of_small_figures_has_their_digits(value, unit, beside, text)
 @pytest.mark.parametrize(("unit", "text"), [("score", "+0.0000"), ("percent", "+0.0 pp"), ("count", "+0")])
 def test_difference_that_rounds_to_zero_is_no_loss(unit, text):
     assert numbers.change(-0.00004, unit) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(999_499, "999 k"), (999_600, "1 M"), (-999_600, "-1 M"), (999.6, "1 k"), (12, "12")]
+)
+def test_count_near_next_unit_has_that_unit(value, text):
+    assert human_count(value) == text
