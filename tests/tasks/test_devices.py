@@ -154,6 +154,22 @@ def test_failure_of_a_device_ends_all(data, devices, monkeypatch, number):
     assert train_directory(config_of(data))["edges_trained"] == EDGES * EPOCHS
 
 
+@pytest.mark.parametrize("number", [0, 1])
+def test_foreign_error_of_a_device_stays_itself(data, devices, monkeypatch, number):
+    """Otherwise its status would be a bug's, without another try."""
+    hurt = devices()[number]
+
+    def fail(self, *args, **kwargs):
+        if self.place is hurt:
+            raise MemoryError
+        return step(self, *args, **kwargs)
+
+    step = DeviceEngine.step
+    monkeypatch.setattr(DeviceEngine, "step", fail)
+    with pytest.raises(MemoryError):
+        train_directory(config_of(data, num_epochs=1))
+
+
 def test_error_before_training_ends_all_at_once(data, devices, monkeypatch):
     devices()
     train_directory(config_of(data, num_epochs=1))

@@ -12,7 +12,6 @@ from pbg_tasks.errors import EvictedError
 from pbg_tasks.training.ranks.transport.connection import known
 
 if TYPE_CHECKING:
-    from pbg_tasks.errors import PbgError
     from pbg_tasks.training.ranks.group.member_registry import Membership
 
 
@@ -80,7 +79,7 @@ class ThreadMember(Member):
     def __init__(self, evicted: threading.Event) -> None:
         super().__init__()
         self.evicted = evicted
-        self._verdict: PbgError | None = None
+        self._verdict: BaseException | None = None
         self._lock = threading.Lock()
 
     def stopping(self) -> bool:
@@ -92,7 +91,7 @@ class ThreadMember(Member):
 
         Raises:
             EvictedError: the process received SIGTERM.
-            PbgError: a thread has failed, with this error.
+            BaseException: the error of the thread that failed; a foreign one has its meaning where the command ends.
         """
         super().check()
         if self._verdict is not None:
@@ -102,4 +101,4 @@ class ThreadMember(Member):
         """Report that a thread fails, and why; the first report counts."""
         with self._lock:
             if self._verdict is None:
-                self._verdict = known(error)
+                self._verdict = error
