@@ -17,6 +17,8 @@ QUICK = {"num_epochs": 1}
         ({"cron": "0 * * * *", "key_format": "%Y-%m-%dT%H"}, False),
         ({"cron": "0 * * * *", "timezone": "Europe/Berlin"}, False),
         ({"cron": "0 2 * * *", "timezone": "Europe/Berlin", "key_format": "%Y-%m-%dT%H"}, False),
+        ({"cron": "0 8-18 * * *", "timezone": "Europe/Berlin", "key_format": "%Y-%m-%dT%H"}, False),
+        ({"cron": "0 */2 * * *", "timezone": "Europe/Berlin", "key_format": "%Y-%m-%dT%H"}, False),
     ],
 )
 def test_plan_warns_of_hours_that_come_twice(place, capsys, calendar, warned):

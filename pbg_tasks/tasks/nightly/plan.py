@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_EVERY_HOUR = ("*", "*/1", "0/1", "0-23")
+"""Hours of a cron with which Airflow ticks in both hours of a key; with others it ticks once, by the wall clock."""
 
 
 def plan(
@@ -192,7 +194,7 @@ def _warn_of_calendar(graph: GraphSpec, spec: Path, snapshot: str) -> None:
             f"like snapshot {snapshot!r}: nights of the calendar would wait for snapshots that never come; write the "
             "format of the snapshots' names"
         )
-    if not calendar.cron.split()[1].isdecimal() and (key := _key_of_two_hours(calendar)) is not None:
+    if calendar.cron.split()[1] in _EVERY_HOUR and (key := _key_of_two_hours(calendar)) is not None:
         say(
             f"warning: {spec}: nights.calendar: where clocks in {calendar.timezone} go back, two hours have the key "
             f"{key!r}, and their nights one snapshot; with `timezone: UTC` each hour has its own"
