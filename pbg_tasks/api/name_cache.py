@@ -5,6 +5,7 @@ They are kept in the cache directory, by the hash of the names' files, and remov
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -22,7 +23,6 @@ from pbg_tasks.formats.entities import stream_names
 from pbg_tasks.formats.name_index import FORMAT, MappedNames, digests_file_name, index_file_name
 from pbg_tasks.prepare.connection import connect
 from pbg_tasks.prepare.name_index import BUDGET, index_names
-from pbg_tasks.storage.files import hold
 from pbg_tasks.storage.staging import Scratch
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from pbg_tasks.tasks.model_source import Source
 
 _UNUSED_SECONDS = 30 * 86400
+_PATIENCE_SECONDS, _PAUSE_SECONDS = 600.0, 0.1
+"""Longest wait for another process that builds an index, as it may be stopped; and seconds between two looks."""
 _TYPE = "names"
 """Stands for the type in names of cached files, which are found by the names' hash alone."""
 
@@ -86,7 +88,7 @@ def _alone(target: Path) -> Iterator[None]:
     try:
         lock.parent.mkdir(parents=True, exist_ok=True)
         lock.touch()
-        descriptor = hold(lock)
+        descriptor = _held(lock)
     except OSError:  # the home may be read-only, as in containers; two that build one index are no harm
         yield
         return
@@ -96,6 +98,31 @@ def _alone(target: Path) -> Iterator[None]:
         with suppress(OSError):
             lock.unlink()
         os.close(descriptor)
+
+
+def _held(lock: Path) -> int:
+    """Lock a file that another process may hold for some time.
+
+    Returns:
+        Its descriptor, whose closing unlocks it.
+
+    Raises:
+        OSError: it cannot be locked, or not in time.
+    """
+    descriptor, deadline = os.open(lock, os.O_RDONLY | os.O_CLOEXEC), time.monotonic() + _PATIENCE_SECONDS
+    try:
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_PAUSE_SECONDS)
+            else:
+                return descriptor
+    except OSError:
+        os.close(descriptor)
+        raise
 
 
 def _build(source: Source, entity: str, counts: Sequence[int], digests: Sequence[str], scratch: Path) -> Path:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import random
 import re
 import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -26,6 +28,7 @@ from pbg_tasks.formats.name_index import MappedNames, NameTable, digests_file_na
 from pbg_tasks.prepare.connection import connect
 from pbg_tasks.prepare.name_index import index_names
 from pbg_tasks.storage import open_store
+from pbg_tasks.storage.files import hold
 from pbg_tasks.tasks.model_source import Source
 from pbg_tasks.tasks.nightly.chain import run_chain
 from tests.tasks.conftest import Workplace, ring
@@ -252,6 +255,25 @@ def test_home_of_another_user_is_no_obstacle(trained, indexed, monkeypatch):
     monkeypatch.setattr(Path, "stat", refused)
     with Model.open(data.checkpoint) as model:
         assert model.entities() == data.names["n"]
+
+
+def test_builder_that_is_stopped_is_not_awaited_forever(trained, indexed, monkeypatch):
+    monkeypatch.setattr(name_cache, "_PATIENCE_SECONDS", 0.2)
+    data, alone = trained(), name_cache._alone
+
+    @contextmanager
+    def second(place):
+        place.parent.mkdir(parents=True)
+        place.with_suffix(".lock").touch()
+        stopped = hold(place.with_suffix(".lock"))
+        with alone(place):
+            yield
+        os.close(stopped)
+
+    monkeypatch.setattr(name_cache, "_alone", second)
+    with Model.open(data.checkpoint) as model:
+        assert model.entities() == data.names["n"]
+    assert [path.suffix for path in sorted(indexed.iterdir())] == ["", ".lock"]
 
 
 def test_index_without_room_in_cache_is_used(trained, indexed, monkeypatch):
