@@ -99,8 +99,8 @@ def write_staged(
     """Read the snapshot's files once, into a Parquet file.
 
     The rows keep their order, so the same files give the same bytes with the same number of threads; with few, DuckDB
-    reads several text files in another way, and row groups end elsewhere. Parquet files that have what a staged file
-    would have are copied as they are, for a tenth of the time: then each is a file of the table.
+    reads several large text files in another way, and row groups end elsewhere. Parquet files that have what a staged
+    file would have are copied as they are, for a tenth of the time: then each is a file of the table.
 
     Args:
         connection: for the work.

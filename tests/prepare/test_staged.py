@@ -54,6 +54,23 @@ def test_staged_rows_stand_for_the_files(tmp_path):
     assert report.columns == {"lhs": ["VARCHAR"], "rel": ["VARCHAR"], "rhs": ["VARCHAR"]}
 
 
+def test_text_files_are_staged_alike_by_any_threads(tmp_path):
+    """DuckDB reads more than two files a thread in another way."""
+    spec = make_spec(tmp_path)
+    for part in range(3):
+        lines = (f"{part}-{row},likes,{row}-{part}" for row in range(500_000))  # more than DuckDB reads at a time
+        put(tmp_path, "\n".join(["lhs,rel,rhs", *lines]), f"{part}.csv")
+    files = [SnapshotFile(uri=u, size=s, version=v) for u, s, v in list_files(spec.snapshots.resolve("day"))]
+    found = set()
+    for threads in (1, 8):
+        out = tmp_path / f"out-{threads}"
+        out.mkdir()
+        with connect(Resources(threads=threads), out) as connection:
+            write_staged(connection, spec, files, out)
+        found.add((out / STAGED).read_bytes())
+    assert len(found) == 1
+
+
 def test_columns_keep_the_types_of_the_files(tmp_path):
     spec = make_spec(tmp_path, form="parquet", columns={"weight": "w"})
     (tmp_path / "day").mkdir()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pbg_tasks.prepare.delimited import column_names, delimiter, first_record, likely_delimiter, line_of
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
     import duckdb
 
     from pbg_tasks.config import SnapshotFile, Snapshots
+
+
+_READ_BY_ONE = 256 << 20
+"""Most bytes of each of several files that one thread reads: 2 s or so."""
 
 
 class TextSource(SnapshotSource):
@@ -66,6 +71,8 @@ class TextSource(SnapshotSource):
             "max_line_size": str(MAX_LINE_BYTES),
             "strict_mode": "true",
         }
+        if len(places) > 1 and all(map(_is_small, places)):
+            options["parallel"] = "false"  # else the number of threads decides, and a staged file has other row groups
         listed = f"[{', '.join(map(quoted, places))}]"
         return f"read_csv({listed}, {', '.join(f'{key}={value}' for key, value in options.items())})"
 
@@ -86,3 +93,11 @@ class TextSource(SnapshotSource):
             f"; the likely cause is the delimiter, which is {delimiter(snapshots)!r}: with {other!r} all columns are "
             "there (--delimiter, or snapshots.delimiter in a graph spec)"
         )
+
+
+def _is_small(place: str) -> bool:
+    """Return whether one thread reads a file in little time."""
+    try:
+        return Path(place).stat().st_size <= _READ_BY_ONE
+    except OSError:  # DuckDB reports it
+        return False
