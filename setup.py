@@ -5,11 +5,13 @@ Without a compiler the package installs all the same, on torch alone.
 
 import hashlib
 import re
+import shutil
 import sys
 from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_ext import build_ext
 
 # The names in the archives are ours alone; macOS' linker exports none of them.
 HIDDEN = ["-Wl,--exclude-libs,ALL"] if sys.platform == "linux" else []
@@ -23,6 +25,24 @@ class PlainWheel(bdist_wheel):
     def get_tag(self) -> tuple[str, str, str]:
         """Return the tag, with no Python but the platform."""
         return "py3", "none", super().get_tag()[2]
+
+    def run(self) -> None:
+        """Build from the sources alone.
+
+        Else modules that were removed since an earlier build, and its library, would be packed, too.
+        """
+        shutil.rmtree(self.get_finalized_command("build").build_lib, ignore_errors=True)
+        super().run()
+
+
+class LibraryInPlace(build_ext):
+    """Library beside its sources: of these, or none."""
+
+    def copy_extensions_to_source(self) -> None:
+        """Copy the library; without one, leave no earlier one."""
+        for earlier in Path("pbg_tasks/native").glob("_native*.so"):
+            earlier.unlink()
+        super().copy_extensions_to_source()
 
 
 def text_for_index(readme: Path) -> str:
@@ -41,7 +61,7 @@ def text_for_index(readme: Path) -> str:
 setup(
     long_description=text_for_index(Path("README.md")),
     long_description_content_type="text/markdown",
-    cmdclass={"bdist_wheel": PlainWheel},
+    cmdclass={"bdist_wheel": PlainWheel, "build_ext": LibraryInPlace},
     ext_modules=[
         # No Python in it: a plain C interface, loaded with ctypes, so that one build serves every Python.
         Extension(

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import textwrap
 import tomllib
@@ -131,6 +132,29 @@ def test_wheel_serves_every_python_of_its_platform(built):
     assert re.findall(r"^Tag: (\w+-\w+)-", tags, re.MULTILINE) == ["py3-none"]
     assert "\nDescription-Content-Type: text/markdown\n" in facts
     assert "\nProject-URL: PyTorch-BigGraph, https://" in facts
+
+
+def test_editable_build_leaves_no_library_of_other_sources(built, tmp_path):
+    """Without a compiler there is none."""
+    shutil.copytree(built.sdist.parent / "checkout", tmp_path / "checkout")
+    left = tmp_path / "checkout" / "pbg_tasks" / "native" / "_native.abi3.so"
+    left.write_bytes(b"of an earlier version")
+    build("editable", tmp_path / "checkout", tmp_path)
+    assert not left.exists()
+
+
+def test_wheel_has_nothing_of_an_earlier_build(built, tmp_path):
+    """Such as a module that was removed since."""
+    shutil.copytree(built.sdist.parent / "checkout", tmp_path / "checkout")
+    platform = f"{sysconfig.get_platform()}-{sys.implementation.cache_tag}"
+    earlier = tmp_path / "checkout" / "build" / f"lib.{platform}" / "pbg_tasks"
+    (earlier / "native").mkdir(parents=True)
+    for name in ("removed.py", "native/_native.abi3.so"):
+        (earlier / name).write_text("")
+    build("wheel", tmp_path / "checkout", tmp_path)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        assert not {"pbg_tasks/removed.py", "pbg_tasks/native/_native.abi3.so"} & set(archive.namelist())
 
 
 def test_text_for_index_leads_nowhere_it_cannot(built):
