@@ -20,6 +20,7 @@ from botocore.exceptions import (
     EndpointConnectionError,
     NoCredentialsError,
     PartialCredentialsError,
+    SSLError,
     TokenRetrievalError,
 )
 from botocore.loaders import Loader, create_loader
@@ -222,6 +223,11 @@ def s3_errors(client: S3Client, url: str) -> Iterator[None]:
         raise _refusal(error, url, client.meta.endpoint_url) from error
     except CREDENTIAL_ERRORS as error:
         raise AccessError(f"{url}: no usable S3 credentials ({error}); {_HOW_TO_ACCESS}") from error
+    except SSLError as error:
+        raise StorageError(
+            f"{url}: no encrypted connection to {client.meta.endpoint_url} ({error}); name the file of a private "
+            "certificate authority in AWS_CA_BUNDLE, and check that the server takes https"
+        ) from error
     except TRANSPORT_ERRORS as error:
         raise StorageError(
             f"{url}: the S3 endpoint {client.meta.endpoint_url} could not be reached or broke off ({error}); check "

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import botocore.auth
 import pytest
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, SSLError
 
 from pbg_tasks.errors import AccessError, StorageError
 from pbg_tasks.storage import open_store
@@ -59,3 +59,9 @@ def test_ended_session_is_named_and_retried(code):
     with pytest.raises(StorageError, match=r"SESSION_TOKEN.*new ones") as refused, s3_errors(client, "s3://bucket/key"):
         raise ClientError(answer, "GetObject")
     assert refused.value.retryable
+
+
+def test_certificate_of_unknown_authority_names_its_variable():
+    client = SimpleNamespace(meta=SimpleNamespace(endpoint_url="https://s3.example"))
+    with pytest.raises(StorageError, match=r"no encrypted connection .*AWS_CA_BUNDLE"), s3_errors(client, "s3://b/k"):
+        raise SSLError(endpoint_url="https://s3.example", error="self-signed certificate in certificate chain")
