@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from pbg_tasks.datasets.fetch import cache_directory
-from pbg_tasks.errors import FormatError
+from pbg_tasks.errors import ConfigError, FormatError
 from pbg_tasks.formats.entities import stream_names
 from pbg_tasks.formats.name_index import FORMAT, MappedNames, digests_file_name, index_file_name
 from pbg_tasks.prepare.connection import connect
@@ -71,12 +71,13 @@ def cached_index(source: Source, entity: str, counts: Sequence[int], scratch: Pa
 def _place(name: str, scratch: Path) -> Path:
     """Return the directory of an index in the cache.
 
-    It is in scratch where the home is another user's, as where a process has ``HOME=/root`` and is not root.
+    It is in scratch where there is no home, or it is another user's, as where a process has ``HOME=/root`` and is not
+    root.
     """
-    place = cache_directory() / "names" / name
     try:
+        place = cache_directory() / "names" / name
         place.is_dir()
-    except OSError:
+    except (ConfigError, OSError):
         return scratch / name
     return place
 

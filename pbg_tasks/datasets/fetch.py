@@ -39,8 +39,14 @@ def cache_directory() -> Path:
     """Return the directory of fetched files.
 
     It is ``$XDG_CACHE_HOME/pbg``, else ``~/.cache/pbg``.
+
+    Raises:
+        ConfigError: the user has no home.
     """
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pbg"
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pbg"
+    except RuntimeError:
+        raise ConfigError("this user has no home for a cache: set XDG_CACHE_HOME, or HOME") from None
 
 
 def fetch_release(project: str, file_name: str, *, sha256: str, archive: Path | None = None) -> Path:

@@ -178,9 +178,7 @@ class Source:
             path = self.entities.bring_unread(name, scratch)
         except NotFoundError:
             return None
-        from pbg_tasks.datasets.fetch import cache_directory  # here, because it loads an HTTP client
-
-        advice = f"restore it, or remove it: each reader then builds one of the names, in {cache_directory()}"
+        advice = "restore it, or remove it: each reader then builds one of the names, in its cache (~/.cache/pbg/names)"
         url = f"{self.entities.url}/{name}"
         return MappedNames(path, digests.read_bytes(), counts=counts, source=url, advice=advice)
 

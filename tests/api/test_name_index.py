@@ -22,7 +22,7 @@ import pytest
 from pbg_tasks.api import Model, name_cache
 from pbg_tasks.api.names import NameIndex, UnknownNameError
 from pbg_tasks.config.graph import Resources
-from pbg_tasks.errors import FormatError, InputError, ResourceError
+from pbg_tasks.errors import ConfigError, FormatError, InputError, ResourceError
 from pbg_tasks.formats import names as file_names
 from pbg_tasks.formats.name_index import MappedNames, NameTable, digests_file_name, index_file_name
 from pbg_tasks.prepare.connection import connect
@@ -255,6 +255,19 @@ def test_home_of_another_user_is_no_obstacle(trained, indexed, monkeypatch):
     monkeypatch.setattr(Path, "stat", refused)
     with Model.open(data.checkpoint) as model:
         assert model.entities() == data.names["n"]
+
+
+def test_user_without_home_opens_large_models(night, trained, indexed, monkeypatch):
+    def homeless():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", homeless)
+    with Model.open(f"{night.run}/release") as model, Model.open(trained().checkpoint) as other:
+        assert "e3" in model.entities()
+        assert "n0_3" in other.entities()
+    with pytest.raises(ConfigError, match="no home for a cache: set XDG_CACHE_HOME, or HOME"):
+        name_cache.cache_directory()
 
 
 def test_builder_that_is_stopped_is_not_awaited_forever(trained, indexed, monkeypatch):
