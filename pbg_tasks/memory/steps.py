@@ -67,14 +67,24 @@ def worker_memory(size: TrainingSize) -> WorkerMemory:
     alike = {
         (each.lhs, each.rhs, each.operator, each.all_negs, each.reciprocal): each for each in config.relations
     }.values()
-    steps = [step(size, relation) for relation in alike]
-    rankings = [_torch_ranking(size, relation) for relation in alike if config.eval_fraction]
-    trained, ranked = _largest(steps), _largest(rankings)
+    trained = _largest([step(size, relation) for relation in alike])
+    ranking = _ranking_workers(size)
+    ranked = _largest([_torch_ranking(size, relation) for relation in alike if ranking])
     # The native library has buffers of its own, in addition to those of torch, which evaluates the held-out edges.
     native = size.engine == "native"
-    kept = trained.kept + max(ranked.kept - _WORKER, 0) if native else max(trained.kept, ranked.kept)
-    kept = kept * size.workers + (0 if native else _kernels(config))
-    return WorkerMemory(kept, trained.passing * size.workers, ranked.passing * size.workers)
+    more = max(ranked.kept - (_WORKER if native else trained.kept), 0)
+    kept = trained.kept * size.workers + more * ranking + (0 if native else _kernels(config))
+    return WorkerMemory(kept, trained.passing * size.workers, ranked.passing * ranking)
+
+
+def _ranking_workers(size: TrainingSize) -> int:
+    """Return the number of workers that rank held-out or valid edges.
+
+    Held-out ones are a share of the bucket, and busy all of them.
+    """
+    if size.config.eval_fraction:
+        return size.workers
+    return min(size.workers, -(-size.ranked // held_out_batch(size.config, _negatives_of_ranking(size.config)[0])))
 
 
 def _largest(steps: list[WorkerMemory]) -> WorkerMemory:
@@ -286,14 +296,17 @@ def _torch_ranking(size: TrainingSize, relation: RelationSchema) -> WorkerMemory
     As in ``train.held_out``, there are no gradients, and other negatives.
     """
     config = size.config
-    batch_negs, uniform_negs = (
-        usual if own is None else own
-        for own, usual in (
-            (config.eval_num_batch_negs, config.num_batch_negs),
-            (config.eval_num_uniform_negs, config.num_uniform_negs),
-        )
-    )
-    ranked = config.model_copy(update={"batch_size": held_out_batch(config, batch_negs)})
+    batch_negs, uniform_negs = _negatives_of_ranking(config)
+    edges = held_out_batch(config, batch_negs)
+    ranked = config.model_copy(update={"batch_size": edges if config.eval_fraction else min(edges, size.ranked)})
     rows = _Rows(replace(size, config=ranked), relation, batch_negs, uniform_negs)
     passing = (2 * rows.ends + rows.drawn + 5 * rows.scores) * _KEPT
     return WorkerMemory(_WORKER + 2 * (rows.ends + rows.drawn), int(passing))
+
+
+def _negatives_of_ranking(config: ModelConfig) -> tuple[int, int]:
+    """Return batch and uniform negatives, as ``evaluation_config`` does."""
+    trained = config.num_batch_negs, config.num_uniform_negs
+    own = config.eval_num_batch_negs, config.eval_num_uniform_negs
+    batch_negs, uniform_negs = (usual if chosen is None else chosen for chosen, usual in zip(own, trained, strict=True))
+    return (batch_negs, uniform_negs) if batch_negs or uniform_negs else trained

@@ -50,6 +50,7 @@ class TrainingSize:
         weighted: whether edges have weights.
         remote: whether the checkpoint is on S3.
         gang: memory that it holds as one of several ranks; None: it trains alone.
+        ranked: most valid edges of a bucket that are ranked after its training.
     """
 
     config: ModelConfig
@@ -63,6 +64,7 @@ class TrainingSize:
     weighted: bool = False
     remote: bool = False
     gang: GangPart | None = None
+    ranked: int = 0
 
 
 def training_forecast(size: TrainingSize, *, base: int | None = None) -> Forecast:

@@ -29,6 +29,7 @@ from pbg_tasks.training.data.partitions import Layout
 from pbg_tasks.training.iterations import chunk_count
 from pbg_tasks.training.ranks.leases import check_useful
 from pbg_tasks.training.ranks.memory_shares import device_part, gang_part
+from pbg_tasks.training.valid_sample import affordable, ranked_in_bucket
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -155,8 +156,19 @@ class Expected:
             weighted=graph.columns.weight is not None,
             remote=is_remote(graph.store),
             gang=gang,
+            ranked=self._ranked(graph, config),
         )
         return training_forecast(size)
+
+    def _ranked(self, graph: GraphSpec, config: ModelConfig) -> int:
+        """Return the most valid edges of a bucket that early stopping ranks."""
+        if graph.train.early_stopping is None:
+            return 0
+        split, negatives = graph.split, config.num_batch_negs + config.num_uniform_negs
+        edges = affordable(int(self.edges * (1 - split.valid - split.test)), negatives, config.dimension)
+        return ranked_in_bucket(
+            edges, int(self.edges * split.valid), config.partitions("lhs") * config.partitions("rhs")
+        )
 
 
 def resolve(graph: GraphSpec, counts: SnapshotCounts, before: ReleaseSizes | None) -> tuple[GraphSpec, Expected]:

@@ -14,6 +14,7 @@ import torch
 
 from pbg_tasks.progress import fraction
 from pbg_tasks.training.starting_point import seeded
+from pbg_tasks.training.valid_sample import FEWEST, affordable, ranked_buckets, ranked_in_bucket
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,37 +25,6 @@ if TYPE_CHECKING:
     from pbg_tasks.formats.edges import EdgeList
     from pbg_tasks.training.data.edge_files import EdgeFiles
     from pbg_tasks.training.schedule import Bucket
-
-FEWEST = 400
-"""Least number of edges of a sample.
-
-Fewer edges decide nothing, so the training continues to its last epoch. With 200, a night of AS-733 stopped too early
-by chance and ranked a tenth worse.
-"""
-MOST = 20_000
-"""Most edges of a sample; they give MRR to some .002."""
-CALL = 200
-"""Number of edges whose ranking costs as much as a bucket itself."""
-
-
-def affordable(trained: int, negatives: int, dimension: int) -> int:
-    """Return the number of edges that 4 % of an epoch rank.
-
-    Microseconds of one processor, of the native engine with AVX2; the torch engine takes longer for an edge, and ranks
-    in the same time. Of 7 models with 100 to 1,050 negatives and 32 to 400 dimensions, none took more than 5 %.
-
-    Args:
-        trained: number of edges of an epoch.
-        negatives: number of negatives of an edge and side.
-        dimension: of the embeddings.
-
-    Returns:
-        The number; 0 where it is below ``FEWEST``.
-    """
-    of_edge = 0.2 + negatives * (0.002 + 0.00007 * dimension)
-    of_ranking = 30 + 0.03 * dimension
-    found = int(0.04 * trained * of_edge / of_ranking)
-    return min(found, MOST) if found >= FEWEST else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +61,14 @@ class EarlyStopping:
         return affordable(sum(self.trained.values()), self.negatives, self.dimension)
 
     @property
+    def of_bucket(self) -> int:
+        """Most edges of the sample in one bucket; 0: there is none."""
+        return ranked_in_bucket(self._affordable, self.total, len(self.trained))
+
+    @property
     def _chosen(self) -> list[Bucket]:
-        """Buckets to rank; they are few, because each costs time by itself."""
-        affordable_edges = self._affordable
-        each = max(self.total // max(len(self.trained), 1), CALL)
-        count = max(affordable_edges // each, min(affordable_edges, 1))
+        """Buckets to rank."""
+        count = ranked_buckets(self._affordable, self.total, len(self.trained))
         return sorted(self.trained, key=lambda bucket: (-self.trained[bucket], bucket))[:count]
 
     def sample(self, iteration: Iteration, bucket: Bucket) -> EdgeList | None:

@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from pbg_tasks.config import ModelConfig
 from pbg_tasks.formats.edges import EdgeList, edge_file_name, write_edges
 from pbg_tasks.memory.gang import GangPart
 from pbg_tasks.memory.parameters import parameter_count
+from pbg_tasks.memory.steps import worker_memory
 from pbg_tasks.memory.training import TrainingSize, serving_forecast, training_forecast
 from pbg_tasks.native import instruction_set, library
 from pbg_tasks.native.coverage import BFLOAT16
@@ -186,7 +188,10 @@ def test_forecast_is_near_the_measured_peak(tmp_path, case):
     shared = {key: value for key, value in data.items() if key in {"partitions", "relations"}}
     told = trained(tmp_path, **shared, **model)
     assert told["peak"] - told["lines"]["process"] > WEIGHTY
-    assert told["peak"] == pytest.approx(told["measured_peak"], rel=TOLERANCE)
+    # The forecast is of AVX512_BF16, which keeps a chunk's factors rounded for two products; AMX rounds one block.
+    amx = model.get("precision") == "bf16" and instruction_set() == "amx"
+    spared = 4 * model["num_batch_negs"] * (model["num_batch_negs"] + model["num_uniform_negs"]) if amx else 0
+    assert told["peak"] - spared == pytest.approx(told["measured_peak"], rel=TOLERANCE)
 
 
 def test_type_without_relation_is_read_at_end(tmp_path):
@@ -243,6 +248,25 @@ def test_terms_of_rank_follow_from_its_part():
     assert lines["copies of what ranks share"] == int(2.5 * (30_000 * ROW + numbers))
     assert lines["shared parameters"] == numbers
     assert "partition_buffer" not in training_forecast(gang_size(part)).keys  # ranks do not have this key
+
+
+def test_sample_of_early_stopping_takes_memory():
+    """As many workers rank as there are batches of a thousand edges."""
+    part = GangPart(trained={"n": 2, "one": 1}, served={}, passing={}, copies=1.0)
+    trains_all, holds_out = (gang_size(part).config.model_copy(update={"eval_fraction": share}) for share in (0.0, 0.1))
+
+    def memory(ranked, workers=4):
+        size = replace(gang_size(part), config=trains_all, workers=workers, ranked=ranked)
+        found = worker_memory(size)
+        return found.kept + found.ranking, found.ranking
+
+    (nothing, none), (one, of_one) = memory(0), memory(1000)
+    assert none == 0
+    assert one > nothing
+    assert 0 < memory(500)[1] < of_one
+    assert memory(1001)[1] == 2 * of_one
+    assert memory(10**6)[1] == 4 * of_one
+    assert worker_memory(replace(gang_size(part), config=holds_out, workers=4)).ranking == 4 * of_one
 
 
 def test_partition_server_trains_nothing():

@@ -248,6 +248,7 @@ def test_copy_on_a_device_is_independent():
 def test_nights_train_on_devices(place, devices, monkeypatch):
     """They continue each other, anchored and with early stopping."""
     monkeypatch.setattr("pbg_tasks.training.early_stopping.FEWEST", 5)
+    monkeypatch.setattr("pbg_tasks.training.valid_sample.FEWEST", 5)
     used = devices()
     model = {"entities": {"n": {"num_partitions": 4}}, "num_gpus": 2, "num_epochs": 4, "num_uniform_negs": 500}
     place.write_spec(

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from pbg_tasks.formats.edges import EdgeList
-from pbg_tasks.training.early_stopping import MOST, EarlyStopping, affordable, stops
+from pbg_tasks.training.early_stopping import EarlyStopping, stops
 from pbg_tasks.training.schedule import Bucket
+from pbg_tasks.training.valid_sample import MOST, affordable
 from tests.checkpoint.samples import iteration
 
 

@@ -272,6 +272,7 @@ class Job:
             weighted=self.weighted,
             remote=remote,
             gang=gang,
+            ranked=0 if self.early_stopping is None else self.early_stopping.of_bucket,
         )
         return training_forecast(size, base=resident_bytes())
 
