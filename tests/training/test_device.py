@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import itertools
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -25,7 +26,8 @@ from pbg_tasks.model.relations import Groups
 from pbg_tasks.tasks.training.train import train_directory
 from pbg_tasks.training.data.tables import Table
 from pbg_tasks.training.engine import device as places
-from pbg_tasks.training.engine import optimizers
+from pbg_tasks.training.engine import fixed_shapes, optimizers
+from pbg_tasks.training.engine import on_device as on_device_module
 from pbg_tasks.training.engine.choice import engine_name, make_engine
 from pbg_tasks.training.engine.cuda_graphs import RECORD_AFTER, CudaRecorder, Graphs
 from pbg_tasks.training.engine.device import Accelerator, Host, Reading, find_place
@@ -449,6 +451,16 @@ def test_missing_gpu_is_noticed_before_any_write(tmp_path, monkeypatch):
 def test_known_negatives_are_left_to_the_cpu():
     with pytest.raises(ConfigError, match="mask_known_negatives: true is for the CPU"):
         on_device(graph_config(mask_known_negatives=True), 2)
+
+
+@pytest.mark.parametrize(("compiler", "warned"), [(None, True), ("/usr/bin/gcc", False)])
+def test_kernels_need_a_compiler(monkeypatch, capsys, compiler, warned):
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setattr(on_device_module, "find_spec", lambda _: object())
+    monkeypatch.setattr(on_device_module.shutil, "which", lambda _: compiler)
+    monkeypatch.setitem(sys.modules, "pbg_tasks.training.engine.row_kernels", optimizers)
+    chosen = on_device_module._kernels()
+    assert (chosen is fixed_shapes, "finds no gcc or clang here" in capsys.readouterr().err) == (warned, warned)
 
 
 def test_streams_of_gpu_are_made_once(monkeypatch):

@@ -6,6 +6,8 @@ on the CPU. A GPU's negatives are others than the CPU's, and the same each time.
 
 from __future__ import annotations
 
+import os
+import shutil
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -16,6 +18,7 @@ import torch
 from pbg_tasks.errors import ConfigError
 from pbg_tasks.model.registry import operator
 from pbg_tasks.model.relations import Groups
+from pbg_tasks.progress import say
 from pbg_tasks.training.engine import fixed_shapes
 from pbg_tasks.training.engine.batching import Batch
 from pbg_tasks.training.engine.cuda_graphs import CudaRecorder, Graphs
@@ -148,9 +151,14 @@ class DeviceEngine(TorchEngine):
 def _kernels() -> ModuleType:
     """Return the optimizers of CUDA devices.
 
-    They are kernels where Triton is installed, as it is with torch for Linux.
+    They are kernels where Triton is installed, as it is with torch for Linux, and a C compiler, which it takes.
     """
     if find_spec("triton") is None:
+        return fixed_shapes
+    if not (os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")):
+        say(
+            "warning: rows are not stepped by Triton's kernels, which are faster: it finds no gcc or clang here (or CC)"
+        )
         return fixed_shapes
     from pbg_tasks.training.engine import row_kernels
 
