@@ -193,18 +193,11 @@ def test_skip_takes_keys_of_releases_and_calendar(place, channel):
         assert when_skipped(channel, key) is not None
 
 
-def test_skip_takes_days_after_adopted_checkpoint(place, channel):
+@pytest.mark.parametrize("adopted", ["0", "v1"])
+def test_skip_takes_days_after_adopted_checkpoint(place, channel, adopted):
     write_run(channel.store, "r0")
-    night_zero = candidate(channel.store, "r0", "0") | {"data": {"adopted": "s3://old/model"}}
+    night_zero = candidate(channel.store, "r0", adopted) | {"data": {"adopted": "s3://old/model"}}
     channel.publish(night_zero, planned_on=None)
-    skip(place.spec, "2026-11-20")
-    assert when_skipped(channel, "2026-11-20") is not None
-
-
-def test_skip_takes_days_after_named_checkpoint(place, channel):
-    write_run(channel.store, "r0")
-    named = candidate(channel.store, "r0", "v1") | {"data": {"adopted": "s3://old/model"}}
-    channel.publish(named, planned_on=None)
     skip(place.spec, "2026-11-20")
     assert when_skipped(channel, "2026-11-20") is not None
 
