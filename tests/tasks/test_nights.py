@@ -383,3 +383,12 @@ def test_changed_rule_keeps_the_night_from_readers(place):
     assert channel(place).current().release is None
     run_chain(place.spec, "d1")
     assert channel(place).current().release.promoted.channel == "shadow"
+
+
+def test_change_may_complete_the_spec(place):
+    place.write_spec(model=QUICK, channel="shadow", promote={"to": "production", "after_nights": 1})
+    place.snapshot("d1", ring(40))
+    lines = place.spec.read_text().splitlines(keepends=True)
+    place.spec.write_text("".join(line for line in lines if not line.startswith("store:")))
+    assert run_chain(place.spec, "d1", overrides=[f"store={place.store}"])["release"]["published"]
+    assert channel(place).current().release.promoted.channel == "shadow"

@@ -7,6 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from pbg_tasks.config.airflow import TOGETHER
+from pbg_tasks.config.documents import parse_document
+from pbg_tasks.config.graph import GraphSpec
 from pbg_tasks.config.loading import load_graph_spec
 from pbg_tasks.config.results import PlanResult, PublishResult
 from pbg_tasks.errors import PbgError
@@ -97,10 +99,11 @@ def _export(url: str) -> None:
 def _promote(spec: Path, url: str, overrides: Sequence[str] | None) -> None:
     """Promote the release by the rules of the spec and its changes.
 
-    They are those of the channel that the spec's file names, of no other.
+    They are those of the channel that the spec's file names, of no other. The file need not be whole without changes.
     """
-    graph, written = load_graph_spec(spec, overrides), load_graph_spec(spec)
-    rules, same = graph.promote, (graph.store, graph.channel) == (written.store, written.channel)
+    graph, written = load_graph_spec(spec, overrides), parse_document(spec.read_bytes(), source=str(spec))
+    usual = {"store": graph.store, "channel": GraphSpec.model_fields["channel"].default}
+    rules, same = graph.promote, all(written.get(key, usual[key]) == getattr(graph, key) for key in usual)
     if same and rules is not None and rules.is_automatic and RunContext.open(url).need(PublishResult).published:
         from pbg_tasks.tasks.nightly.promote import promote_due
 
