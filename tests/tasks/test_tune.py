@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 import yaml
@@ -166,6 +167,14 @@ def test_place_of_no_file_is_refused_before_search(graph, tmp_path, monkeypatch,
     monkeypatch.setattr("pbg_tasks.tasks.tuning.tune.start", lambda *_, **__: pytest.fail("the search was begun"))
     with pytest.raises(ConfigError, match=way):
         tune(written(graph, {"space": {"model.lr": [0.1, 0.2]}}), "d1", out=tmp_path / out)
+
+
+def test_values_never_replace_the_spec(graph, monkeypatch):
+    monkeypatch.setattr("pbg_tasks.tasks.tuning.tune.start", lambda *_, **__: pytest.fail("the search was begun"))
+    spec = written(graph, LEARNING)
+    monkeypatch.chdir(spec.parent)
+    with pytest.raises(ConfigError, match=r"is the graph spec itself, .*; name another file"):
+        tune(spec, "d1", out=Path(spec.name))
 
 
 def test_search_without_any_result_is_refused(graph):

@@ -57,13 +57,15 @@ def tune(
         The document of the search's page.
 
     Raises:
-        ConfigError: the spec or its space is wrong, or ``out`` can be no YAML file; nothing was begun.
+        ConfigError: the spec or its space is wrong, or ``out`` is the spec or can be no YAML file; nothing was begun.
         QualityGateError: the data gate refuses the snapshot, or no candidate could be trained.
     """
     if out is not None and (out.is_dir() or not out.parent.is_dir()):
         raise ConfigError(f"{out}: is a folder, or has none to be in; name a file of an existing folder")
     if out is not None and out.suffix.lower() not in {".yaml", ".yml"}:
         raise ConfigError(f"{out}: the values are written as YAML, which --patch knows by its suffix; name it *.yaml")
+    if out is not None and out.resolve() == spec.resolve():
+        raise ConfigError(f"{out}: is the graph spec itself, which the values would replace; name another file")
     begun = start(spec, snapshot, overrides=overrides, accept_data=accept_data)
     run_together("prepare", begun["run"])
     context = SearchContext.open(begun["run"], begun["search"])
