@@ -44,7 +44,7 @@ Tag = Annotated[str, Field(min_length=1, max_length=100)]
 def _clear(value: object) -> object:
     """Refuse a duration whose length depends on the reader.
 
-    YAML reads an unquoted ``1:30`` as the number 90; in quotes it would be hours and minutes.
+    YAML 1.1 has ``1:30`` as the number 90; here it would be hours and minutes.
     """
     if isinstance(value, bool):
         raise ValueError('is true or false, and a duration is a number of seconds, or "HH:MM:SS" in quotes')  # noqa: TRY004 - pydantic names the key of a ValueError

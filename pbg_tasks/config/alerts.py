@@ -30,10 +30,7 @@ class Deadline(Frozen):
     @field_validator("at", mode="before")
     @classmethod
     def _quoted(cls, value: object) -> object:
-        """Refuse what is no time.
-
-        YAML takes 10:00 without quotes for the number 600.
-        """
+        """Refuse what is no time."""
         return _matching(value, _TIME, 'takes a time HH:MM in quotes, such as "06:00"')
 
     @model_validator(mode="after")

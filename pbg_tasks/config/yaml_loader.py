@@ -16,6 +16,7 @@ _TEXT = "tag:yaml.org,2002:str"
 _BOOLEAN = "tag:yaml.org,2002:bool"
 _FLOAT = "tag:yaml.org,2002:float"
 _TIMESTAMP = "tag:yaml.org,2002:timestamp"
+_BASE_60 = re.compile(r"[-+]?[0-9][0-9_]*(?::[0-9]+)+(?:\.[0-9_]*)?$")
 
 
 class Loader(yaml.SafeLoader):
@@ -74,5 +75,6 @@ class Loader(yaml.SafeLoader):
 Loader.add_implicit_resolver(
     _FLOAT, re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)[eE][-+]?[0-9]+$"), list("-+.0123456789")
 )
-for _resolvers in Loader.yaml_implicit_resolvers.values():  # a day is a snapshot's key, not a date object
-    _resolvers[:] = [each for each in _resolvers if each[0] != _TIMESTAMP]
+# A day is a snapshot's key, not a date object. 1:30 is no number as in YAML 1.2; YAML 1.1 has base 60, so 90.
+for _resolvers in Loader.yaml_implicit_resolvers.values():
+    _resolvers[:] = [(_TEXT, _BASE_60), *(each for each in _resolvers if each[0] != _TIMESTAMP)]

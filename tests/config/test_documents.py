@@ -68,6 +68,8 @@ def test_keys_that_yaml_takes_for_booleans_stay_words(key):
         ("2026-11-20", "2026-11-20"),
         ("2026-13-45", "2026-13-45"),
         ("1_000", 1000),
+        ("1:30", "1:30"),
+        ("-10:00:00.5", "-10:00:00.5"),
     ],
 )
 def test_yaml_scalars_are_read(text, value):

@@ -45,7 +45,7 @@ def test_keys_are_ordered_by_time_and_number(keys):
         ({"watch": {"complete": "always"}}, "watch.complete"),
         ({"watch": {"since": "a/b"}}, "watch.since"),
         ({"deadline": {"at": "6:00"}}, """deadline.at: takes a time HH:MM in quotes, such as "06:00", not '6:00'"""),
-        ({"deadline": {"at": 600}}, "deadline.at: takes a time HH:MM in quotes"),  # 10:00 without quotes
+        ({"deadline": {"at": 600}}, "deadline.at: takes a time HH:MM in quotes"),
         ({"notify": [{"use": "SmtpNotifier"}]}, "notify.0.use: takes a class path, such as airflow.providers."),
         ({"deadline": {"at": "06:00", "timezone": "Mars/Base"}}, "no IANA name"),
         ({"notify": [{"use": "os; import sys"}]}, "notify.0.use"),
