@@ -18,6 +18,7 @@ from pbg_tasks.tasks.nightly.chain import TASKS, run_task
 from pbg_tasks.tasks.nightly.plan import plan
 from pbg_tasks.tasks.training import train as task
 from pbg_tasks.tasks.training.train import train_directory
+from pbg_tasks.tasks.tuning.tune import tune
 from pbg_tasks.training.engine import resident
 from pbg_tasks.training.engine.on_device import DeviceEngine
 from pbg_tasks.training.engine.resident import PlacedTable, ResidentDevice, find_devices, on_host
@@ -263,6 +264,18 @@ def test_nights_train_on_devices(place, devices, monkeypatch):
         result = {name: run_task(name, run) for name in TASKS}["train"]
         assert len(result["early_stopping"]["mrr"]) == 4
         assert result["warm_start"] is (day == 2)
+    assert all(device.passed for device in used)
+
+
+def test_candidates_of_a_search_train_on_devices(place, devices):
+    used = devices()
+    place.write_spec(
+        model={"entities": {"n": {"num_partitions": 4}}, "num_gpus": 2, "num_epochs": 4, "num_uniform_negs": 500},
+        split={"valid": 0.3, "test": 0.1},
+        tune={"space": {"model.lr": [0.1, 0.05]}},
+    )
+    place.snapshot("d1", ring(2_000))
+    assert all(row["mrr"] is not None for row in tune(place.spec, "d1")["rows"])
     assert all(device.passed for device in used)
 
 

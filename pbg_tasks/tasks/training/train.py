@@ -79,7 +79,7 @@ def train(url: str, *, rank: int | None = None, ignore_memory: bool = False) -> 
 
 def _train_run(run: RunContext, env: RankEnv | None, *, ignore_memory: bool) -> Stored:
     run.need(BucketResult)
-    devices = _find_devices(run.spec.graph.train.device, run.config, env)
+    devices = devices_of(run.spec.graph.train.device, run.config, env)
     with Scratch() as scratch:
         target = TrainingTarget(
             config=run.config,
@@ -91,10 +91,14 @@ def _train_run(run: RunContext, env: RankEnv | None, *, ignore_memory: bool) -> 
         return _undertake(target, env, devices, scratch.path)
 
 
-def _find_devices(device: DeviceName, config: ConfigSchema, env: RankEnv | None) -> list[ResidentDevice]:
+def devices_of(device: DeviceName, config: ConfigSchema, env: RankEnv | None) -> list[ResidentDevice]:
     """Find the GPU of a process, or return its several.
 
     This is done before anything is read or written.
+
+    Raises:
+        ConfigError: a rank asks for several.
+        ResourceError: there are fewer than the config asks for.
     """
     if config.num_gpus <= 1:
         if env is None or env.role == "trainer":
@@ -215,7 +219,7 @@ def train_directory(
         ResourceError: memory would run out, or there is no GPU.
     """
     env = RankEnv.from_environment(config, rank=rank)
-    devices = _find_devices(device, config, env)
+    devices = devices_of(device, config, env)
     if not config.edge_paths:
         raise ConfigError("edge_paths: is empty, so there is nothing to train on")
     started = time.monotonic()

@@ -28,10 +28,10 @@ from pbg_tasks.tasks.files import open_directory
 from pbg_tasks.tasks.runs.base import bring_model
 from pbg_tasks.tasks.runs.night import NightRun
 from pbg_tasks.tasks.search import described
+from pbg_tasks.tasks.training.devices import train_on
 from pbg_tasks.tasks.training.eviction import GRACE
 from pbg_tasks.tasks.training.gang import TrainingTarget, train_here
-from pbg_tasks.tasks.training.train import job_of
-from pbg_tasks.training.engine.device import find_place
+from pbg_tasks.tasks.training.train import devices_of, job_of
 from pbg_tasks.training.environment import number_of
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def _trained(context: SearchContext, trial: str, rung: int, *, patient: bool) ->
     place = f"trials/{trial}/checkpoint{f'-{epochs}' if anew else ''}"
     candidate = replace(run, spec=run.spec.model_copy(update={"graph": graph}))
     config = candidate.config.model_copy(update={"checkpoint_path": f"{context.url}/{place}"})
-    find_place(graph.train.device, config)
+    devices = devices_of(graph.train.device, config, None)
     with Scratch() as scratch:
         target = TrainingTarget(
             config=config,
@@ -119,7 +119,7 @@ def _trained(context: SearchContext, trial: str, rung: int, *, patient: bool) ->
         )
         if not patient and may_be_held(run.store, f"{target.prefix}/{LEASE}"):
             raise ConflictError(f"{config.checkpoint_path}: another process trains it")
-        found = train_here(target, scratch.path)
+        found = train_on(devices, target, scratch.path) if devices else train_here(target, scratch.path)
         manifest, files = open_committed(run.store, target.prefix)
         iteration = manifest.iteration
         if iteration is None or iteration.epoch_idx + 1 != epochs:
