@@ -64,6 +64,8 @@ class MeasuredNight:
         forecast: ForecastDocument | None,
         results: Mapping[str, TaskResult],
         parts: Sequence[TaskResult] = (),
+        *,
+        useful: float = math.inf,
     ) -> MeasuredNight | None:
         """Return the figures of a run; None where they cannot be compared.
 
@@ -72,6 +74,7 @@ class MeasuredNight:
             forecast: of the plan's result; None where it has none.
             results: of its other tasks, by name.
             parts: results of the parts of its evaluation.
+            useful: number of ranks that can train at once.
         """
         if forecast is None or forecast.rates != RATES:
             return None
@@ -79,7 +82,7 @@ class MeasuredNight:
         trained = results.get("train")
         if forecast.machines > 1 and "train" in measured and isinstance(trained, TrainResult):
             # Ranks with a machine each share the time that one would take, which is the time that is computed.
-            seconds = measured["train"].seconds * trained.ranks
+            seconds = measured["train"].seconds * min(trained.ranks, useful)
             measured["train"] = measured["train"]._replace(seconds=seconds)
         if of_parts := [usage for each in parts if (usage := Usage.of_result(each)) is not None]:
             measured[EVAL_PART] = Usage.at_once(of_parts)

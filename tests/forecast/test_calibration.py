@@ -102,10 +102,11 @@ def test_merge_never_corrects_whole_evaluation(tasks, parts):
     assert list(found.measured) == ["train"]
 
 
-@pytest.mark.parametrize(("machines", "seconds"), [(4, 36.0), (1, 9.0)])
-def test_time_of_ranks_is_that_of_one(machines, seconds):
-    """Ranks on one machine share its cores."""
+@pytest.mark.parametrize(("machines", "useful", "seconds"), [(4, 4, 36.0), (4, 2, 18.0), (1, 4, 9.0)])
+def test_time_of_ranks_is_that_of_one(machines, useful, seconds):
+    """Ranks on one machine share its cores, and some may wait."""
     forecast = planned(RATES, train=list(PLANNED)).model_copy(update={"machines": machines})
     figures = {"epochs": 1, "ranks": 4} | used(9.0).model_dump()
     trained = TrainResult.model_construct(**figures | {"usage": used(9.0).usage})
-    assert MeasuredNight.of_results("run", forecast, {"train": trained}).measured["train"].seconds == seconds
+    found = MeasuredNight.of_results("run", forecast, {"train": trained}, useful=useful)
+    assert found.measured["train"].seconds == seconds

@@ -158,7 +158,7 @@ def outlook(run: RunContext, expected: Expected, written: GraphSpec) -> Outlook:
         measured_nights(run),
         engine=engine,
         machines=machines,
-        ranks=launch.ranks if in_pods else 1,
+        ranks=min(launch.ranks, useful_ranks(model)) if in_pods else 1,  # others wait
         costs=written.costs,
         kind=work.kind,
         parts=parts,
@@ -191,7 +191,7 @@ def measured_nights(run: RunContext) -> list[MeasuredNight]:
 def _measured(earlier: RunContext) -> MeasuredNight | None:
     """Return an earlier run's forecast and results.
 
-    None if they cannot be read. The run's spec is not needed.
+    None if they cannot be read. The run's own spec is not needed.
     """
     try:
         results = {task: result for task, shape in SHAPES.items() if (result := earlier.find(shape)) is not None}
@@ -203,7 +203,8 @@ def _measured(earlier: RunContext) -> MeasuredNight | None:
         del results["train"]  # it measured only a part of the work, so forecasts from it would be too low
     plan = results.pop("plan", None)
     forecast = plan.forecast if isinstance(plan, PlanResult) else None
-    return MeasuredNight.of_results(earlier.run_id, forecast, results, parts)
+    useful = useful_ranks(earlier.spec.graph.model)  # of tonight's spec; nights keep their partitions
+    return MeasuredNight.of_results(earlier.run_id, forecast, results, parts, useful=useful)
 
 
 def _parts(run: RunContext) -> list[EvalPartResult]:
