@@ -155,6 +155,26 @@ def test_stopped_server_ends_the_wait(place, monkeypatch):
         assert tables.records("stopped") == {}
 
 
+@pytest.mark.parametrize(
+    ("reason", "answered"),
+    [
+        ("FATAL:  sorry, too many clients already", True),
+        ("致命错误:  已有太多的客户", True),  # the same by lc_messages
+        ("timeout expired", False),
+        ("Connection refused\n\tIs the server running on that host and accepting TCP/IP connections?", False),
+    ],
+)
+def test_refusal_in_any_language_is_an_answer(monkeypatch, reason, answered):
+    """Otherwise a full server would be taken for a stopped one."""
+    import psycopg2
+
+    def connect(*args, **kwargs):
+        raise psycopg2.OperationalError(f'connection to server at "127.0.0.1", port 5432 failed: {reason}\n')
+
+    monkeypatch.setattr(psycopg2, "connect", connect)
+    assert postgres_silence._answers(psycopg2, "postgresql://127.0.0.1/db") == answered
+
+
 def test_table_that_two_exports_begin_is_a_conflict(place):
     import psycopg2
 

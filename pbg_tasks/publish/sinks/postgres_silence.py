@@ -59,9 +59,13 @@ def ended_in_silence(psycopg2: ModuleType, destination: str, connection: Any) ->
 
 
 def _answers(psycopg2: ModuleType, destination: str) -> bool:
-    """Return whether a server answers, be it by a refusal."""
+    """Return whether a server answers, be it by a refusal.
+
+    A refusal begins with the severity, a word of the server's language (``lc_messages``), and the client writes two
+    spaces after that alone.
+    """
     try:
         psycopg2.connect(destination, connect_timeout=ANSWER_SECONDS, application_name="pbg").close()
     except psycopg2.OperationalError as error:
-        return "FATAL" in str(error)
+        return ":  " in str(error)
     return True
