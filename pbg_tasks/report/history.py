@@ -168,10 +168,15 @@ def _release(release: Release | None, graph: GraphFacts) -> OfRelease:
 
 
 def _forecast(run: RunFacts) -> float | None:
-    """Return the seconds that the night was forecast to take."""
+    """Return the seconds that the night was forecast to take.
+
+    Parts of ``eval`` are left out, as they are of its actual time.
+    """
     plan = run.results.plan
     forecast = plan.forecast if plan is not None else None
-    return sum(usage.seconds for usage in forecast.tasks.values()) if forecast is not None else None
+    if forecast is None:
+        return None
+    return sum(usage.seconds for task, usage in forecast.tasks.items() if task in run.tasks)
 
 
 def _change(evaluated: EvalResult | None) -> float | None:

@@ -42,6 +42,18 @@ def history(nights):
     return history_document(read_graph("toy", Channel(nights.store, "production")))
 
 
+def test_forecast_of_nights_leaves_out_parts(nights):
+    """They are left out of the actual time, too."""
+    facts = read_graph("toy", Channel(nights.store, "production"))
+    whole = next(run for run in facts.runs if run.results.plan)
+    plan = whole.results.plan
+    tasks = plan.forecast.tasks | {"eval_part": plan.forecast.tasks["train"]}
+    parted = plan.model_copy(update={"forecast": plan.forecast.model_copy(update={"tasks": tasks})})
+    split = replace(whole, results=replace(whole.results, plan=parted))
+    one, other = (history_document(replace(facts, runs=[run]))["nights"] for run in (whole, split))
+    assert one == other
+
+
 def test_run_page_shows_results_of_its_tasks(nights, documents):
     run, document = nights.run(DAYS[1]), documents[DAYS[1]]
     trained, bucketed = run.result("train"), run.result("bucket")
