@@ -223,12 +223,12 @@ def s3_errors(client: S3Client, url: str) -> Iterator[None]:
         raise _refusal(error, url, client.meta.endpoint_url) from error
     except CREDENTIAL_ERRORS as error:
         raise AccessError(f"{url}: no usable S3 credentials ({error}); {_HOW_TO_ACCESS}") from error
-    except SSLError as error:
-        raise StorageError(
-            f"{url}: no encrypted connection to {client.meta.endpoint_url} ({error}); name the file of a private "
-            "certificate authority in AWS_CA_BUNDLE, and check that the server takes https"
-        ) from error
     except TRANSPORT_ERRORS as error:
+        if isinstance(error, SSLError) and "EOF occurred" not in str(error):  # else it broke off, as TLS reports it
+            raise StorageError(
+                f"{url}: no encrypted connection to {client.meta.endpoint_url} ({error}); name the file of a private "
+                "certificate authority in AWS_CA_BUNDLE, and check that the server takes https"
+            ) from error
         raise StorageError(
             f"{url}: the S3 endpoint {client.meta.endpoint_url} could not be reached or broke off ({error}); check "
             "AWS_ENDPOINT_URL and that the server runs"
