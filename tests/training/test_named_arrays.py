@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import hashlib
 import json
+import shutil
 
 import numpy as np
 import pyarrow as pa
@@ -236,5 +238,22 @@ def test_unfinished_import_is_refused(tmp_path):
     (tmp_path / "init" / "_unfinished.json").write_text("{}")
     with pytest.raises(InputError, match=r"init_path: .*/init is being written, or was cut off and has to be written"):
         opened(tmp_path / "init", tmp_path)
-    (tmp_path / "init" / "_manifest.json").write_text("{}")
+    (tmp_path / "init" / "_manifest.json").write_text('{"objects": {}}')
     check(tmp_path / "init", tmp_path)
+
+
+@pytest.mark.parametrize("name", ["user.npy", "user.json"])
+def test_file_of_another_export_is_refused(tmp_path, name):
+    """A copy that was cut off has the names of one and the vectors of the other."""
+    given = tmp_path / "given"
+    write_npy(given)
+    objects = {
+        path.name: {"sha256": hashlib.sha256(path.read_bytes()).hexdigest(), "size": path.stat().st_size}
+        for path in given.iterdir()
+    }
+    (given / "_manifest.json").write_text(json.dumps({"format": 1, "exchange": "npy", "objects": objects}))
+    check(given, tmp_path)
+    write_npy(tmp_path / "other", vectors() + 1, [*VECTORS][::-1])
+    shutil.copy(tmp_path / "other" / name, given / name)
+    with pytest.raises(FormatError, match=rf"given/{name}: not the bytes that _manifest.json beside it recorded"):
+        opened(given, tmp_path)

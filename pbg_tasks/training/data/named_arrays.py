@@ -14,14 +14,18 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
 
+from pbg_tasks.checkpoint import ObjectRecord
+from pbg_tasks.checkpoint.manifest import decode, sha256
+from pbg_tasks.config.base import Frozen
 from pbg_tasks.errors import ConfigError, FormatError, InputError, NotFoundError
 from pbg_tasks.formats.files import require_space
 from pbg_tasks.formats.names import EXCHANGE_MANIFEST, EXCHANGE_MARK, UNFINISHED
 from pbg_tasks.formats.npy import map_array, new_array
 from pbg_tasks.progress import say
+from pbg_tasks.storage.staging import sha256_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from pbg_tasks.config import ConfigSchema
@@ -32,6 +36,16 @@ if TYPE_CHECKING:
 
 _BLOCK_VALUES = 1 << 22  # numbers converted at once: 16 MiB of float32
 _BUFFER_BYTES = 1 << 20
+
+
+class ListedFiles(Frozen):
+    """Fields of the manifest of an export or import that are needed here.
+
+    Attributes:
+        objects: size and hash of each file, by name.
+    """
+
+    objects: dict[str, ObjectRecord]
 
 
 class NamedArray:
@@ -108,7 +122,7 @@ class NamedArrays:
     Raises:
         ConfigError: no type has an array.
         InputError: an import or export there is not finished.
-        FormatError: an array is damaged or does not fit.
+        FormatError: an array is damaged or does not fit, or a file is another than the manifest beside it lists.
     """
 
     def __init__(
@@ -117,10 +131,11 @@ class NamedArrays:
         if store.head(EXCHANGE_MARK) is not None and store.head(EXCHANGE_MANIFEST) is None:
             raise InputError(f"init_path: {store.url} {UNFINISHED}")
         self._config, self._names = config, names
+        listed = _listed(store)
         self._arrays = {
             entity: array
             for entity in config.entities
-            if (array := _open(store, scratch, entity, config.entity_dimension(entity))) is not None
+            if (array := _open(store, scratch, entity, config.entity_dimension(entity), listed)) is not None
         }
         self._matched: dict[PartitionKey, int] = {}
         if not self._arrays:
@@ -155,7 +170,34 @@ class NamedArrays:
         return current
 
 
-def _open(store: Store, scratch: Path, entity: str, dimension: int) -> NamedArray | None:
+def _listed(store: Store) -> Mapping[str, ObjectRecord]:
+    """Return the files that a manifest lists; none without one.
+
+    Raises:
+        FormatError: it is damaged.
+    """
+    try:
+        data = store.get(EXCHANGE_MANIFEST).data
+    except NotFoundError:
+        return {}
+    return decode(ListedFiles, data, source=f"{store.url}/{EXCHANGE_MANIFEST}").objects
+
+
+def _check(source: str, found: str, record: ObjectRecord) -> None:
+    """Compare the hash of a file with its record.
+
+    The names of one export beside the vectors of another would start entities from the vectors of others.
+    """
+    if found != record.sha256:
+        raise FormatError(
+            f"{source}: not the bytes that {EXCHANGE_MANIFEST} beside it recorded: it was damaged, changed or is being "
+            f"replaced; restore it, or remove {EXCHANGE_MANIFEST} if another program changed it on purpose"
+        )
+
+
+def _open(
+    store: Store, scratch: Path, entity: str, dimension: int, listed: Mapping[str, ObjectRecord]
+) -> NamedArray | None:
     npy, parquet = f"{entity}.npy", f"{entity}.parquet"
     there = [name for name in (npy, parquet) if store.head(name) is not None]
     if len(there) > 1:
@@ -164,15 +206,20 @@ def _open(store: Store, scratch: Path, entity: str, dimension: int) -> NamedArra
         return None
     source, path = f"{store.url}/{there[0]}", scratch / there[0]
     store.fetch(there[0], path)
+    if there[0] in listed:
+        _check(source, sha256_file(path), listed[there[0]])
     if there == [npy]:
-        return NamedArray(source, _json_names(store, f"{entity}.json"), map_array(path, source), dimension)
+        return NamedArray(source, _json_names(store, f"{entity}.json", listed), map_array(path, source), dimension)
     return _from_parquet(path, source, dimension)
 
 
-def _json_names(store: Store, name: str) -> pa.LargeStringArray:
+def _json_names(store: Store, name: str, listed: Mapping[str, ObjectRecord]) -> pa.LargeStringArray:
     source = f"{store.url}/{name}"
     try:
-        names = json.loads(store.get(name).data)
+        data = store.get(name).data
+        if name in listed:
+            _check(source, sha256(data), listed[name])
+        names = json.loads(data)
     except NotFoundError:
         raise FormatError(f"{source}: missing; it has to list the name of each row of the array beside it") from None
     except (ValueError, RecursionError) as error:
