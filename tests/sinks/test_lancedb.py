@@ -158,6 +158,18 @@ def test_second_try_goes_on_where_first_ended(nights, tmp_path, monkeypatch):
     assert refill(nights, tmp_path)["written_rows"] == 0  # it is there already
 
 
+def test_other_names_get_a_table_of_theirs(nights, tmp_path):
+    out, names = tmp_path / "lance", tmp_path / "names"
+    refill(nights, out)
+    before = rows_of(out, served(out)["pbg_n"])["id"].to_pylist()
+    shutil.copytree(f"{nights.runs[0]}/release", names)
+    for path in names.glob("entity_names_n_*.json"):
+        path.write_text(json.dumps([f"label of {name}" for name in json.loads(path.read_bytes())]))
+    export("lancedb", f"{nights.runs[0]}/release", str(out), entity_path=str(names))
+    after = rows_of(out, served(out)["pbg_n"])["id"].to_pylist()
+    assert after == [f"label of {name}" for name in before]
+
+
 def test_record_has_contract_of_release(nights, tmp_path):
     refill(nights, tmp_path)
     (path,) = tmp_path.glob("_pbg/pbg/tables/*.json")

@@ -19,7 +19,7 @@ from pbg_tasks.publish.sinks import TableRecord, open_sink, sink_options
 from pbg_tasks.storage.files import disk_errors
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.exchange.filling import Filling
-from pbg_tasks.tasks.exchange.opened import describe, finder, load_contents, named_in_store
+from pbg_tasks.tasks.exchange.opened import describe, finder, identity, load_contents, named_in_store
 from pbg_tasks.tasks.model_source import load_newest
 
 if TYPE_CHECKING:
@@ -131,7 +131,8 @@ def fill(
         load = partial(load_contents, scratch=scratch.path, types=options.types, on_rows=_ignore)
         found, contents = load_newest(finder(source, scratch.path, channel, entity_path), load)
         form = Form.of(contents.config, no_metric(sink, contents.config.comparator))
-        filling = Filling(sink, tables, own, options, form, own.collection or collection, scratch.path)
+        names = None if found.entities is found.checkpoint else identity(found)
+        filling = Filling(sink, tables, own, options, form, own.collection or collection, scratch.path, names)
         with named_in_store(found, scratch.path), disk_errors(scratch.path):
             filled = filling.fill(contents, describe(found))
         served = serving(tables, filling.collection, filled)

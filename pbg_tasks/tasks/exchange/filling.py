@@ -61,6 +61,7 @@ class Filling:
         form: of the vectors.
         collection: of the tables.
         scratch: directory for what a delta compares.
+        names: stands for the files of names, where they are outside of the model's manifest.
         resumed: number of rows that an earlier try had written.
         written: number of rows that this one wrote.
         kept: number of rows that stayed as the table before, or an earlier try, had them.
@@ -74,6 +75,7 @@ class Filling:
     form: Form
     collection: str
     scratch: Path
+    names: str | None = None
     resumed: int = 0
     written: int = 0
     kept: int = 0
@@ -147,8 +149,7 @@ class Filling:
             say(f"warning: export {self.sink}: table {table} is taken for empty: {error}")
         return -1
 
-    @staticmethod
-    def _name(record: TableRecord, number: int) -> str:
+    def _name(self, record: TableRecord, number: int) -> str:
         """Return the name of a table, which stands for its contents.
 
         Files without a manifest may have changed since an earlier try, so their table is always a new one.
@@ -160,6 +161,8 @@ class Filling:
         contents = record.model_dump(mode="json", exclude={"number", "source", "together", "contract", "bases"})
         if number:
             contents["again"] = number
+        if self.names is not None:
+            contents["names"] = self.names
         if record.manifest_sha256 is None:
             contents["nonce"] = secrets.token_hex(16)
         return f"{record.alias}_{digest(contents)[:_DIGITS]}"
