@@ -21,10 +21,12 @@ from pbg_tasks.cli import app
 from pbg_tasks.config.exports import ExportOptions
 from pbg_tasks.errors import ConfigError, ConflictError, FormatError, InputError, NotFoundError
 from pbg_tasks.formats.angel import MatrixLayout, RowType, write_line, write_mapping, write_matrix
+from pbg_tasks.formats.entity_sets import EXPIRED, EntitySet
 from pbg_tasks.publish.exchange import READERS, ReadOptions
 from pbg_tasks.publish.exchange.manifest import MANIFEST
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.exchange.export import export
+from pbg_tasks.tasks.exchange.export_parts import export_part, merge_parts
 from pbg_tasks.tasks.exchange.import_vectors import import_embeddings
 from pbg_tasks.tasks.training.train import train_directory
 from tests.directories import DataSet
@@ -67,6 +69,20 @@ def test_own_exports_return_with_their_types(place, exchange):
         names, vectors = imported(place / "init", entity)
         assert names == data.names[entity]
         np.testing.assert_allclose(vectors, data.vectors[entity], atol=6e-10 if exchange == "tsv" else 0, rtol=0)
+
+
+@pytest.mark.parametrize("partition", [0, 1])
+@pytest.mark.parametrize("exchange", ["parquet", "npy", "tsv"])
+def test_partition_without_entities_is_passed_over(place, exchange, partition):
+    data = model(place / "data")
+    gone = [name for name in data.names["user"] if name.startswith(f"user{partition}_")]
+    expired = EntitySet({"user": np.full(len(gone), partition)}, {"user": np.arange(len(gone))})
+    (data.root / "entities" / EXPIRED).write_bytes(expired.to_bytes())
+    export_part(exchange, str(data.checkpoint), str(place / "out"), "1/1")
+    merge_parts(exchange, str(data.checkpoint), str(place / "out"), 1)
+    import_embeddings(exchange, str(place / "out"), str(place / "init"))
+    names, _ = imported(place / "init", "user")
+    assert names == [name for name in data.names["user"] if name not in gone]
 
 
 @pytest.mark.parametrize("exchange", ["parquet", "npy"])

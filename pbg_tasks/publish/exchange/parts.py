@@ -42,7 +42,8 @@ def read_parts(
 ) -> Iterator[Vectors]:
     """Yield the vectors of each type.
 
-    Files without rows and dimension, as Spark writes one where its first partition is empty, are passed over.
+    Files without rows and dimension, as Spark writes one where its first partition is empty, are passed over. So are
+    those without bytes of an export, such as the text of a partition whose entities have all expired.
 
     Args:
         inbox: holds the files.
@@ -53,7 +54,8 @@ def read_parts(
     Raises:
         FormatError: files of one type differ in dimension.
     """
-    for entity, files in inbox.typed(suffixes, options.entity).items():
+    for entity, found in inbox.typed(suffixes, options.entity).items():
+        files = [file for file in found if inbox.manifest is None or inbox.sizes[file]] or found[:1]
         for number, head in enumerate(files, start=1):
             with inbox.local(head) as path:
                 with named(path, inbox.source(head)):
