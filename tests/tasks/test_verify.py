@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from pbg_tasks.errors import FormatError, NotFoundError
+from pbg_tasks.publish.exchange import ReadOptions
 from pbg_tasks.storage import LocalStore, open_store
 from pbg_tasks.tasks.directory.importing import import_edges
+from pbg_tasks.tasks.exchange.import_vectors import import_embeddings
 from pbg_tasks.tasks.files import IMPORT_MANIFEST
 from pbg_tasks.tasks.nightly.chain import run_chain
 from pbg_tasks.tasks.training.train import train_directory
@@ -87,6 +89,15 @@ def test_checkpoint_is_verified_through_its_head(imported):
     assert found["manifests"] == ["HEAD.json"]
     assert {"config.json", "training_stats.json"} <= set(found["unverified_files"])
     check_each_file(root, names)
+
+
+def test_type_named_manifest_is_no_manifest(tmp_path, monkeypatch):
+    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))
+    (tmp_path / "v.tsv").write_text("a\t1\t2\n")
+    import_embeddings("tsv", str(tmp_path / "v.tsv"), str(tmp_path / "out"), options=ReadOptions("manifest"))
+    found = verify(str(tmp_path / "out"))
+    assert (found["verified"], found["unverified"]) == (2, 0)
+    check_each_file(tmp_path / "out", ["manifest.json", "manifest.npy"])
 
 
 def test_directory_without_manifests_cannot_be_verified(imported, tmp_path):

@@ -102,7 +102,8 @@ def verify(url: str) -> Verified:
     records: dict[str, ObjectRecord] = {}
     manifests = []
     for key in sorted(place.files):
-        listing = _listing(place, key)
+        is_names = key in records and join(_folder(key), EXCHANGE_MANIFEST) in manifests  # of a type named `manifest`
+        listing = None if is_names else _listing(place, key)
         if listing is not None:
             manifests.append(key)
             folder = _folder(key)
