@@ -148,6 +148,18 @@ def test_names_may_be_numbers(place):
     same(take("npy", place / "in", place), ["18446744073709551615", "0", "7"])
 
 
+def test_array_left_out_is_reported(place, capsys):
+    (place / "in").mkdir()
+    for stem in ("n", "m"):
+        np.save(place / "in" / f"{stem}.npy", VECTORS)
+    np.save(place / "in" / "ids.npy", np.arange(3))
+    (place / "in" / "n.json").write_text(json.dumps(NAMES))
+    found = import_embeddings("npy", str(place / "in"), str(place / "init"))
+    warnings = [line for line in capsys.readouterr().err.splitlines() if "is left out" in line]
+    assert (list(found["types"]), len(warnings)) == (["n"], 1)
+    assert "m.npy is left out, as there is no m.json" in warnings[0]
+
+
 def parquet(path, **columns):
     pq.write_table(pa.table(columns), path)
     return path

@@ -16,6 +16,7 @@ import numpy as np
 
 from pbg_tasks.errors import FormatError, InputError
 from pbg_tasks.formats.npy import map_array
+from pbg_tasks.progress import say
 from pbg_tasks.publish.exchange.arrays import named_array
 from pbg_tasks.publish.exchange.contents import Block
 from pbg_tasks.publish.exchange.names import json_names
@@ -129,6 +130,8 @@ def _arrays(inbox: Inbox, entity: str | None) -> dict[str, list[str]]:
         stems = {name.removesuffix(".npy") for name in inbox.names if name.endswith(".npy") and "/" not in name}
         paired = [stem for stem in sorted(stems) if f"{stem}.json" in inbox.names and stem != "ids"]
         if paired:
+            for stem in sorted(stems.difference(paired, {"ids"})):
+                say(f"warning: {inbox.url}: {stem}.npy is left out, as there is no {stem}.json of its names beside it")
             return {stem: [f"{stem}.npy"] for stem in paired}
     arrays = {}
     for name, files in inbox.typed((".npy",), entity).items():
