@@ -62,6 +62,7 @@ def up(stack: Stack) -> int:
     """Start the services on the existing data."""
     with only_one(stack.directory):
         stack.stop()
+        stack.mark_graphs()
         stack.start_store(BUCKET)
         stack.start_airflow(print)
     print(f"S3: bucket {BUCKET}; `. {shlex.quote(str(stack.shell))}` gives a shell its endpoint and keys")

@@ -115,8 +115,14 @@ def run_demo(stack: Stack) -> dict[str, Any]:
         The contents of ``result.json``, of which the line ``RESULT`` has the ``headline``.
 
     Raises:
-        DemoError: a step failed.
+        DemoError: a step failed, or the directory has data of a user's graphs, which stay.
     """
+    if stack.mark.exists():
+        raise DemoError(
+            f"{stack.directory}: has the data of the graphs in {stack.mark.read_text(encoding='utf-8').strip()}, which "
+            "a demo would remove; name another directory, `python -m examples.stack demo --directory DIR`, or remove "
+            f"{stack.directory} after `make down`"
+        )
     from pbg_tasks.tasks.view.tables import table  # it imports much that watching does not need
 
     clock = Clock()

@@ -50,6 +50,17 @@ class Stack:
         self.store.stop()
         return stopped
 
+    @property
+    def mark(self) -> Path:
+        """File that names the folder of a user's graphs, whose data are here."""
+        return self.directory / "graphs-of-user"
+
+    def mark_graphs(self) -> None:
+        """Keep the demo from the data of graphs, unless they are its own."""
+        if self._graphs.resolve() != self.directory / "graphs":
+            self.directory.mkdir(parents=True, exist_ok=True)
+            self.mark.write_text(f"{self._graphs.resolve()}\n", encoding="utf-8")
+
     def clear(self) -> None:
         """Remove the files of earlier runs, which must have ended."""
         for name in KEPT_DATA:

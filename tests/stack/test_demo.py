@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 
+import pytest
+
 from examples.stack import __main__ as command
-from examples.stack.demo import demo_graphs, farewell, headline
+from examples.stack.demo import DemoError, demo_graphs, farewell, headline, run_demo
 from examples.stack.object_store import ObjectStore
 from examples.stack.stack import Stack
 
@@ -57,6 +59,19 @@ def test_shell_gets_keys_of_the_store(tmp_path, monkeypatch):
     command = ["sh", "-c", '. "$0" && exec env', str(stack.shell)]
     assert {f"{name}={value}" for name, value in keys.items()} <= {*run(command)}
     assert stack.shell.stat().st_mode & 0o077 == 0
+
+
+def test_demo_leaves_data_of_other_graphs(tmp_path, monkeypatch):
+    for name in ("stop", "start_store", "start_airflow", "login"):
+        monkeypatch.setattr(Stack, name, lambda *_: {})
+    own = Stack(tmp_path, graphs=demo_graphs(tmp_path))
+    command.up(own)
+    assert not own.mark.exists()
+    command.up(Stack(tmp_path, graphs=tmp_path / "mine"))
+    (tmp_path / "s3").mkdir()
+    with pytest.raises(DemoError, match="has the data of the graphs in .*/mine, which a demo would remove; name"):
+        run_demo(own)
+    assert (tmp_path / "s3").is_dir()
 
 
 def test_last_line_is_short_and_names_the_file(tmp_path, monkeypatch, capsys):
