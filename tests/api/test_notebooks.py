@@ -59,14 +59,31 @@ def show(value):
         print(repr(value) if html is None else html())  # noqa: T201 - what a notebook shows
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_notebook_runs_from_top_to_bottom(path, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))
+def run_all(path, monkeypatch):
     runner = Runner(monkeypatch)
     for cell in json.loads(path.read_text())["cells"]:
         if cell["cell_type"] == "code":
             runner.run("".join(cell["source"]), cell["metadata"].get("tags", []))
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))
+
+
+@pytest.mark.usefixtures("folder")
+def test_nights_run_again_show_their_own_releases(monkeypatch, capsys):
+    (path,) = (each for each in NOTEBOOKS if each.stem == "nights_and_drift")
+    for number in (2, 4):
+        run_all(path, monkeypatch)
+        assert f"{number} of channel production" in "".join(capsys.readouterr())
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebook_runs_from_top_to_bottom(path, monkeypatch, capsys):
+    run_all(path, monkeypatch)
     shown = "".join(capsys.readouterr())
     for text in SHOWN[path.stem]:
         assert text in shown
