@@ -113,7 +113,7 @@ def promote_form(spec: GraphSpec) -> dict[str, Param]:
             type=["null", "integer"],
             minimum=1,
             title="Release",
-            description=f"Number in channel {spec.channel}. Empty: the newest one.",
+            description=f"Number in channel {spec.channel}. Empty: its current one.",
             section=OPENED,
         ),
         "share": Param(

@@ -120,6 +120,7 @@ def test_dags_promote_as_spec_rules(tmp_path, rules):
     fields = dags["promote_g"].params
     opened = [name for name in fields if fields.get_param(name).schema["section"] == OPENED]
     assert opened == ["release", "share", "stop"] == [*fields][:3]
+    assert fields.get_param("release").description == "Number in channel shadow. Empty: its current one."
     assert (set(fields), [asset.name for asset in task.outlets]) == (set(FORM), ["g_production"])
     assert [asset.name for asset in dags["reembed_g"].get_task("release.publish").outlets] == ["g_shadow"]
     if rules:
