@@ -52,11 +52,11 @@ class Stack:
 
     @property
     def mark(self) -> Path:
-        """File that names the folder of a user's graphs, whose data are here."""
+        """File that names the folder of a user's graphs."""
         return self.directory / "graphs-of-user"
 
     def mark_graphs(self) -> None:
-        """Keep the demo from the data of graphs, unless they are its own."""
+        """Keep the demo from the data of other graphs."""
         if self._graphs.resolve() != self.directory / "graphs":
             self.directory.mkdir(parents=True, exist_ok=True)
             self.mark.write_text(f"{self._graphs.resolve()}\n", encoding="utf-8")

@@ -244,7 +244,7 @@ def test_unfinished_import_is_refused(tmp_path):
 
 @pytest.mark.parametrize("name", ["user.npy", "user.json"])
 def test_file_of_another_export_is_refused(tmp_path, name):
-    """A copy that was cut off has the names of one and the vectors of the other."""
+    """A copy that was cut off has files of both."""
     given = tmp_path / "given"
     write_npy(given)
     objects = {

@@ -39,7 +39,7 @@ _BUFFER_BYTES = 1 << 20
 
 
 class ListedFiles(Frozen):
-    """Fields of the manifest of an export or import that are needed here.
+    """Files in the manifest of an export or import.
 
     Attributes:
         objects: size and hash of each file, by name.
