@@ -69,7 +69,7 @@ def test_demo_leaves_data_of_other_graphs(tmp_path, monkeypatch):
     assert not own.mark.exists()
     command.up(Stack(tmp_path, graphs=tmp_path / "mine"))
     (tmp_path / "s3").mkdir()
-    with pytest.raises(DemoError, match="has the data of the graphs in .*/mine, which a demo would remove; name"):
+    with pytest.raises(DemoError, match=r"has the data of the graphs in .*/mine, which a demo would remove; name"):
         run_demo(own)
     assert (tmp_path / "s3").is_dir()
 
