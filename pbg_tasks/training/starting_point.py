@@ -116,12 +116,14 @@ class StartingPoint:
         if self._shrink is None or not self._config.entities[key.entity].trainable:
             return
         table.row_sums[:known].mul_(self._shrink.sums)
-        bits = Rounding(zlib.crc32(f"shrink/{self._seed}/{key.entity}/{key.partition}".encode()), 0)
+        named = zlib.crc32(f"shrink/{self._seed}/{key.entity}/{key.partition}".encode())
         step = max(1, _SHRUNK_VALUES // table.embeddings.shape[1])
         for start in range(0, rows, step):
             part = table.embeddings[start : min(start + step, rows)]
             moved = part.float().mul_(self._shrink.vectors)  # float32 rows change in place
             if table.narrow:
+                # As in an anchor: the same bits each night would round each coordinate one way.
+                bits = Rounding(zlib.crc32(moved[0].numpy().tobytes(), named), 0)
                 part.copy_(bits.rounded(moved, torch.arange(start, start + len(part))))
 
     def model(self, current: ModelState) -> ModelState | None:

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from pbg_tasks.checkpoint import checkpoint_names, open_directory
+from pbg_tasks.config.graph import Shrink
 from pbg_tasks.errors import FormatError
 from pbg_tasks.formats.model import ModelState
 from pbg_tasks.storage import open_store
@@ -121,6 +123,17 @@ def test_other_format_version_is_refused(config, files, tmp_path):
         file.attrs["format_version"] = np.int64(2)
     with pytest.raises(FormatError, match=r"model\.v3\.h5: format_version is 2"):
         start(config, files, tmp_path).model(START)
+
+
+def test_shrinking_rounds_by_other_bits_each_night(config, tmp_path):
+    point = StartingPoint(config, COUNTS, None, grows=True, seed=1, scratch=tmp_path, shrink=Shrink())
+    tables = [Table(torch.ones(40, 50, dtype=torch.bfloat16), torch.ones(40)) for _ in range(3)]
+    tables[1].embeddings[0] = 2  # another night
+    for table in tables:
+        point._shrunk(PartitionKey("user", 0), table, rows=40, known=40)
+    first, other, again = (table.embeddings[1:] for table in tables)
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
 
 
 def drawn(config, key, count):
