@@ -173,6 +173,13 @@ def test_edges_of_new_entities_score_far_above_chance(tmp_path, operator, compar
     assert np.mean(better) < len(table) / 8  # by chance it would be half of them
 
 
+def test_frozen_types_keep_lengths_above_max_norm(tmp_path):
+    frozen = {"n": {"num_partitions": 1, "trainable": False}}
+    graph = Graph(make_config(max_norm=0.5, entities=frozen), [(3, 0, 40)], new=1)
+    _, vectors, _ = graph.placed(tmp_path)
+    np.testing.assert_allclose(np.linalg.norm(vectors[0]), graph.usual_length, rtol=1e-5)
+
+
 def test_entities_beside_new_ones_start_after_them(tmp_path):
     # 41 only knows 40; 42 and 43 know each other; 44 has no edge but to itself
     graph = Graph(make_config("none"), [(3, 0, 40), (40, 0, 41), (42, 1, 43), (44, 0, 44)], new=5)

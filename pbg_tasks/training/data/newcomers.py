@@ -233,7 +233,7 @@ class Newcomers:
         limit = _SAMPLED // self._config.entities[entity].num_partitions
         rows = torch.arange(0, known, max(1, -(-known // limit)))
         found_ND = table.embeddings[rows].float()
-        if self._config.max_norm is not None:
+        if self._config.max_norm is not None and self._config.entities[entity].trainable:
             found_ND = torch.renorm(found_ND, 2, 0, self._config.max_norm)
         seen_ND = found_ND + self._global(entity)
         lengths = seen_ND[:, self._skipped :].norm(dim=1)
