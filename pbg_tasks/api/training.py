@@ -76,7 +76,9 @@ def train(
         ConfigError: a key is unknown (the nearest is named) or contradictory, or ``out`` is not empty.
         TrainingDivergedError: numbers grew out of bounds: lower ``lr``.
     """
-    from pbg_tasks.tasks.training.train import train_directory  # takes torch, for which an import need not wait
+    import torch  # an import of this module need not wait for it
+
+    from pbg_tasks.tasks.training.train import train_directory
 
     table = edge_table(edges)
     keys = model_keys(table, relations, entity_types, operator) | {"dimension": dimension}
@@ -95,7 +97,11 @@ def train(
         if next(store.list(), None) is not None:
             raise ConfigError(f"out {store.url} is not empty: name another place, or open the model that is there")
         write_dataset(table, schema, store)
-        train_directory(schema, seed=seed)
+        threads = torch.get_num_threads()
+        try:
+            train_directory(schema, seed=seed)
+        finally:
+            torch.set_num_threads(threads)  # an engine sets one, which would stay the caller's
         contents = open_contents(resources, schema.checkpoint_path)
         return Model(contents, resources.pop_all())
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 
 from pbg_tasks.api import Model, train
 from pbg_tasks.api.edges import edge_table
@@ -164,6 +165,16 @@ def test_wrong_input_raises_before_anything_is_written(tmp_path, edges, keys, er
 def test_presets_take_self_negatives_where_they_help(edges, keys, expected):
     given = {"relations": None, "entity_types": None, "operator": None} | keys
     assert model_keys(edge_table(edges), **given).get("self_negatives") is expected
+
+
+def test_threads_of_torch_stay_the_callers():
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        with train(ring(), **SMALL):
+            assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_any_number_of_batch_negatives_fits_the_presets():
