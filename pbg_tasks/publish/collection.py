@@ -264,6 +264,6 @@ class _Sweep:
                 bare.append((folder, Path(folder).stat().st_mtime_ns))
         for folder, changed in bare:
             info = ObjectInfo(folder, 0, f"{changed:x}", modified=changed / 1e9)
-            if self.ages.unchanged([info]) and Path(folder) != root:
+            if Path(folder) != root and self.ages.unchanged([info]):
                 with suppress(OSError):
                     Path(folder).rmdir()
