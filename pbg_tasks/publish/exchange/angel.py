@@ -7,6 +7,7 @@ for each. Each parameter of the relations is a small matrix of its own, such as 
 from __future__ import annotations
 
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -189,7 +190,7 @@ def read(inbox: Inbox, options: ReadOptions) -> Iterator[Vectors]:
             f"{inbox.source(lost[0])}: has no metadata; save the model again, or import the folders of its other "
             "matrices one by one (models of LINE and word2vec have none: import them as angel-line)"
         )
-    embeddings = [folder for folder in matrices if folder.endswith(SUFFIX)] or matrices
+    embeddings = [folder for folder in matrices if folder.endswith(SUFFIX) and not _is_global(folder)] or matrices
     found = by_type(((folder.rpartition("/")[2].removesuffix(SUFFIX), folder) for folder in embeddings), inbox)
     for entity, folder in of_type(inbox, options.entity, found).items():
         with InboxFolder(inbox, folder) as files:
@@ -197,6 +198,11 @@ def read(inbox: Inbox, options: ReadOptions) -> Iterator[Vectors]:
             mappings = (f"{MAPPING}/{entity}", MAPPING)
             blocks = named_blocks(inbox, matrix.vectors(), mappings)
             yield Vectors(entity, dimension(matrix.meta), files.where, blocks)
+
+
+def _is_global(folder: str) -> bool:
+    """Return whether a matrix is a type's global embedding, a parameter."""
+    return fnmatchcase(folder.rpartition("/")[2], f"entities.*.global{SUFFIX}")
 
 
 def dimension(meta: MatrixFilesMeta) -> int:
