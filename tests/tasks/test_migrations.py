@@ -26,6 +26,7 @@ from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.nightly.chain import run_chain, run_task
 from pbg_tasks.tasks.nightly.plan import plan
 from pbg_tasks.tasks.release.adopt import adopt
+from pbg_tasks.tasks.release.moved_release import store_release
 from pbg_tasks.tasks.release.releases import rollback
 from pbg_tasks.tasks.release.repartition import repartition
 from pbg_tasks.tasks.release.replay import replay_release
@@ -295,6 +296,21 @@ def test_only_an_empty_channel_adopts(place):
     run_chain(place.spec, "d1", epochs=1)
     with pytest.raises(InputError, match="has release 1 already"):
         adopt(str(checkpoint), str(entities), place.spec)
+
+
+def test_checkpoint_is_not_adopted_after_a_night(place, monkeypatch):
+    checkpoint, entities = plain_checkpoint(place)
+    place.write_spec(model(1), store=str(place.root / "nights"))
+    place.snapshot("d1", ring(60))
+
+    def late(*args, **how):
+        run_chain(place.spec, "d1", epochs=1)
+        return store_release(*args, **how)
+
+    monkeypatch.setattr("pbg_tasks.tasks.release.adopt.store_release", late)
+    with pytest.raises(InputError, match="has release 1 already"):
+        adopt(str(checkpoint), str(entities), place.spec)
+    assert Channel(open_store(str(place.root / "nights")), "production").numbers() == [1]
 
 
 def candidates(summary):

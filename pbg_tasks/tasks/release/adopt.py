@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from pbg_tasks.config import GraphSpec, ModelConfig
     from pbg_tasks.publish import Release
-    from pbg_tasks.publish.release import Candidate
+    from pbg_tasks.publish.release import Candidate, Pointer
     from pbg_tasks.tasks.model_source import Source
 
 
@@ -93,8 +93,6 @@ def adopt(checkpoint: str, entities: str, spec: Path, *, snapshot: str = NIGHT_Z
         pairs = {"least_key": pa.array([], pa.string()), "greatest_key": pa.array([], pa.string())}
         pq.write_table(pa.table(pairs), out / RETURNED)
         stored = store_release(store, moved, out, snapshot=snapshot, epochs=0)
-    if there is not None and there.run != stored.run:
-        raise _taken(channel, there)
     candidate: Candidate = {
         "graph": graph.graph,
         "run": stored.run,
@@ -106,7 +104,12 @@ def adopt(checkpoint: str, entities: str, spec: Path, *, snapshot: str = NIGHT_Z
         "split": digest(graph.split.model_dump(mode="json")),
         "data": {ADOPTED: source.checkpoint.url, "entities": {"total": moved.total}},
     }
-    release, _ = channel.publish(candidate, planned_on=None)
+
+    def check(pointer: Pointer) -> None:
+        if pointer.release is not None:  # also of a night that was published meanwhile
+            raise _taken(channel, pointer.release)
+
+    release, _ = channel.publish(candidate, planned_on=None, check=check)
     say(
         f"adopt: release {release.seq} of channel {graph.channel}: {store.url}/{stored.directory}. What it was trained "
         "on is not known: figures of the coming nights are too good where it has seen edges that they hold out"
