@@ -210,6 +210,22 @@ def test_move_rolled_back_from_names_its_return(place):
     assert repartition(place.spec, partitions=3)["moved"] is False
 
 
+def test_move_replaces_no_redone_day(place, monkeypatch):
+    channel, point = Channel(open_store(str(place.store)), "production"), Channel._point
+    place.snapshot("d1", ring(40))
+    run_chain(place.spec, "d1", epochs=1)
+
+    def late(*args, **how):
+        monkeypatch.setattr(Channel, "_point", point)
+        channel.publish({**channel.current().release.candidate(), "run": "d1-redone"}, planned_on=None)
+        return point(*args, **how)
+
+    monkeypatch.setattr(Channel, "_point", late)
+    with pytest.raises(ConflictError, match="was moved while release 1 was: run this again"):
+        repartition(place.spec, partitions=3)
+    assert channel.current().release.run == "d1-redone"
+
+
 @pytest.mark.parametrize("told", [True, False])
 def test_sample_reduced_by_compaction_stays_in_use(place, told):
     """Include a version that did not store the sample's limit."""

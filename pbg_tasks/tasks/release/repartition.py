@@ -191,8 +191,7 @@ def _move_candidates(
         store.put_new(key, found.to_bytes())
 
 
-def _check_not_moved(channel: Channel, release: Release) -> None:
-    there = channel.current().release
+def _check_not_moved(channel: Channel, release: Release, there: Release | None) -> None:
     if there is None or there.seq != release.seq:
         raise ConflictError(f"channel {channel.name!r} was moved while release {release.seq} was: run this again")
 
@@ -205,10 +204,13 @@ def _publish(channel: Channel, release: Release, moved: Moved, stored: Stored) -
         "manifest_sha256": stored.manifest.sha256(),
         "id_layout": id_layout(moved.config),
     }
-    _check_not_moved(channel, release)
-    published, points = channel.publish(candidate, planned_on=release.seq)
+    published, points = channel.publish(
+        candidate,
+        planned_on=release.seq,
+        check=lambda pointer: _check_not_moved(channel, release, pointer.release),
+    )
     if not points:
-        _check_not_moved(channel, release)
+        _check_not_moved(channel, release, channel.current().release)
         raise ConflictError(
             f"channel {channel.name!r} was rolled back from release {published.seq}, which has these rows in these "
             f"partitions; {way_to(channel.name, published.seq)} brings it back"
