@@ -60,7 +60,7 @@ class Channel:
         """Read the pointer and the release it names.
 
         Raises:
-            FormatError: the pointer is damaged, or the release is not the one that it names.
+            FormatError: the pointer is damaged, or the release is lost or not the one that it names.
         """
         try:
             blob = self.store.get(self._pointer)
@@ -89,12 +89,14 @@ class Channel:
 
         Raises:
             InputError: there is none of that number.
-            FormatError: it is not the one expected.
+            FormatError: it is not the one expected, or that one is lost.
         """
         key = self.release_key(seq)
         try:
             data = self.store.get(key).data
         except NotFoundError:
+            if expected_sha256 is not None:
+                raise FormatError(f"{self.store.url}/{key}: lost, though a channel points to it; restore it") from None
             raise InputError(
                 f"channel {self.name!r} of {self.store.url} has no release {seq}; `pbg releases` lists those it has"
             ) from None
@@ -171,9 +173,7 @@ class Channel:
 
     def _find(self, seq: int | None) -> Release | None:
         """Read a release; None when there is none of that number."""
-        if seq is None or self.store.head(self.release_key(seq)) is None:
-            return None
-        return self.release(seq)
+        return None if seq is None or self.store.head(self.release_key(seq)) is None else self.release(seq)
 
     def publish(
         self,
@@ -279,7 +279,7 @@ class Channel:
         if pointer.release is not None:
             _hold(self.store, pointer.release)  # its readers have the grace to finish
         # A canary that is damaged, lost or being removed must not keep the channel where it is.
-        with suppress(InputError, FormatError, ConflictError):
+        with suppress(FormatError, ConflictError):
             if (canary_release := self.canary_release(pointer)) is not None:
                 _hold(self.store, canary_release)
         stopped = stopped or pointer.stopped
@@ -322,8 +322,7 @@ class Channel:
         """Read the release of a pointer's canary; None without one.
 
         Raises:
-            InputError: it is there no more.
-            FormatError: it changed after the share was set.
+            FormatError: it is lost, or changed after the share was set.
         """
         if (canary := pointer.canary) is None:
             return None

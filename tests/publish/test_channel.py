@@ -371,6 +371,14 @@ def test_release_with_unfinished_files_is_refused(store):
         Channel(store, "production").publish(fields, planned_on=None)
 
 
+def test_lost_release_is_named_by_its_key(store):
+    channel = Channel(store, "production")
+    release, _ = channel.publish(candidate(store, "a", "2026-01-01"), planned_on=None)
+    store.delete(channel.release_key(release.seq))
+    with pytest.raises(FormatError, match=r"production/releases/00000001\.json: lost, .* points to it; restore it"):
+        channel.current()
+
+
 def test_edited_release_is_refused(store):
     channel = Channel(store, "production")
     release, _ = channel.publish(candidate(store, "a", "2026-01-01"), planned_on=None)
