@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 
+from pbg_tasks.api import Model
 from pbg_tasks.errors import FormatError
 from pbg_tasks.report.embedding_map import map_document
 from pbg_tasks.report.pages import Links, render
@@ -79,6 +80,32 @@ def test_map_leaves_out_what_a_release_hides(tmp_path):
     assert second["entities"] == {"n": 40}
     assert second["release"] is None
     assert not any(point["before"] for point in second["types"]["n"])
+
+
+def test_map_has_the_vectors_that_readers_get(tmp_path):
+    """Global embeddings are added, of the night before, too."""
+    model = {
+        "dynamic_relations": False,
+        "global_emb": True,
+        "entities": {"n": {"num_partitions": 1}},
+        "relations": [
+            {"name": name, "lhs": "n", "rhs": "n", "operator": "translation"} for name in ("next", "skip", "far")
+        ],
+        "comparator": "cos",
+    }
+    with workplace(tmp_path) as place:
+        place.write_spec(model=model)
+        place.snapshot("d1", ring(40))
+        first = run_chain(place.spec, "d1")["run"]
+        place.snapshot("d2", ring(40))
+        second = run_chain(place.spec, "d2")["run"]
+        found = read_map(RunContext.open(second))
+        with Model.open(first) as then, Model.open(second) as now:
+            sample_now = sample(now.embedding(now.entities()), then.embedding(now.entities()))
+    expected = map_document({"n": sample_now}, normalized=True, release=1)
+    for point, wanted in zip(found["types"]["n"], expected["types"]["n"], strict=True):
+        assert point["at"] == pytest.approx(wanted["at"], abs=1e-3)
+        assert point["before"] == pytest.approx(wanted["before"], abs=1e-3)
 
 
 def test_report_stores_map_and_page_shows_it(nights):

@@ -15,6 +15,8 @@ from pbg_tasks.formats.directory import read_config
 from pbg_tasks.formats.embeddings import embeddings_file_name, map_embeddings
 from pbg_tasks.formats.entities import entity_names_file_name, read_entity_names
 from pbg_tasks.formats.entity_sets import EXPIRED, EntitySet
+from pbg_tasks.formats.model import model_file_name, read_model
+from pbg_tasks.model.parameters import global_path
 from pbg_tasks.progress import say
 from pbg_tasks.report.embedding_map import map_document
 from pbg_tasks.storage.staging import Scratch
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pbg_tasks.checkpoint import VerifiedFiles
+    from pbg_tasks.config import ConfigSchema
     from pbg_tasks.report.embedding_map import MapDocument, Sampled
     from pbg_tasks.tasks.context import RunContext
 
@@ -128,10 +131,10 @@ def _samples(files: VerifiedFiles, earlier: VerifiedFiles | None, now: Path, the
         listed = read_entity_names(now, kind, 0, count=len(rows))
         before = None
         if earlier is not None:
-            before = _before(earlier, kind, places, config.dimension, then)
+            before = _before(earlier, kind, places, config, then)
         found[kind] = {
             "names": [listed[int(place)] for place in places],
-            "rows": np.asarray(rows[places], np.float32),
+            "rows": np.asarray(rows[places], np.float32) + _global(files, kind, config, now),
             "before": before,
             "entities": len(shown) * config.entities[kind].num_partitions,
         }
@@ -146,7 +149,16 @@ def _shown(count: int, hidden: EntitySet | None, kind: str) -> np.ndarray:
     return np.flatnonzero(shown)
 
 
-def _before(files: VerifiedFiles, kind: str, places: np.ndarray, dimension: int, folder: Path) -> np.ndarray | None:
+def _global(files: VerifiedFiles, kind: str, config: ConfigSchema, folder: Path) -> np.ndarray | float:
+    """Return a type's global embedding; 0 where the model has none."""
+    if not config.global_emb:
+        return 0.0
+    return read_model(files.fetch(model_file_name(files.version), folder)).params.get(global_path(kind), 0.0)
+
+
+def _before(
+    files: VerifiedFiles, kind: str, places: np.ndarray, config: ConfigSchema, folder: Path
+) -> np.ndarray | None:
     """Return the rows of the release before, NaN where it has none.
 
     Ids stay, so an entity has the same row in both.
@@ -154,8 +166,8 @@ def _before(files: VerifiedFiles, kind: str, places: np.ndarray, dimension: int,
     vectors = embeddings_file_name(kind, 0, files.version)
     if vectors not in files.names or files.records[vectors].size > BYTES:
         return None
-    rows = map_embeddings(files.fetch(vectors, folder), dimension=dimension)
-    found = np.full((len(places), dimension), np.nan, np.float32)
+    rows = map_embeddings(files.fetch(vectors, folder), dimension=config.dimension)
+    found = np.full((len(places), config.dimension), np.nan, np.float32)
     known = places < len(rows)
-    found[known] = rows[places[known]]
+    found[known] = rows[places[known]] + _global(files, kind, config, folder)
     return found
