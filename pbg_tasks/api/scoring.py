@@ -32,13 +32,19 @@ Ends = np.ndarray | Features
 _BLOCK_NUMBERS = 1 << 22  # floats of one side's embeddings that are in memory at a time
 
 
-def gather(vectors: Vectors, ends: Ends) -> Tensor:
+def gather(vectors: Vectors, ends: Ends, max_norm: float | None = None) -> Tensor:
     """Return the raw embeddings of some entities, float32 (N, D).
 
     A bag without features is zero, as in PBG.
+
+    Args:
+        vectors: of the type.
+        ends: the entities.
+        max_norm: to which training shrinks features before their mean; None: they stay.
     """
     if isinstance(ends, Features):
         raw_MD, offsets = torch.from_numpy(vectors.rows(ends.data)), torch.from_numpy(ends.offsets)
+        raw_MD = raw_MD if max_norm is None else torch.renorm(raw_MD, 2, 0, max_norm)
         return embedding_bag(torch.arange(len(raw_MD)), raw_MD, offsets, mode="mean", include_last_offset=True)
     return torch.from_numpy(vectors.rows(ends))
 
@@ -67,9 +73,7 @@ class EdgeScorer:
             rows = np.arange(start, min(start + size, len(rel)))
             scorer = self._scorer(family)
             query_ND = self._queries(family, _select(known, rows), rel[rows], predict)
-            candidate_ND = scorer.candidates(
-                gather(self._vectors(family, predict), _select(asked, rows)), predict=predict
-            )
+            candidate_ND = scorer.candidates(self._raw(family, predict, _select(asked, rows)), predict=predict)
             scores[rows] = scorer.score_pairs(query_ND, candidate_ND).numpy()
         return scores
 
@@ -99,7 +103,7 @@ class EdgeScorer:
         return found
 
     def _queries(self, family: int, known: Ends, rel: np.ndarray, predict: Side) -> Tensor:
-        raw_QD = gather(self._vectors(family, OTHER_SIDE[predict]), known)
+        raw_QD = self._raw(family, OTHER_SIDE[predict], known)
         row_Q = torch.from_numpy(self._relations.families.row[rel])
         return self._scorer(family).queries(raw_QD, row_Q, predict=predict)
 
@@ -107,6 +111,12 @@ class EdgeScorer:
         if family not in self._scorers:
             self._scorers[family] = RelationScorer(self._contents.config, family, self._contents.params)
         return self._scorers[family]
+
+    def _raw(self, family: int, side: Side, ends: Ends) -> Tensor:
+        """Return the embeddings of one side, of shrunk features."""
+        config = self._contents.config
+        trains = config.entities[getattr(config.relations[family], side)].trainable
+        return gather(self._vectors(family, side), ends, config.max_norm if trains else None)
 
     def _vectors(self, family: int, side: Side) -> Vectors:
         return self._contents.entities[getattr(self._contents.config.relations[family], side)].vectors

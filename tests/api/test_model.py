@@ -285,6 +285,25 @@ def test_number_that_is_not_whole_is_named(trained):
         Model.open("anywhere", release="1")
 
 
+def test_features_are_shrunk_before_their_mean(trained):
+    data = trained(
+        entities={"doc": {"num_partitions": 1, "featurized": True}, "user": {"num_partitions": 1}},
+        relations=[{"name": "by", "lhs": "doc", "rhs": "user", "operator": "diagonal"}],
+        comparator="dot",
+        max_norm=0.5,
+    )
+    data.vectors = {  # all are longer in the files
+        entity: 0.5 * rows / np.linalg.norm(rows, axis=1, keepdims=True) for entity, rows in data.vectors.items()
+    }
+    data.vectors["doc"][0] = data.vectors["doc"][[3, 5]].mean(0)
+    expected = [score(data, 0, 0, user) for user in range(50)]
+    with Model.open(data.checkpoint) as model:
+        found = model.score(("doc0_3", "doc0_5"), "by", data.names["user"])
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+        (best,) = model.top_k(("doc0_3", "doc0_5"), "by", k=1)
+        assert best.score == pytest.approx(max(expected), rel=1e-4)
+
+
 def test_featurized_entities_are_means_of_their_features(trained):
     data = trained(
         entities={"doc": {"num_partitions": 1, "featurized": True}, "user": {"num_partitions": 2}},
