@@ -22,13 +22,13 @@ class KnownEdges:
     Args:
         triples: the edges.
         entities: a number above any entity's number.
-        model: whose numbers the edges have, by URL and version.
+        model: whose numbers the edges have: its place, version and names.
 
     Attributes:
         model: the same.
     """
 
-    def __init__(self, triples: Triples, entities: int, model: tuple[str, int] | None = None) -> None:
+    def __init__(self, triples: Triples, entities: int, model: tuple[object, ...] | None = None) -> None:
         self._entities, self.model = entities, model
         self._sides: dict[Side, tuple[np.ndarray, np.ndarray]] = {
             "lhs": self._sorted(triples, "lhs"),

@@ -138,6 +138,12 @@ class Model:
 
         return EdgeScorer(self._contents, self._relations)
 
+    @cached_property
+    def _numbering(self) -> tuple[object, ...]:
+        """Place and names; the place may have been trained anew with others."""
+        digests = (table.names.digest() for table in self._contents.entities.values())
+        return (self.url, self.version, self.relations, *digests)
+
     def close(self) -> None:
         """Remove the private directory; the model cannot be used after that."""
         self._release()
@@ -372,7 +378,7 @@ class Model:
             UnknownNameError: a relation is not in the model.
         """
         size = 1 + max(len(table.names) for table in self._contents.entities.values())
-        return KnownEdges(self._resolver.triples(edge_table(edges)), size, (self.url, self.version))
+        return KnownEdges(self._resolver.triples(edge_table(edges)), size, self._numbering)
 
     def neighbors(self, entity: Column, k: int = 10, entity_type: str | None = None) -> Answers:
         """Return the most similar entities of the same type.
@@ -510,7 +516,7 @@ class Model:
         """Return an index of known edges, of this model alone."""
         if not isinstance(edges, KnownEdges):
             return None if edges is None else self.known(edges)
-        if edges.model != (self.url, self.version):
+        if edges.model != self._numbering:
             raise InputError(f"exclude_known: an index of another model than {self!r}; make one of it by its `known`")
         return edges
 

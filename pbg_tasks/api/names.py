@@ -63,6 +63,10 @@ class NameIndex:
     def __contains__(self, name: str) -> bool:
         return bool(self.find([name])[0] >= 0)
 
+    def digest(self) -> bytes:
+        """Return a hash of the names in their order."""
+        return self._table.digest()
+
     def names(self, numbers: np.ndarray | None = None) -> list[str]:
         """Return the names of some numbers, or all of them.
 

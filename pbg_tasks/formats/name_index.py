@@ -92,6 +92,10 @@ class NameTable:
     def __len__(self) -> int:
         return len(self._names)
 
+    def digest(self) -> bytes:
+        """Return a hash of the names in their order."""
+        return hashlib.sha256(json.dumps(self._names.to_pylist()).encode()).digest()
+
     def names(self, numbers: np.ndarray) -> pa.Array:
         """Return the names of some numbers."""
         self._verify("offsets", numbers, numbers + 2)
@@ -195,6 +199,10 @@ class MappedNames(NameTable):
         if found != list(counts):
             raise self._damaged(f"is of partitions of {_shown(found)} entities, the vectors of {_shown(counts)}")
         super().__init__(names, columns, source=source)
+
+    def digest(self) -> bytes:
+        """Return a hash of the names in their order, without reading them."""
+        return hashlib.sha256(self._digests).digest()
 
     def _open(self, path: Path) -> tuple[pa.Array, dict[str, np.ndarray], list[int]]:
         """Map the file; return its columns and the counts of its partitions."""

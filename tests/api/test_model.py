@@ -208,6 +208,16 @@ def test_known_edges_of_another_model_are_refused(trained, tmp_path):
         model.top_k("n0_0", "r", k=3, exclude_known=index)
 
 
+def test_known_edges_of_earlier_training_are_refused(trained):
+    """A place that was imported and trained anew has other numbers."""
+    data = trained()
+    with Model.open(data.checkpoint) as model:
+        index = model.known([("n0_0", "r", "n1_1")])
+    data.rename("n", 0, data.names["n"][49::-1])
+    with Model.open(data.checkpoint) as model, pytest.raises(InputError, match="an index of another model"):
+        model.top_k("n0_0", "r", k=3, exclude_known=index)
+
+
 def test_single_name_is_combined_with_all_others(trained):
     data = trained()
     with Model.open(data.checkpoint) as model:
