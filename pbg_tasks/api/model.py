@@ -295,7 +295,10 @@ class Model:
 
         Raises:
             UnknownNameError: a name is not in the model. It is a ``KeyError``, and names the nearest ones.
+            InputError: ``predict`` is no side.
         """
+        if predict not in SIDES:
+            raise InputError(f"predict is {predict!r:.40}: give 'lhs' or 'rhs'")
         query = self._resolver.query(rel, {"lhs": lhs, "rhs": rhs}, lhs_type=lhs_type, rhs_type=rhs_type)
         scores = np.empty(len(query.rel), np.float32)
         for family, rows in self._resolver.families(query):

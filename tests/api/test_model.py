@@ -263,6 +263,13 @@ def test_types_with_equal_names_are_distinguished(trained):
             model.embedding("u0_3", "w")
 
 
+def test_predict_that_is_no_side_is_named(trained):
+    refused = pytest.raises(InputError, match="predict is 'tail': give 'lhs' or 'rhs'")
+    with Model.open(trained().checkpoint) as model, refused as caught:
+        model.score("n0_0", "r", "n1_1", predict="tail")
+    assert not isinstance(caught.value, KeyError)  # which unknown names are
+
+
 def test_unknown_name_suggests_the_nearest(trained):
     data = trained(**MODES["dynamic"])
     with Model.open(data.checkpoint) as model:
