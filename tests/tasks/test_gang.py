@@ -165,3 +165,11 @@ def test_rank_with_directory_of_its_own_is_refused(tmp_path, monkeypatch):
     target = gang.TrainingTarget(DataSet(tmp_path).config(), LocalStore(tmp_path / "own"), "", "spec", job=None)
     with pytest.raises(ConfigError, match="own: is not the checkpoint directory of rank 0, /of/rank/0; give all"):
         gang._follow(None, RankEnv(1, 2, 0, "env://"), target, tmp_path)
+
+
+@pytest.mark.parametrize(("grace", "seconds"), [("", 40), ("20", 40), ("60", 76), ("300", 316)])
+def test_claim_outlasts_the_grace_of_another(monkeypatch, grace, seconds):
+    """A cleared task begins its next gang while the one before stores."""
+    monkeypatch.setenv("PBG_GRACE_SECONDS", grace)
+    monkeypatch.setattr(gang, "claim", lambda *_, patience, **_more: patience)
+    assert gang.TrainingTarget(None, None, "", "spec", job=None).claim() == seconds

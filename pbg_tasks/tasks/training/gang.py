@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING
 
 from pbg_tasks.checkpoint import PartialObjects, claim, open_committed, open_directory
 from pbg_tasks.checkpoint.plain import read_head
+from pbg_tasks.checkpoint.writer_heartbeat import PATIENCE_SECONDS, SILENCE_SECONDS
 from pbg_tasks.config.results import RankFindings
 from pbg_tasks.config.support import check_alone
 from pbg_tasks.errors import ConfigError, ConflictError, NotFoundError, PbgError
 from pbg_tasks.formats.model import ModelState
-from pbg_tasks.tasks.training.eviction import Notice, end_at_once, evictable, on_sigterm
+from pbg_tasks.tasks.training.eviction import GRACE, Notice, end_at_once, evictable, on_sigterm
 from pbg_tasks.training.data.partition_files import Stamp
 from pbg_tasks.training.engine.resident import ResidentDevice
+from pbg_tasks.training.environment import number_of
 from pbg_tasks.training.loop import train_iterations
 from pbg_tasks.training.partial_iteration import continues
 from pbg_tasks.training.ranks.coordinator import Coordinator
@@ -84,8 +86,12 @@ class TrainingTarget:
     common: str = ""
 
     def claim(self) -> AbstractContextManager[CheckpointWriter]:
-        """Become the directory's writer."""
-        return claim(self.store, self.prefix, self.spec, adopt=self.adopt)
+        """Become the directory's writer.
+
+        One that was told to end may store for as long as its grace, which is taken to be that of this process.
+        """
+        patience = max(PATIENCE_SECONDS, (number_of(GRACE) or 0) + SILENCE_SECONDS)
+        return claim(self.store, self.prefix, self.spec, adopt=self.adopt, patience=patience)
 
     def newest(self) -> CheckpointFiles | None:
         """Open the newest version; None when there is none."""
