@@ -132,16 +132,20 @@ def _create_or_adopt(cluster: Cluster, gang: Gang, attempt: int) -> Manifest | N
 
 
 def _complete(cluster: Cluster, gang: Gang, handle: Handle, job: Manifest, values: Mapping[str, str]) -> None:
-    """Make missing objects of a Job, and let its pods start."""
+    """Make missing objects of a Job, and let its pods start.
+
+    Kueue may have resumed the Job of a try that ended before it had made them.
+    """
     name, uid = handle.name, handle.uid
-    if phase(job) is not Phase.UNDER_WAY or not job["spec"].get("suspend"):
+    waits, queued = job["spec"].get("suspend"), gang.launch.kueue_queue is not None
+    if phase(job) is not Phase.UNDER_WAY or not (waits or queued):
         return
     _ensure(cluster, manifest.secret(name, uid, {**values, **_credentials(gang)}, gang.kind), uid)
     if gang.meets and gang.kind == "Job":
         _ensure(cluster, manifest.service(name, uid), uid)
     if gang.launch.network_policy:
         _ensure(cluster, manifest.network_policy(name, uid, gang.kind), uid)
-    if gang.launch.kueue_queue is None:  # else Kueue resumes the Job when there is room for all of its pods
+    if not queued:  # else Kueue resumes the Job when there is room for all of its pods
         try:
             cluster.change_job(name, uid, manifest.resumed(), gang.kind)
         except ConflictError as error:  # not by another training: a Job of this name is being removed and made again
@@ -166,12 +170,15 @@ def _ensure(cluster: Cluster, wanted: Manifest, uid: str) -> None:
     """Create an object of a Job unless it exists.
 
     Raises:
-        ResourceError: that of a deleted Job still exists; the cluster removes it soon.
+        ResourceError: that of a deleted Job still exists, and the cluster removes it soon; or a quota is used up.
     """
     kind, name = wanted["kind"], wanted["metadata"]["name"]
     try:
         cluster.create(wanted)
-    except ConflictError:
-        found = cluster.read(kind, name)
+    except (ConflictError, ResourceError) as error:  # a quota that is used up refuses also what is there
+        try:
+            found = cluster.read(kind, name)
+        except NotFoundError:
+            raise ResourceError(str(error)) from None
         if uid not in {owner["uid"] for owner in found["metadata"].get("ownerReferences", [])}:
             raise ResourceError(f"{kind} {name} belongs to something else than its Job; is it being removed?") from None

@@ -17,6 +17,7 @@ from pbg_tasks.config.launch import Launch
 from pbg_tasks.errors import ConfigError
 from tests.operators.kubernetes.conftest import IMAGE, JOB, launch
 from tests.operators.kubernetes.double import KubernetesDouble
+from tests.operators.kubernetes.double.problems import RefusedError
 from tests.operators.kubernetes.gangs import EVERYTHING, gang
 from tests.operators.kubernetes.jobs import QUICK, RANKS, RESULT, TRAIN, Try, logged_lines
 
@@ -249,6 +250,35 @@ def test_memory_limit_is_read_from_own_container(mesh, fake_pbg, train):
     ended = task.end()
     assert isinstance(ended, RetryableError)
     assert "ran out of memory (limit 2Gi)" in str(ended)
+
+
+# Kueue
+
+
+def test_job_that_kueue_began_gets_its_secret(double, fake_pbg, train):
+    fake_pbg(RANKS + "    print(len(os.environ['PBG_RUN_TOKEN']), flush=True)")
+    queued = launch(kueue_queue="night", startup_seconds=10)
+    double.outage(503, 1, "/secrets")
+    assert isinstance(train(ranks=2, kubernetes=queued), RetryableError)
+    double.resume(f"{JOB}-1")
+    with capture_logs() as logged:
+        assert train(ranks=2, kubernetes=queued) == RESULT
+    assert {"[rank 0] 64", "[rank 1] 64"} <= set(logged_lines(logged))
+    assert len(double.jobs()) == 1
+
+
+def test_full_quota_holds_up_no_second_try(double, fake_pbg, train):
+    """It refuses an object that is there, too."""
+
+    def refuse(method, path):
+        if method == "POST" and path.endswith("/secrets"):
+            raise RefusedError(403, "Forbidden", 'secrets "x" is forbidden: exceeded quota: small')
+
+    fake_pbg(QUICK)
+    double.outage(503, 1, "/networkpolicies")
+    assert isinstance(train(ranks=2), RetryableError)
+    double.before = refuse
+    assert train(ranks=2) == RESULT
 
 
 # Preemption
