@@ -76,6 +76,7 @@ def submit(
     Raises:
         ConfigError: the Job of that name trains another run.
         ConflictError: it is another task's and under way.
+        ResourceError: the Job was deleted meanwhile, or the cluster is busy.
     """
     if recorded is not None and recorded.kind != gang.kind:  # the spec has another launcher since
         recorded = None
@@ -85,7 +86,10 @@ def submit(
         job = _create_or_adopt(cluster, gang, attempt)
     handle = Handle(job["metadata"]["name"], job["metadata"]["uid"], attempt, gang.kind)
     record(handle)
-    _complete(cluster, gang, handle, job, values)
+    try:
+        _complete(cluster, gang, handle, job, values)
+    except NotFoundError as error:  # a later try makes the next Job
+        raise ResourceError(f"{gang.kind} {handle.name}: it, or an object of it, is gone: {error}") from None
     return handle
 
 

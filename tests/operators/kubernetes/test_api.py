@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 import pytest
 
 from pbg_operators.kubernetes import manifest
+from pbg_operators.kubernetes.submission import submit
 from pbg_tasks.errors import AccessError, ConfigError, ConflictError, NotFoundError, ResourceError
-from tests.operators.kubernetes.double.problems import RefusedError
+from tests.operators.kubernetes.double.problems import RefusedError, conflict
 from tests.operators.kubernetes.double.server import Handler
 from tests.operators.kubernetes.gangs import UID, gang
 
@@ -77,3 +78,25 @@ def test_pod_that_never_started_has_no_log(double, cluster):
     (pod,) = cluster.pods(uid)
     assert list(cluster.log(pod["metadata"]["name"], None)) == []
     assert list(cluster.log("nobody", None)) == []
+
+
+def test_job_deleted_while_begun_is_retried(double, cluster):
+    def delete(method, _path):
+        if method == "PATCH":
+            double.objects.remove("jobs", "default", manifest.job_name(gang(), 1))
+
+    double.before = delete
+    with pytest.raises(ResourceError, match="or an object of it, is gone"):
+        submit(cluster, gang(), None, {}, lambda _: None)
+
+
+def test_quota_changed_by_others_is_retried(double, cluster):
+    """The API then answers with a conflict, though nothing has the name."""
+
+    def refuse(method, path):
+        if method == "POST" and path.endswith("/secrets"):
+            raise conflict('Operation cannot be fulfilled on resourcequotas "q": the object has been modified')
+
+    double.before = refuse
+    with pytest.raises(ResourceError):
+        submit(cluster, gang(), None, {}, lambda _: None)
