@@ -117,7 +117,8 @@ def _ending(pod: Manifest) -> Ending | None:
         return Ending(0, when, outside)
     status = state.get("exitCode", 0)
     if status == 0:
-        return None
+        early = None if state else _init_failure(pod, rank)
+        return None if early is None else Ending(5, when, early)
     if state.get("reason") in STARTING_FAILED or status in NO_SUCH_COMMAND:
         return Ending(1, when, ConfigError(f"{rank}: the image cannot run `pbg`: {message or state.get('reason')}"))
     weight, category = _weighed(status)
@@ -149,6 +150,18 @@ def _from_outside(pod: Manifest, state: Manifest, rank: str) -> PbgError | None:
     if disrupted is not None:
         category, what = DISRUPTIONS.get(disrupted.get("reason", ""), (EvictedError, "was disrupted"))
         return category(f"{rank} {what}: {disrupted.get('message') or disrupted.get('reason')}")
+    return None
+
+
+def _init_failure(pod: Manifest, rank: str) -> PbgError | None:
+    """Return the failure of a container that runs before the command."""
+    sidecars = {one["name"] for one in pod["spec"].get("initContainers") or [] if one.get("restartPolicy") == "Always"}
+    for one in pod.get("status", {}).get("initContainerStatuses") or []:
+        ended = one.get("state", {}).get("terminated") or {}
+        if ended.get("exitCode") and one["name"] not in sidecars:
+            name, why = one["name"], f"status {ended['exitCode']} ({ended.get('reason', 'no reason')})"
+            logs = f"kubectl logs {pod['metadata']['name']} --container {name}"
+            return RankLostError(f"{rank}: init container {name} ended with {why}: `{logs}` in the pod's namespace")
     return None
 
 

@@ -89,6 +89,21 @@ def test_shut_down_node_is_a_lost_rank():
     assert "rank 1: its node went away" in str(found)
 
 
+@pytest.mark.parametrize("peers", [[], [pod(1, 12)], [pod(1, 143)]])
+def test_failed_init_container_is_the_cause(peers):
+    containers = [{"name": "metrics", "restartPolicy": "Always"}, {"name": "warm"}]
+    ends = {"metrics": {"exitCode": 143, "reason": "Error"}, "warm": {"exitCode": 1, "reason": "Error"}}
+    status = {
+        "phase": "Failed",
+        "initContainerStatuses": [{"name": name, "state": {"terminated": end}} for name, end in ends.items()],
+        "containerStatuses": [{"name": "train", "state": {"waiting": {"reason": "PodInitializing"}}}],
+    }
+    early = pod(0, 0) | {"spec": {"containers": [{}], "initContainers": containers}, "status": status}
+    found = failure(job(), [*peers, early])
+    assert type(found) is RankLostError
+    assert str(found).startswith("Job j: rank 0: init container warm ended with status 1 (Error): `kubectl logs j-0-x")
+
+
 @pytest.mark.parametrize(
     ("reason", "message", "category"),
     [
