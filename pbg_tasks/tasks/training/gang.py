@@ -88,7 +88,7 @@ class TrainingTarget:
     def claim(self) -> AbstractContextManager[CheckpointWriter]:
         """Become the directory's writer.
 
-        One that was told to end may store for as long as its grace, which is taken to be that of this process.
+        One that got SIGTERM may store for as long as its grace, which is taken to be that of this process.
         """
         patience = max(PATIENCE_SECONDS, (number_of(GRACE) or 0) + SILENCE_SECONDS)
         return claim(self.store, self.prefix, self.spec, adopt=self.adopt, patience=patience)
