@@ -357,11 +357,12 @@ def claim(
         info = _swap_head(store, prefix, head, info)
     found = _committed(store, prefix, head) if adopt is None else _adoptable(store, prefix, head, adopt)
     _check_spec(found, spec)
+    same = head is not None and (head.version, not head.manifest_sha256) == (found.files.version, not found.manifest)
     claimed = Head(
         writer_epoch=head.writer_epoch if head else _first_epoch(store, prefix, found.files.version, adopt),
         version=found.files.version,
         manifest_sha256=head.manifest_sha256 if head and found.manifest else None,
-        progress=head.progress if head and head.version == found.files.version else None,
+        progress=head.progress if head and same else None,  # PBG may have replaced the version that it follows
     )
     if info is None or claimed != head:
         info = _swap_head(store, prefix, claimed, info)

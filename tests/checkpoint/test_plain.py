@@ -4,7 +4,15 @@ import shutil
 
 import pytest
 
-from pbg_tasks.checkpoint import PlainFiles, VerifiedFiles, claim, open_directory, preserve, preserved_prefix
+from pbg_tasks.checkpoint import (
+    PartialRecord,
+    PlainFiles,
+    VerifiedFiles,
+    claim,
+    open_directory,
+    preserve,
+    preserved_prefix,
+)
 from pbg_tasks.checkpoint.reader import HEAD, VERSION_MIRROR
 from pbg_tasks.config import ConfigSchema
 from pbg_tasks.errors import ConfigError, FormatError, NotFoundError
@@ -323,3 +331,17 @@ def test_preserved_epoch_outlasts_pbg_beginning_anew(store, directory, tmp_path)
     assert pbg.train(directory, "anew") == 1
     assert read(store, tmp_path) == (1, "anew")
     assert read(store, tmp_path, "epoch_1") == (1, "ours")
+
+
+def test_record_after_version_pbg_replaced_is_dropped(store, directory):
+    """The next epoch was half of the earlier training, and half of PBG's."""
+    with claim(store, "", SPEC, adopt=pbg.names) as writer:
+        commit(writer)
+        epoch = writer.partial.writer_epoch
+        writer.record(PartialRecord(spec=SPEC, writer_epoch=epoch, number=1, iteration=iteration(2), lease=0))
+    with claim(store, "", SPEC, adopt=pbg.names) as writer:
+        assert writer.progress is not None
+    (directory / VERSION_MIRROR).unlink()
+    assert pbg.train(directory, "anew") == 1
+    with claim(store, "", SPEC, adopt=pbg.names) as writer:
+        assert (writer.version, writer.progress) == (1, None)
