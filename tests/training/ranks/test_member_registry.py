@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -10,7 +11,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from pbg_tasks.errors import ConfigError, EvictedError, PbgError, RankLostError, StorageError
+from pbg_tasks.errors import ConfigError, EvictedError, PbgError, RankLostError, ResourceError, StorageError
 from pbg_tasks.training.ranks.group.member_registry import SERVICE, MemberRegistry, Membership
 from pbg_tasks.training.ranks.transport.wire import Credentials, Listener, connect
 from tests.waiting import wait_until
@@ -149,6 +150,27 @@ def test_defect_counts_as_failure(hall):
         raise ZeroDivisionError("division by zero")
     assert other.broken.wait(5)
     with pytest.raises(PbgError, match="rank 1: ZeroDivisionError: division by zero"):
+        other.check()
+    other.leave()
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (MemoryError("no memory for 8 bytes"), ResourceError),
+        (OSError(errno.ENOSPC, "No space left on device"), ResourceError),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), ResourceError),
+        (KeyboardInterrupt(), EvictedError),
+    ],
+)
+def test_foreign_error_keeps_its_kind_for_others(hall, error, kind):
+    """It was a bug to the others, after which no gang is started again."""
+    opened = hall(2)
+    other = opened.member(0)
+    with pytest.raises(type(error)), opened.member(1):
+        raise error
+    assert other.broken.wait(5)
+    with pytest.raises(kind, match="rank 1: "):
         other.check()
     other.leave()
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import socket
 import threading
 import time
 from typing import TYPE_CHECKING, Any, Self
 
-from pbg_tasks.errors import BY_EXIT_CODE, PbgError, RankLostError
+from pbg_tasks.errors import BY_EXIT_CODE, EvictedError, PbgError, RankLostError, ResourceError
 from pbg_tasks.training.ranks.transport import frames
 from pbg_tasks.training.ranks.transport.tls import SecureStream
 
@@ -25,6 +26,8 @@ LIMIT = 64 << 30
 _PATIENCE = 60.0  # seconds in which a peer has to accept some of the data sent to it
 _FOREVER = 1e6  # seconds; a socket without any timeout would make its duplicate, too, wait without one
 _LINGER = 5.0  # seconds in which a peer has to accept the error that ends its connection
+_SHORT = {errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE}
+_SHORTAGES = ("can't allocate memory", "can't start new thread")  # texts of torch and Python
 
 
 class Connection:
@@ -178,7 +181,13 @@ class Connection:
 
 def known(error: BaseException) -> PbgError:
     """Return an error of this package for any error."""
-    return error if isinstance(error, PbgError) else PbgError(f"{type(error).__name__}: {error}")
+    if isinstance(error, PbgError):
+        return error
+    if isinstance(error, KeyboardInterrupt):
+        return EvictedError("interrupted from the keyboard")
+    text = f"{type(error).__name__}: {error}"
+    short = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in _SHORT)
+    return ResourceError(text) if short or any(sign in text for sign in _SHORTAGES) else PbgError(text)
 
 
 def error_fields(error: BaseException) -> dict[str, Any]:
