@@ -80,6 +80,13 @@ def test_three_processes_meet_share_and_wait(gather):
         assert result["shared"] == [{"rank": rank, "text": "x" * rank} for rank in range(3)]
 
 
+@pytest.mark.parametrize(("host", "family"), [("::1", socket.AF_INET6), ("127.0.0.1", socket.AF_INET)])
+def test_meeting_port_is_of_its_hosts_family(monkeypatch, host, family):
+    """At ::1 the error was that another process has the port."""
+    monkeypatch.setattr(socket, "create_server", lambda address, family: (address, family))
+    assert rendezvous._listen((host, 29500), time.monotonic()) == ((host, 29500), family)
+
+
 def test_meeting_file_of_killed_gang_needs_new_token(gather, tmp_path):
     method = f"file://{tmp_path}/meet"
     assert gather({}, {}, method=method, token=OURS, then="vanish") == [None, None]

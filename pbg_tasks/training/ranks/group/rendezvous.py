@@ -179,7 +179,8 @@ def _listen(master: Address, deadline: float) -> socket.socket:
     while True:
         try:
             if local or not socket.has_dualstack_ipv6():
-                return socket.create_server((host if local else "", port))
+                family = socket.AF_INET6 if ":" in host else socket.AF_INET
+                return socket.create_server((host if local else "", port), family=family)
             return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
         except OSError as error:
             if time.monotonic() > last:
