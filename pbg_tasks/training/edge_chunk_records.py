@@ -38,7 +38,8 @@ def continued(begun: EdgeChunkRecord, rest: EdgeChunkRecord) -> EdgeChunkRecord:
         (first * begun.edges + second * rest.edges) / max(edges, 1)
         for first, second in zip(begun.figures, rest.figures, strict=True)
     )
-    update = {"edges": edges, "figures": figures, "before": begun.before, "seconds": begun.seconds + rest.seconds}
+    before = begun.before or rest.before  # the first may have been stopped while they were ranked
+    update = {"edges": edges, "figures": figures, "before": before, "seconds": begun.seconds + rest.seconds}
     return rest.model_copy(update=update)
 
 

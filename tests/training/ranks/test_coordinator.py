@@ -8,6 +8,7 @@ import pytest
 
 from pbg_tasks.checkpoint import EdgeChunkRecord, ObjectRecord, StoredObject
 from pbg_tasks.errors import ConflictError, RankLostError, StorageError, TrainingDivergedError
+from pbg_tasks.training.edge_chunk_records import continued
 from pbg_tasks.training.ranks import coordinator as module
 from pbg_tasks.training.ranks import coordinator_client as desk_module
 from pbg_tasks.training.ranks.coordinator_client import CoordinatorClient
@@ -64,6 +65,13 @@ def test_report_sent_again_changes_nothing(coordinator):
     coordinator.answer(1, "next", {"iteration": 1, "report": report, "give": False})
     assert coordinator.answer(1, "leave", {"report": report})[0] == "ok"
     assert [edge_chunk.edges for edge_chunk in coordinator.state.done] == [54]
+
+
+def test_figures_before_a_bucket_outlast_its_stop():
+    """A rank that is stopped while it ranks held-out edges has none."""
+    begun = EdgeChunkRecord(lhs=0, rhs=0, rank=0, lease=1, edges=0)
+    rest = begun.model_copy(update={"rank": 1, "lease": 2, "edges": 54, "before": {"count": 6.0}})
+    assert continued(begun, rest).before == continued(rest, begun).before == {"count": 6.0}
 
 
 def test_shared_state_is_stored_when_first_rank_leaves(coordinator, shared):
