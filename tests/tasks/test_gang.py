@@ -24,6 +24,7 @@ from pbg_tasks.training.data.partitions import PartitionKey
 from pbg_tasks.training.engine.device import Accelerator
 from pbg_tasks.training.ranks.group.rank_env import RankEnv
 from pbg_tasks.training.ranks.parameters.server import ParameterServer
+from tests.checkpoint.samples import iteration
 from tests.directories import DataSet
 
 
@@ -149,6 +150,12 @@ def test_ranks_compare_configs_seeds_and_edges(tmp_path, monkeypatch, changes, s
         with pytest.raises(EvictedError, match="here the test ends"):
             train_directory(config, rank=1, seed=seeded)
     assert (specs[0] == specs[1]) is alike
+
+
+def test_record_beyond_lowered_epochs_takes_no_gang():
+    """With bfloat16, whose gangs are refused, a training that was done ended with an error."""
+    job = SimpleNamespace(iteration_plan=lambda: SimpleNamespace(plan=[iteration(1)]))
+    assert gang._follows(SimpleNamespace(iteration=iteration(2)), job)
 
 
 def test_rank_with_directory_of_its_own_is_refused(tmp_path, monkeypatch):

@@ -115,7 +115,7 @@ def train_here(target: TrainingTarget, scratch: Path) -> TrainFindings:
         job = target.job(writer.version)
         if writer.progress is None or _follows(writer.progress, job):
             return job.run(writer, scratch, notice)
-        check_alone(job.config, who="an epoch that ranks began")
+        check_alone(job.config, who="the rest of an epoch that ranks, or other batches or orders of buckets, began")
         with notice.gently() as member:
             part = gang_part(job.config, rank=0, world=1, servers=0)
             resources = Resources(
@@ -131,9 +131,11 @@ def train_here(target: TrainingTarget, scratch: Path) -> TrainFindings:
 def _follows(progress: PartialRecord, job: Job) -> bool:
     """Whether one process can continue an iteration in its own order.
 
-    True for an iteration that an evicted single process left.
+    True for an iteration that an evicted single process left, and for one beyond a lowered ``num_epochs``.
     """
     iteration_plan = job.iteration_plan()
+    if progress.iteration.number > len(iteration_plan.plan):
+        return True  # nothing is trained, and the record stays
     iteration = next((step for step in iteration_plan.plan if step.is_same(progress.iteration)), None)
     return iteration is not None and continues(progress, iteration_plan.edge_chunks(iteration), iteration_plan.order)
 
