@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from pbg_tasks.checkpoint import checkpoint_names
 from pbg_tasks.errors import ConfigError, EvictedError, ResourceError
 from pbg_tasks.formats.edges import EdgeList, edge_file_name, write_edges
 from pbg_tasks.memory import machine
@@ -180,3 +181,15 @@ def test_claim_outlasts_the_grace_of_another(monkeypatch, grace, seconds):
     monkeypatch.setenv("PBG_GRACE_SECONDS", grace)
     monkeypatch.setattr(gang, "claim", lambda *_, patience, **_more: patience)
     assert gang.TrainingTarget(None, None, "", "spec", job=None).claim() == seconds
+
+
+@pytest.mark.parametrize("given", [[], ["embeddings_n_0.v0.h5"]])
+def test_rank_finds_start_that_rank_zero_found(tmp_path, given):
+    """A start without a model was refused by all ranks but the first."""
+    config, store = DataSet(tmp_path).config(), LocalStore(tmp_path / "started")
+    for name in given:
+        store.put(name, b"start")
+    target = gang.TrainingTarget(config, store, "", "spec", job=None, adopt=checkpoint_names(config))
+    with target.claim() as writer:
+        found = target.newest()
+        assert (found.version, sorted(found.names)) == (writer.version, sorted(writer.files.names)) == (0, given)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pbg_tasks.checkpoint import PartialObjects, claim, open_committed, open_directory
-from pbg_tasks.checkpoint.plain import read_head
+from pbg_tasks.checkpoint import PartialObjects, claim, open_committed
+from pbg_tasks.checkpoint.plain import newest, read_head
 from pbg_tasks.checkpoint.writer_heartbeat import PATIENCE_SECONDS, SILENCE_SECONDS
 from pbg_tasks.config.results import RankFindings
 from pbg_tasks.config.support import check_alone
@@ -95,9 +95,10 @@ class TrainingTarget:
 
     def newest(self) -> CheckpointFiles | None:
         """Open the newest version; None when there is none."""
+        if self.adopt is not None:  # as rank 0 finds it: a start at version 0 may lack files
+            head, _ = read_head(self.store, self.prefix)
+            return newest(self.store, self.prefix, head, self.adopt).files
         try:
-            if self.adopt is not None:
-                return open_directory(self.store, self.prefix, expect=self.adopt)
             return open_committed(self.store, self.prefix)[1]
         except NotFoundError:
             return None
