@@ -334,7 +334,7 @@ def test_preserved_epoch_outlasts_pbg_beginning_anew(store, directory, tmp_path)
 
 
 def test_record_after_version_pbg_replaced_is_dropped(store, directory):
-    """The next epoch was half of the earlier training, and half of PBG's."""
+    """The next epoch mixed the earlier training and PBG's."""
     with claim(store, "", SPEC, adopt=pbg.names) as writer:
         commit(writer)
         epoch = writer.partial.writer_epoch

@@ -154,7 +154,7 @@ def test_ranks_compare_configs_seeds_and_edges(tmp_path, monkeypatch, changes, s
 
 
 def test_record_beyond_lowered_epochs_takes_no_gang():
-    """With bfloat16, whose gangs are refused, a training that was done ended with an error."""
+    """A training in bfloat16 that was done ended with an error."""
     job = SimpleNamespace(iteration_plan=lambda: SimpleNamespace(plan=[iteration(1)]))
     assert gang._follows(SimpleNamespace(iteration=iteration(2)), job)
 
@@ -185,7 +185,7 @@ def test_claim_outlasts_the_grace_of_another(monkeypatch, grace, seconds):
 
 @pytest.mark.parametrize("given", [[], ["embeddings_n_0.v0.h5"]])
 def test_rank_finds_start_that_rank_zero_found(tmp_path, given):
-    """A start without a model was refused by all ranks but the first."""
+    """All ranks but the first refused a start without a model."""
     config, store = DataSet(tmp_path).config(), LocalStore(tmp_path / "started")
     for name in given:
         store.put(name, b"start")

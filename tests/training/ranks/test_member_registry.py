@@ -164,7 +164,7 @@ def test_defect_counts_as_failure(hall):
     ],
 )
 def test_foreign_error_keeps_its_kind_for_others(hall, error, kind):
-    """It was a bug to the others, after which no gang is started again."""
+    """After a bug no gang is started again."""
     opened = hall(2)
     other = opened.member(0)
     with pytest.raises(type(error)), opened.member(1):
