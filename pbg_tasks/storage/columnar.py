@@ -12,6 +12,7 @@ import sys
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from functools import cache, lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pbg_tasks.errors import AccessError, ConfigError, InputError, StorageError
@@ -59,6 +60,17 @@ def _disk() -> fsspec.AbstractFileSystem:
     from fsspec.implementations.local import LocalFileSystem
 
     class WholeDisk(LocalFileSystem):  # type: ignore[misc] # fsspec has no types
+        def info(self, path: Any, **named: Any) -> dict[str, Any]:  # noqa: ANN401 - fsspec's arguments
+            # fsspec follows a link that is named, but not in a listing, which would lack what it leads to.
+            linked = isinstance(path, os.DirEntry) and path.is_symlink()
+            try:
+                found: dict[str, Any] = super().info(path.path if linked else path, **named)
+            except FileNotFoundError:
+                if not linked:
+                    raise
+                found = super().info(path, **named)  # it leads nowhere, so it is neither file nor folder
+            return found
+
         def ls(self, path: str, *given: Any, **named: Any) -> list[Any]:  # noqa: ANN401 - fsspec's arguments
             with no_omission(path):
                 listed: list[Any] = super().ls(path, *given, **named)
@@ -136,7 +148,8 @@ def describe_once(uris: Sequence[str]) -> fsspec.AbstractFileSystem:
 def list_files(location: str, environment: Mapping[str, str] = os.environ) -> list[tuple[str, int, str]]:
     """List the files of a snapshot as ``(uri, bytes, version)``, sorted.
 
-    Files of different versions have different bytes.
+    Files of different versions have different bytes. Links on a disk are followed; one that leads nowhere, or to a file
+    that is listed already, is refused.
 
     Args:
         location: a file; a folder, without the files and folders in it that are named ``_...`` or ``.`` at any level;
@@ -155,6 +168,10 @@ def list_files(location: str, environment: Mapping[str, str] = os.environ) -> li
         raise InputError(f"{location}: {_ABSENT}")
     if named := next((uri for uri, _, _ in sorted(files) if _WILDCARDS & set(uri)), None):
         raise InputError(f"{named}: the name holds *, ? or [, which would stand for other names, too; rename it")
+    places: dict[Path, str] = {}
+    for uri in sorted(uri for uri, _, _ in files if "://" not in uri):
+        if (same := places.setdefault(Path(uri).resolve(), uri)) != uri:
+            raise InputError(f"{uri}: is {same} by a link, so that its edges would count twice; remove one of the two")
     return sorted(files)
 
 
@@ -186,9 +203,10 @@ def _found(location: str, environment: Mapping[str, str]) -> list[dict[str, Any]
             root, info = location, filesystem.info(location)
             found = {location: info} if info["type"] == "file" else filesystem.find(location, detail=True)
     root = filesystem._strip_protocol(root)  # noqa: SLF001 (fsspec has no public name for it)
-    return [
-        info for info in found.values() if info["type"] == "file" and not is_hidden(info["name"].removeprefix(root))
-    ]
+    visible = [info for info in found.values() if not is_hidden(info["name"].removeprefix(root))]
+    if strange := next((info["name"] for info in visible if info["type"] not in {"file", "directory"}), None):
+        raise InputError(f"{strange}: is a link that leads nowhere, or no plain file; restore or remove it")
+    return [info for info in visible if info["type"] == "file"]
 
 
 def check_unchanged(uri: str, size: int, version: str) -> None:

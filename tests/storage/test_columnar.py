@@ -65,6 +65,27 @@ def test_file_with_wildcard_is_named(tmp_path, name):
         list_files(str(tmp_path))
 
 
+def test_links_are_followed(tmp_path):
+    for key in ("edges/a.csv", "elsewhere/b.csv", "folder/c.csv"):
+        open_store(tmp_path).put_new(key, b"x")
+    edges = tmp_path / "edges"
+    (edges / "b.csv").symlink_to(tmp_path / "elsewhere" / "b.csv")
+    (edges / "sub").symlink_to(tmp_path / "folder", target_is_directory=True)
+    (edges / ".lock").symlink_to("nowhere")
+    found = list_files(str(edges))
+    assert names(found, str(edges)) == ["a.csv", "b.csv", "sub/c.csv"]
+    assert list_files(f"{edges}/**/*.csv") == found
+    assert [list_files(uri) for uri, _, _ in found] == [[each] for each in found]
+
+
+@pytest.mark.parametrize(("target", "fault"), [("nowhere", "is a link that leads"), ("a.csv", "is .*/a.csv by a")])
+def test_misleading_link_is_named(tmp_path, target, fault):
+    (tmp_path / "a.csv").write_text("x")
+    (tmp_path / "b.csv").symlink_to(target)
+    with pytest.raises(InputError, match=f"/b.csv: {fault}"):
+        list_files(str(tmp_path))
+
+
 @pytest.mark.parametrize("location", ["absent", "absent/*.csv", "*.parquet", "_temporary/absent.csv"])
 def test_missing_source_is_named(folder, location):
     with pytest.raises(InputError, match="no snapshot there") as caught:
