@@ -162,7 +162,9 @@ def list_files(location: str, environment: Mapping[str, str] = os.environ) -> li
         StorageError: the store cannot be reached.
     """
     files = [
-        (_uri(location, info["name"]), int(info["size"]), _version(info)) for info in _found(location, environment)
+        (_uri(location, info["name"]), int(info["size"]), _version(info))
+        for info in _found(location, environment)
+        if info["size"] or not info["name"].endswith("/")  # tools' folders in S3
     ]
     if not files:
         raise InputError(f"{location}: {_ABSENT}")

@@ -17,6 +17,7 @@ from pbg_tasks.errors import AccessError, ConfigError, InputError, StorageError
 from pbg_tasks.storage import open_store
 from pbg_tasks.storage.columnar import describe_once, filesystem_for, list_files, list_keys
 from pbg_tasks.storage.s3_async import SilentServerError
+from pbg_tasks.storage.s3_client import connect
 from tests.storage.fault_proxy import Fault
 
 KEYS = ["a.csv", "b.csv", "sub/c.csv", "_SUCCESS", ".hidden", "_temporary/d.csv", "sub/.e.csv", "other.txt"]
@@ -142,6 +143,17 @@ def test_duckdb_reads_through_it(folder, tmp_path):
     if folder.startswith("s3://"):
         connection.register_filesystem(filesystem_for(folder))
     assert connection.read_parquet(f"{folder}/t.parquet").fetchall() == [("a", 1), ("b", 2)]
+
+
+@pytest.mark.s3
+def test_objects_of_folders_are_no_files(s3_bucket):
+    bucket, _, prefix = s3_bucket.removeprefix("s3://").partition("/")
+    for key in ("d1/", "d1/rel=a/", "d2/"):
+        connect().put_object(Bucket=bucket, Key=f"{prefix}/{key}", Body=b"")
+    open_store(s3_bucket).put_new("d1/rel=a/0.csv", b"x")
+    assert names(list_files(f"{s3_bucket}/d1"), s3_bucket) == ["d1/rel=a/0.csv"]
+    with pytest.raises(InputError, match="d2: no snapshot there"):
+        list_files(f"{s3_bucket}/d2")
 
 
 @pytest.mark.s3

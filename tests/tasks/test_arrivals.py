@@ -12,6 +12,7 @@ from pbg_tasks.errors import AccessError, StorageError
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.skips import skip
 from pbg_tasks.storage import open_store
+from pbg_tasks.storage.s3_client import connect
 from pbg_tasks.tasks.nightly.arrivals import Arrivals
 from pbg_tasks.tasks.nightly.watermark import Watermark
 from tests.publish.runs import candidate, write_run
@@ -105,6 +106,15 @@ def test_folder_without_files_needs_an_empty_manifest(place):
     assert arrivals.look(EVER) == []
     place.now += 60
     assert arrivals.look(EVER) == ["d3"]
+
+
+@pytest.mark.s3
+def test_object_of_folder_leaves_day_empty(s3_bucket):
+    bucket, _, prefix = s3_bucket.removeprefix("s3://").partition("/")
+    connect().put_object(Bucket=bucket, Key=f"{prefix}/d1/", Body=b"")
+    place = Place(s3_bucket)
+    place.put("d1/_manifest.json", b'{"objects": {}}')
+    assert place.arrivals("manifest").look(EVER) == ["d1"]
 
 
 def test_unchanged_files_have_settled_after_a_while(place):

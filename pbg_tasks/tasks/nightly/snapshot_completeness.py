@@ -96,7 +96,8 @@ def lacks(
             return f"{manifest} lists no files with their sizes"
         root = filesystem._strip_protocol(folder)  # noqa: SLF001 (fsspec has no public name for it)
         found = filesystem.find(root, detail=True)
-    there = {name.removeprefix(f"{root}/"): info["size"] for name, info in found.items()}
+    files = {name: info for name, info in found.items() if not name.endswith("/")}  # without tools' folders in S3
+    there = {name.removeprefix(f"{root}/"): info["size"] for name, info in files.items()}
     if not asked and (named := [name for name in there if not is_hidden(name)]):
         return f"{manifest} lists none of the {len(named)} files that are there"
     wrong = sorted(name for name, size in asked.items() if there.get(name) != size)
