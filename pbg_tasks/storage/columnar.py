@@ -29,6 +29,10 @@ _ABSENT = "no snapshot there (no such file, or no files in it); check the key an
 _WILDCARDS = frozenset("*?[")
 
 
+class NoFilesError(InputError):
+    """Error: a location has no files, which may come later."""
+
+
 def filesystem_for(url: str, environment: Mapping[str, str] = os.environ) -> fsspec.AbstractFileSystem:
     """Return the fsspec filesystem of a URL.
 
@@ -157,7 +161,8 @@ def list_files(location: str, environment: Mapping[str, str] = os.environ) -> li
         environment: variables with the store's endpoint and credentials.
 
     Raises:
-        InputError: the location has no files, or one with a wildcard in its name.
+        NoFilesError: the location has no files.
+        InputError: one has a wildcard in its name.
         AccessError: reading it is not permitted.
         StorageError: the store cannot be reached.
     """
@@ -167,7 +172,7 @@ def list_files(location: str, environment: Mapping[str, str] = os.environ) -> li
         if info["size"] or not info["name"].endswith("/")  # tools' folders in S3
     ]
     if not files:
-        raise InputError(f"{location}: {_ABSENT}")
+        raise NoFilesError(f"{location}: {_ABSENT}")
     if named := next((uri for uri, _, _ in sorted(files) if _WILDCARDS & set(uri)), None):
         raise InputError(f"{named}: the name holds *, ? or [, which would stand for other names, too; rename it")
     places: dict[Path, str] = {}
@@ -262,14 +267,14 @@ def read_errors(location: str, done: str = "listed") -> Iterator[None]:
         done: what was to be done with it, as a participle, for the message.
 
     Raises:
-        InputError: the location has no files.
+        NoFilesError: the location has no files.
         AccessError: reading it is not permitted.
         StorageError: the store cannot be reached.
     """
     try:
         yield
     except FileNotFoundError as error:
-        raise InputError(f"{location}: {_ABSENT}") from error
+        raise NoFilesError(f"{location}: {_ABSENT}") from error
     except _errors(PermissionError, "NoCredentialsError") as error:
         raise AccessError(
             f"{location}: reading is refused ({error}); check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY or the file mode"

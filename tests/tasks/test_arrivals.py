@@ -139,6 +139,16 @@ def test_files_without_own_folder_can_settle(tmp_path):
     assert arrivals.look(EVER) == ["d1"]
 
 
+def test_name_with_wildcard_settles_for_plan(tmp_path):
+    (tmp_path / "d1").mkdir()
+    (tmp_path / "d1" / "part[1].tsv").write_text("edges")
+    place = Place(tmp_path)
+    arrivals = place.arrivals("settled")
+    assert arrivals.look(EVER) == []
+    place.now += 60
+    assert arrivals.look(EVER) == ["d1"]
+
+
 def test_watch_begins_with_newest_whole_snapshot(place):
     for key in ("v9", "v10", "v11"):
         place.put(f"{key}/part.tsv")

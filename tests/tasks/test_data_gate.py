@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import UTC, datetime
 
 import pytest
 
@@ -219,6 +220,15 @@ def test_missing_day_is_not_an_empty_one(place, watch, pattern, files):
         plan(place.spec, "d1")
     with pytest.raises(InputError, match="no snapshot there"):
         plan(place.spec, "absent")
+    assert not list(place.store.glob("runs/*"))
+
+
+def test_name_with_wildcard_makes_no_empty_day(place):
+    headerless(place, MARKED)
+    put_day(place, "d1", **{"part[1]": NIGHT, "_SUCCESS": ""})
+    for due in (None, datetime.now(UTC)):
+        with pytest.raises(InputError, match=r"d1/part\[1\]: the name holds"):
+            plan(place.spec, "d1", due=due)
     assert not list(place.store.glob("runs/*"))
 
 

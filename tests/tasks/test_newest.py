@@ -36,6 +36,16 @@ def test_only_newest_folder_may_still_be_filled(tmp_path, capsys):
     ]
 
 
+def test_snapshot_with_wildcard_in_name_is_newest(tmp_path):
+    for name in ("d1/part.tsv", "d2/part[1].tsv"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text("a\tb\n")
+    source = {"location": f"{tmp_path}/{{snapshot}}/*.tsv", "format": "tsv"}
+    graph = parse(GraphSpec, {"graph": "g", "store": "s", "snapshots": source, "model": MODEL}, source="spec")
+    assert newest_snapshot(graph) == "d2"
+    assert keys_with_files(graph.snapshots, 60) == ["d2", "d1"]
+
+
 def test_place_without_anything_is_named(tmp_path):
     with pytest.raises(InputError, match=f"{tmp_path}/nowhere: nothing is there; name a run's URL"):
         overview(f"{tmp_path}/nowhere")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pbg_tasks.config.nights import snapshot_order
 from pbg_tasks.errors import InputError
 from pbg_tasks.progress import say
-from pbg_tasks.storage.columnar import list_keys
+from pbg_tasks.storage.columnar import NoFilesError, list_keys
 from pbg_tasks.tasks.nightly.chain_order import has_finished
 from pbg_tasks.tasks.nightly.snapshot_completeness import lacks, snapshot_files
 
@@ -107,9 +107,11 @@ class Arrivals:
         """
         try:
             files = snapshot_files(self.location, key, self.complete, self.environment)
-        except InputError:
+        except NoFilesError:
             self._seen.pop(key, None)
             return False
+        except InputError as error:  # a file has a name that `plan` refuses
+            files = [(str(error), 0, "")]
         before, since = self._seen.get(key, (None, 0.0))
         if files != before:
             since = self.clock()

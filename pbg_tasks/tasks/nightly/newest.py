@@ -10,6 +10,7 @@ from pbg_tasks.config.nights import key_form, snapshot_folder, snapshot_order
 from pbg_tasks.errors import InputError, PbgError
 from pbg_tasks.prepare.sources import lists_files, snapshot_keys, snapshot_source
 from pbg_tasks.progress import say
+from pbg_tasks.storage.columnar import NoFilesError
 from pbg_tasks.storage.parallel import in_parallel
 from pbg_tasks.tasks.nightly.snapshot_completeness import lacks, snapshot_files
 
@@ -75,8 +76,10 @@ def _has_files(location: str, key: str, complete: Whole, environment: Mapping[st
     """Return whether a snapshot has files, or is whole without any."""
     try:
         snapshot_files(location, key, complete, environment)
-    except InputError:
+    except NoFilesError:
         return False
+    except InputError:  # a file has a name that `plan` refuses
+        return True
     return True
 
 

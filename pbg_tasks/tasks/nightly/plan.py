@@ -24,7 +24,7 @@ from pbg_tasks.prepare.sources import blamed, lists_files, lists_keys, snapshot_
 from pbg_tasks.progress import counted, human_count, say
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.gc_holds import hold, run_with
-from pbg_tasks.storage.columnar import last_change
+from pbg_tasks.storage.columnar import NoFilesError, last_change
 from pbg_tasks.storage.probe import probe
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.context import RunContext, graph_store
@@ -237,7 +237,7 @@ def _files(graph: GraphSpec, snapshot: str, *, due: datetime | None) -> tuple[Sn
         missing = lacks(graph.snapshots.location, snapshot, watch.complete)
     try:
         found = snapshot_files(graph.snapshots.location, snapshot, None if watch is None else watch.complete)
-    except InputError as error:
+    except NoFilesError as error:
         if due is None:
             raise InputError(f"{error}{keys_there(graph.snapshots, snapshot)}") from None
         raise _not_yet(graph.nights, due, f"snapshot {snapshot!r} has not come yet: {error}") from None

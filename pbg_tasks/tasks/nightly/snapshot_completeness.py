@@ -11,8 +11,7 @@ import os
 from typing import TYPE_CHECKING
 
 from pbg_tasks.config.nights import MANIFEST, SUCCESS, snapshot_folder
-from pbg_tasks.errors import InputError
-from pbg_tasks.storage.columnar import filesystem_for, list_files, read_errors
+from pbg_tasks.storage.columnar import NoFilesError, filesystem_for, list_files, read_errors
 from pbg_tasks.storage.names import is_hidden
 
 if TYPE_CHECKING:
@@ -37,13 +36,14 @@ def snapshot_files(
         environment: settings of the location's store.
 
     Raises:
-        InputError: nothing is there.
+        NoFilesError: nothing is there.
+        InputError: a file has a wildcard in its name.
         AccessError: reading is not permitted.
         StorageError: the store cannot be reached.
     """
     try:
         return list_files(location.replace("{snapshot}", snapshot), environment)
-    except InputError:
+    except NoFilesError:
         if not _is_empty(location, snapshot, complete, environment):
             raise
         return []
@@ -62,7 +62,7 @@ def _is_empty(location: str, snapshot: str, complete: Whole | None, environment:
     try:
         # All names count: a folder with other files than the location asks for is not that of an empty day.
         list_files(folder.replace("{snapshot}", snapshot), environment)
-    except InputError:
+    except NoFilesError:
         return True
     return False
 
