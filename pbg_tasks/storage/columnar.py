@@ -5,6 +5,7 @@ DuckDB and Arrow, the columnar readers, open a snapshot's files through an fsspe
 
 from __future__ import annotations
 
+import errno
 import fnmatch
 import os
 import re
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 CHANGED = "changed since the run was planned; plan the snapshot again"
 _ABSENT = "no snapshot there (no such file, or no files in it); check the key and location"
 _WILDCARDS = frozenset("*?[")
+_NOWHERE = {errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP}
 
 
 class NoFilesError(InputError):
@@ -66,13 +68,15 @@ def _disk() -> fsspec.AbstractFileSystem:
     class WholeDisk(LocalFileSystem):  # type: ignore[misc] # fsspec has no types
         def info(self, path: Any, **named: Any) -> dict[str, Any]:  # noqa: ANN401 - fsspec's arguments
             # fsspec follows a link that is named, but not in a listing, which would lack what it leads to.
-            linked = isinstance(path, os.DirEntry) and path.is_symlink()
+            linked = isinstance(path, os.DirEntry) and path.is_symlink() and not is_hidden(path.name)
+            found: dict[str, Any] = {}
             try:
-                found: dict[str, Any] = super().info(path.path if linked else path, **named)
-            except FileNotFoundError:
-                if not linked:
+                found = super().info(path.path if linked else path, **named)
+            except OSError as error:
+                if not linked or error.errno not in _NOWHERE:
                     raise
-                found = super().info(path, **named)  # it leads nowhere, so it is neither file nor folder
+            if not found or (linked and found["type"] == "directory" and _leads_back(path.path)):
+                found = super().info(path, **named)  # as a link, which is neither file nor folder
             return found
 
         def ls(self, path: str, *given: Any, **named: Any) -> list[Any]:  # noqa: ANN401 - fsspec's arguments
@@ -81,6 +85,15 @@ def _disk() -> fsspec.AbstractFileSystem:
                 return listed
 
     return WholeDisk()
+
+
+def _leads_back(link: str) -> bool:
+    """Return whether a link leads to a folder that it is in.
+
+    Followed, it would be listed for ever.
+    """
+    place = Path(link)
+    return place.resolve() in {folder.resolve() for folder in place.parents}
 
 
 @lru_cache(maxsize=4)
@@ -212,7 +225,7 @@ def _found(location: str, environment: Mapping[str, str]) -> list[dict[str, Any]
     root = filesystem._strip_protocol(root)  # noqa: SLF001 (fsspec has no public name for it)
     visible = [info for info in found.values() if not is_hidden(info["name"].removeprefix(root))]
     if strange := next((info["name"] for info in visible if info["type"] not in {"file", "directory"}), None):
-        raise InputError(f"{strange}: is a link that leads nowhere, or no plain file; restore or remove it")
+        raise InputError(f"{strange}: is a link that leads nowhere, or back, or no plain file; restore or remove it")
     return [info for info in visible if info["type"] == "file"]
 
 

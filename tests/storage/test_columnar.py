@@ -79,7 +79,21 @@ def test_links_are_followed(tmp_path):
     assert [list_files(uri) for uri, _, _ in found] == [[each] for each in found]
 
 
-@pytest.mark.parametrize(("target", "fault"), [("nowhere", "is a link that leads"), ("a.csv", "is .*/a.csv by a")])
+def test_hidden_links_are_not_followed(tmp_path):
+    """Two that lead back would be followed for ever."""
+    (tmp_path / "a.csv").write_text("x")
+    for name in ("_latest", "_previous"):
+        (tmp_path / name).symlink_to(".")
+    assert names(list_files(str(tmp_path)), str(tmp_path)) == ["a.csv"]
+
+
+LEADS = "is a link that leads"
+
+
+@pytest.mark.parametrize(
+    ("target", "fault"),
+    [*((target, LEADS) for target in ("nowhere", "b.csv", "a.csv/x", ".", "..")), ("a.csv", "is .*/a.csv by a")],
+)
 def test_misleading_link_is_named(tmp_path, target, fault):
     (tmp_path / "a.csv").write_text("x")
     (tmp_path / "b.csv").symlink_to(target)
