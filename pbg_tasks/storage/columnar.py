@@ -162,7 +162,9 @@ def describe_once(uris: Sequence[str]) -> fsspec.AbstractFileSystem:
     return filesystem
 
 
-def list_files(location: str, environment: Mapping[str, str] = os.environ) -> list[tuple[str, int, str]]:
+def list_files(
+    location: str, environment: Mapping[str, str] = os.environ, *, distinct: bool = True
+) -> list[tuple[str, int, str]]:
     """List the files of a snapshot as ``(uri, bytes, version)``, sorted.
 
     Files of different versions have different bytes. Links on a disk are followed; one that leads nowhere, or to a file
@@ -172,6 +174,7 @@ def list_files(location: str, environment: Mapping[str, str] = os.environ) -> li
         location: a file; a folder, without the files and folders in it that are named ``_...`` or ``.`` at any level;
             or a glob, to whose matches the same applies.
         environment: variables with the store's endpoint and credentials.
+        distinct: refuse a file that a link lists again; not for a folder of several snapshots.
 
     Raises:
         NoFilesError: the location has no files.
@@ -189,7 +192,7 @@ def list_files(location: str, environment: Mapping[str, str] = os.environ) -> li
     if named := next((uri for uri, _, _ in sorted(files) if _WILDCARDS & set(uri)), None):
         raise InputError(f"{named}: the name holds *, ? or [, which would stand for other names, too; rename it")
     places: dict[Path, str] = {}
-    for uri in sorted(uri for uri, _, _ in files if "://" not in uri):
+    for uri in sorted(uri for uri, _, _ in files if distinct and "://" not in uri):
         if (same := places.setdefault(Path(uri).resolve(), uri)) != uri:
             raise InputError(f"{uri}: is {same} by a link, so that its edges would count twice; remove one of the two")
     return sorted(files)

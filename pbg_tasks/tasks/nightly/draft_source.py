@@ -187,11 +187,13 @@ def _template(place: str) -> str:
         raise ConfigError(
             f"{place}: write {{snapshot}} at the place of a snapshot's key, as in edges/{{snapshot}}/*.csv"
         )
-    found = [uri for uri, _, _ in list_files(place)]
+    found = [uri for uri, _, _ in list_files(place, distinct=False)]
     if found == [place]:
         folder, _, name = place.rpartition("/")
         return f"{folder}/{{snapshot}}{name.removeprefix(name.partition('.')[0])}"
-    below = [uri.removeprefix(f"{place}/") for uri in found]
+    every = [uri.removeprefix(f"{place}/") for uri in found]
+    # A link beside snapshots, such as "latest", is none of their names.
+    below = [name for name in every if not Path(place, name.partition("/")[0]).is_symlink()] or every
     folders = sorted({name.partition("/")[0] for name in below if "/" in name}, key=snapshot_order)
     if not folders:
         stem, dot, suffix = below[0].partition(".")
@@ -201,8 +203,8 @@ def _template(place: str) -> str:
         return f"{parent}/{_keyed(key)}/*{dot}{suffix}"
     newest = [name.partition("/")[2] for name in below if name.startswith(f"{folders[-1]}/")]
     suffixes = {name.removeprefix(name.partition(".")[0]) for name in newest}
-    every = f"/*{suffixes.pop()}" if len(suffixes) == 1 and not any("/" in name for name in newest) else ""
-    return f"{place}/{_keyed(folders[-1])}{every}"
+    files = f"/*{suffixes.pop()}" if len(suffixes) == 1 and not any("/" in name for name in newest) else ""
+    return f"{place}/{_keyed(folders[-1])}{files}"
 
 
 def _keyed(name: str) -> str:
