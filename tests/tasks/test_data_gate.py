@@ -225,7 +225,10 @@ def test_missing_day_is_not_an_empty_one(place, watch, pattern, files):
 
 def test_name_with_wildcard_makes_no_empty_day(place):
     headerless(place, MARKED)
-    put_day(place, "d1", **{"part[1]": NIGHT, "_SUCCESS": ""})
+    put_day(place, "d1", **{"part[1]": NIGHT})
+    with pytest.raises(OutOfTurnError, match="d1/_SUCCESS is not there"):
+        plan(place.spec, "d1", due=datetime.now(UTC))
+    put_day(place, "d1", _SUCCESS="")
     for due in (None, datetime.now(UTC)):
         with pytest.raises(InputError, match=r"d1/part\[1\]: the name holds"):
             plan(place.spec, "d1", due=due)

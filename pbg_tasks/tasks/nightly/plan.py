@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from pbg_tasks.config.nights import Calendar
     from pbg_tasks.prepare.counting import SnapshotCounts
+    from pbg_tasks.prepare.sources import SnapshotSource
     from pbg_tasks.publish import Release
 
 
@@ -220,17 +221,8 @@ def _files(graph: GraphSpec, snapshot: str, *, due: datetime | None) -> tuple[Sn
     this plan: calendars, backfills and users do not know whether a producer has finished.
     """
     watch, missing = graph.nights.watch, None
-    form = graph.snapshots.format
     if not lists_files(source := snapshot_source(graph.snapshots)):
-        if watch is not None and not lists_keys(source):
-            raise ConfigError(f"nights.watch lists snapshots, which format {form} does not: use nights.calendar")
-        try:
-            with blamed(form):
-                return tuple(source.parts(graph.snapshots.resolve(snapshot)))
-        except MissingSnapshotError as error:
-            if due is None:
-                raise
-            raise _not_yet(graph.nights, due, f"snapshot {snapshot!r} has not come yet: {error}") from None
+        return _parts(graph, source, snapshot, due=due)
     if watch is not None and watch.complete != "settled":
         # Checked before the files are listed: a whole snapshot stays whole, while one that is still being written could
         # become whole after only half of its files were listed.
@@ -241,6 +233,10 @@ def _files(graph: GraphSpec, snapshot: str, *, due: datetime | None) -> tuple[Sn
         if due is None:
             raise InputError(f"{error}{keys_there(graph.snapshots, snapshot)}") from None
         raise _not_yet(graph.nights, due, f"snapshot {snapshot!r} has not come yet: {error}") from None
+    except InputError:  # a wrong name, which its producer may still change
+        if missing is None:
+            raise
+        found = []
     if due is not None and (watch is None or watch.complete == "settled"):
         _check_quiet(graph, snapshot)
     if watch is not None and missing is not None:
@@ -252,6 +248,22 @@ def _files(graph: GraphSpec, snapshot: str, *, due: datetime | None) -> tuple[Sn
         )
     _warn_of_dates(graph.snapshots.location, snapshot, [uri for uri, _, _ in found])
     return tuple(SnapshotFile(uri=uri, size=size, version=version) for uri, size, version in found)
+
+
+def _parts(
+    graph: GraphSpec, source: SnapshotSource, snapshot: str, *, due: datetime | None
+) -> tuple[SnapshotFile, ...]:
+    """Return a snapshot's parts of a source that has no files."""
+    form = graph.snapshots.format
+    if graph.nights.watch is not None and not lists_keys(source):
+        raise ConfigError(f"nights.watch lists snapshots, which format {form} does not: use nights.calendar")
+    try:
+        with blamed(form):
+            return tuple(source.parts(graph.snapshots.resolve(snapshot)))
+    except MissingSnapshotError as error:
+        if due is None:
+            raise
+        raise _not_yet(graph.nights, due, f"snapshot {snapshot!r} has not come yet: {error}") from None
 
 
 def _warn_of_dates(location: str, snapshot: str, uris: Sequence[str]) -> None:
