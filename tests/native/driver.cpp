@@ -128,6 +128,8 @@ int train(World& world, pbg_workspace* workspace, int64_t number, bool halves) {
   step.dimension = 1 + pick(blocks ? 30 : 90);
   if (step.relation_operator == COMPLEX_DIAGONAL) step.dimension += step.dimension % 2;
   step.half = halves && step.comparator <= COS && pick(2);
+  step.sampled = pick(2);
+  step.sampled_variance = pick(2) ? 10 : 0.1;  // few slopes are left, which go pair by pair, or many, by tiles
   step.bias = pick(3) == 0;
   step.margin = 0.1;
   step.max_norm = pick(3) == 0 ? 0.7 : 0;
@@ -156,6 +158,9 @@ int train(World& world, pbg_workspace* workspace, int64_t number, bool halves) {
   Array<uint16_t> halves_of[2];
   Array<float> rows[2], sums[2], global[2], global_sums[2], values[2][2], value_sums[2][2], positive[2], negative[2];
   Array<float> weights = world.floats(all_edges, true);
+  Array<uint8_t> selves(new uint8_t[all_edges]);
+  std::generate_n(selves.get(), all_edges, [&] { return static_cast<uint8_t>(pick(2)); });
+  if (!all && pick(3) == 0) step.selves = selves.get();
   pbg_table tables[2];
   for (int side = 0; side < 2; ++side) {
     ends[side] = world.below(entities, all_edges);
@@ -193,8 +198,9 @@ int train(World& world, pbg_workspace* workspace, int64_t number, bool halves) {
     step.tables[side] = same ? &tables[0] : &tables[side];
     if (pick(2)) {
       const int64_t own = step.own && step.corrupted[side] ? step.chunk : 0;
+      const int64_t alone = step.selves && step.corrupted[side] ? 1 : 0;
       positive[side] = world.floats(step.edges);
-      negative[side] = world.floats(step.edges * (own + step.drawn_per_chunk[side]));
+      negative[side] = world.floats(step.edges * (own + step.drawn_per_chunk[side] + alone));
       step.positive[side] = positive[side].get();
       step.negative[side] = negative[side].get();
     }

@@ -7,6 +7,7 @@ they are meant to; ``driver.cpp`` names that memory, and any other race is a fau
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 
 from pbg_tasks import native
 from pbg_tasks.native import library
+from pbg_tasks.native.abi import Step
 from tests.rotation import of_today, rotation
 from tests.training.native_steps import INSTRUCTIONS
 
@@ -56,6 +58,13 @@ def build(tmp_path_factory):
         return made[sanitizer]
 
     return build
+
+
+def test_driver_sets_every_field_of_steps():
+    """A path whose key it leaves out is compiled, and never run."""
+    driver = Path(__file__).with_name("driver.cpp").read_text(encoding="utf-8")
+    missing = {name for name, _ in Step._fields_ if not re.search(rf"\bstep\.{name}\b", driver)}
+    assert missing == {"key", "loss", "penalty", "violators"}  # which the library sets
 
 
 @pytest.mark.parametrize("instructions", INSTRUCTIONS)
