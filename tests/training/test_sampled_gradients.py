@@ -111,14 +111,28 @@ def test_other_keys_keep_the_samples(mode, feature):
 
 
 SIZES = {"edges": 60, "num_batch_negs": 50, "num_uniform_negs": 1_000}
-WIDE = {"few": (1.0, ("dot", "softmax")), "many": (0.05, ("dot", "softmax")), "few distances": (1.0, ("l2", "softmax"))}
+WIDE = {
+    "few": (1.0, 0.1, ("dot", "softmax")),
+    "many": (0.05, 0.1, ("dot", "softmax")),
+    "few distances": (1.0, 10.0, ("l2", "softmax")),
+    "many distances": (1.0, 0.1, ("l2", "softmax")),
+    "few cosines": (1.0, 10.0, ("cos", "softmax")),
+}
+FEW = 0.25  # of the pairs: `kShare` of chunk.inc
 
 
 @native
 @pytest.mark.parametrize("case", WIDE)
-def test_few_and_many_samples_give_the_same_gradients(case):
+def test_few_and_many_samples_give_the_same_gradients(case, monkeypatch):
     """Few are added pair by pair, many by tiles."""
-    spread, (comparator, loss) = WIDE[case]
+    spread, variance, (comparator, loss) = WIDE[case]
+    left = []
+
+    def sample(slope_BK, **how):
+        sample_slopes(slope_BK, **how)
+        left.append(float((slope_BK > 0).double().mean()))
+
+    monkeypatch.setattr("pbg_tasks.training.engine.step.sample_slopes", sample)
     relation = {"name": "r", "lhs": "a", "rhs": "a", "operator": "complex_diagonal"}
     keys = {key: value for key, value in SIZES.items() if key != "edges"}
     config = make_config(
@@ -129,10 +143,12 @@ def test_few_and_many_samples_give_the_same_gradients(case):
         relations=[relation],
         dimension=36,
         batch_size=100,
+        gradient_variance=variance,
         **keys,
         **SAMPLED,
     )
     of_both_engines(config, edges=SIZES["edges"], spread=spread, counts={"a": 2_000, "b": 9})
+    assert [share < FEW for share in left] == [case.startswith("few")] * 2
 
 
 @native
