@@ -53,8 +53,8 @@ cold one, with 2 % of the edges changed.
 """
 _TOTALS = ("CPU seconds", "seconds", "largest peak memory, bytes", "bytes read", "bytes written")
 _METHOD = """\
-`make bench` measures all this and writes this page from `benchmarks/results/latest.json`, which has more figures.
-`make bench-quick` takes ten minutes.
+`make bench` measures all this but GPUs and the race, and writes this page from `benchmarks/results/latest.json`, which
+has more figures. `make bench-quick` takes ten minutes.
 
 * The rival is torchbiggraph 1.0.0 from PyPI, unpatched, unless a line names another.
 * Both run on one machine, in processes of their own, in turns: five rounds or more, or one where noted. Without a rival
@@ -101,7 +101,7 @@ def write(results: Results, elsewhere: Mapping[str, Results], document: Path, ra
         _METHOD,
         *([f"{shared}, unless a section names another.\n"] if shared else []),
     ]
-    parts += [*_plots(results, ratios, growth), *_hosts(results, elsewhere), *sections]
+    parts += [*_plots(results, ratios, growth), *_hosts(results, elsewhere, shared), *sections]
     document.write_text("\n".join(parts), encoding="utf-8")
 
 
@@ -124,10 +124,11 @@ def _summary(results: Results) -> Iterator[str]:
         yield ""
 
 
-def _hosts(results: Results, elsewhere: Mapping[str, Results]) -> Iterator[str]:
+def _hosts(results: Results, elsewhere: Mapping[str, Results], machine: str) -> Iterator[str]:
     """Yield a table of figures that were measured on several CPUs.
 
-    It has our figure on each, and its ratio to the rival's there; single tasks of a night are left out.
+    It has our figure on each, and its ratio to the rival's there; single tasks of a night are left out. Of the first
+    column are the figures of `machine`; those of another host's CPU are in its column.
     """
     places = {"": results, **elsewhere}
     found = {host: {entry["name"]: entry for entry in place.entries} for host, place in places.items()}
@@ -136,16 +137,54 @@ def _hosts(results: Results, elsewhere: Mapping[str, Results]) -> Iterator[str]:
         return
     yield "## On other CPUs\n"
     columns = [f"{what}, {host}".removesuffix(", ") for host in places for what in ("ours", "times better")]
-    rows = [["", "unit", *columns]]
+    rows, remarks = [["", "unit", *columns]], dict[str, list[str]]()
     for name in shared:
-        unit = found[""][name]["unit"]
-        same = [cells(entry) if (entry := of.get(name)) and entry["unit"] == unit else None for of in found.values()]
+        unit, home = found[""][name]["unit"], _home(found[""][name], machine, elsewhere)
+        entries = {host: of.get(name) for host, of in found.items()}
+        if home:
+            entries = entries | {"": None, home: entries[home] or entries[""]}
+        same = [cells(entry) if entry and entry["unit"] == unit else None for entry in entries.values()]
         rows.append([name, unit, *(cell for each in same for cell in ((each[1], each[4]) if each else ("", "")))])
+        remarks.setdefault(_differing_notes(entries), []).append(name)
     yield markdown(rows)
+    if different := {remark: names for remark, names in remarks.items() if remark}:
+        yield "\nFigures whose work was not the same everywhere:\n"
+        yield from (f"* {', '.join(names)}: {remark}." for remark, names in different.items())
     for host, place in elsewhere.items():
-        entry = place.entries[0]
-        circumstances = f"load {entry['environment']['load']}; code {entry['revision']}"
-        yield f'\n*{host}*: {_machine(entry)}; {circumstances}. `make bench ARGS="--host {host}"` measures it.\n'
+        yield f"\n*{host}*: {_run_there(host, place)}\n"
+
+
+def _home(entry: Entry, machine: str, elsewhere: Mapping[str, Results]) -> str:
+    """Return the host on whose CPU a figure was measured.
+
+    It is empty for a figure of `machine`, and of a CPU that no host has.
+    """
+    if _machine(entry) == machine:
+        return ""
+    return next((host for host, place in elsewhere.items() if _cpu(place.entries[0]) == _cpu(entry)), "")
+
+
+def _differing_notes(entries: Mapping[str, Entry | None]) -> str:
+    """Return by host the parts of notes that others lack.
+
+    It is empty where all have the same note.
+    """
+    parts = {host: (entry.get("note") or "").split("; ") for host, entry in entries.items() if entry}
+    common = set.intersection(*map(set, parts.values()))
+    own = {host: "; ".join(part for part in some if part and part not in common) for host, some in parts.items()}
+    return "; ".join(f"*{host or 'ours'}*: {note}" for host, note in own.items() if note)
+
+
+def _run_there(host: str, place: Results) -> str:
+    """Return a host's circumstances, and the command that measures again."""
+    codes = ", ".join(dict.fromkeys(str(entry["revision"]) for entry in place.entries))
+    loads = [entry["environment"]["load"] for entry in place.entries]
+    load = " to ".join(dict.fromkeys((f"{min(loads):g}", f"{max(loads):g}")))
+    names = dict[str, dict[str, None]]()
+    for entry in place.entries:
+        names.setdefault(entry["rerun"].partition(" ARGS=")[0], {})[entry["benchmark"]] = None
+    commands = " and ".join(f'`{make} ARGS="{" ".join(of)} --again --host {host}"`' for make, of in names.items())
+    return f"{_machine(place.entries[0])}; load {load}; code {codes}. {commands} measures it."
 
 
 def _plots(results: Results, ratios: Path, growth: Path) -> Iterator[str]:
@@ -312,6 +351,10 @@ def _machine(entry: Entry) -> str:
     found = entry["environment"]
     versions = ", ".join(f"{name} {found[name]}" for name in _VERSIONS)
     return f"{found['cpu']}, {found['cores']} cores, huge pages {found['huge_pages']}; {found['features']}; {versions}"
+
+
+def _cpu(entry: Entry) -> list[str | int]:
+    return [entry["environment"][name] for name in ("cpu", "features", "cores")]
 
 
 def _circumstances(benchmark: Benchmark, entry: Entry, shared: str) -> str:

@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks.quality.plot import log_ticks
 from benchmarks.speed import report
+from benchmarks.speed.__main__ import DOCUMENT, GROWTH, HOSTS, LATEST, RATIOS
 from benchmarks.speed.catalogue import BENCHMARKS
 from benchmarks.speed.environment import environment, revision
 from benchmarks.speed.measurement import Measurement, Round
@@ -127,6 +128,33 @@ def test_document_shows_other_hosts(tmp_path):
     assert text.count("measures it.") == 2
     assert "| other |" not in text
     assert "| import | edges/cpu-s | 30 | 3 (3 - 3) | " not in text
+
+
+def test_figure_is_in_column_of_its_cpu(tmp_path):
+    """What another host ran is no figure of the first column."""
+    results, amx, avx2 = Results(), Results(), Results()
+    of_avx2 = {"rerun": 'make bench-quick ARGS="x --again"', "revision": "def"}
+    of_avx2["environment"] = COMMON["environment"] | {"features": "avx2 alone", "load": 1.5}
+    results.replace("steps", [compared("FB step"), compared("LJ step")], **COMMON)
+    results.replace("growth", [compared("growth")], **of_avx2)
+    another = replace(compared("growth"), ours=20.0, ratios=(2.0,), note="a note; of 5 epochs")
+    amx.replace("growth", [another], **COMMON)
+    amx.replace("steps", [compared("FB step")], **COMMON | {"revision": "ghi"})
+    avx2.replace("steps", [compared("LJ step")], **of_avx2)
+    document = tmp_path / "p.md"
+    report.write(results, {"amx": amx, "avx2": avx2}, document, tmp_path / "r.svg", tmp_path / "g.svg")
+    text = document.read_text()
+    assert "| growth | edges/cpu-s |  |  | 20 | 2 (2 - 2) | 30 | 3 (3 - 3) |" in text
+    assert "\n* growth: *amx*: of 5 epochs.\n" in text
+    assert 'load 0.1; code abc, ghi. `make bench ARGS="growth steps --again --host amx"` measures it.' in text
+    assert 'load 1.5; code def. `make bench-quick ARGS="steps --again --host avx2"` measures it.' in text
+
+
+def test_page_is_made_of_the_results(tmp_path):
+    elsewhere = {path.stem: Results.read(path) for path in sorted(HOSTS.glob("*.json"))}
+    page = tmp_path / DOCUMENT.name
+    report.write(Results.read(LATEST), elsewhere, page, tmp_path / RATIOS.name, tmp_path / GROWTH.name)
+    assert page.read_text(encoding="utf-8") == DOCUMENT.read_text(encoding="utf-8")
 
 
 def test_plot_of_ratios_has_pbg_only(tmp_path):
