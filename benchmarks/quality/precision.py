@@ -2,7 +2,7 @@
 
 python -m benchmarks.quality.precision
 
-The same graph and seeds are trained with exact products and with rounded ones. Prints the table of docs/engines.md; the
+The same graph and seeds are trained with exact products and with rounded ones. Prints the table of docs/gpu.md; the
 figures are kept in ``benchmarks/results/precision.json``.
 """
 
