@@ -56,6 +56,9 @@ def main(
     chosen = [each for each in BENCHMARKS if (each.name in names if names else not each.apart and each.quick >= quick)]
     apart = quick or edges is not None
     path = HOSTS / f"{host}.json" if host else QUICK if apart else LATEST
+    earlier = Results.read(path)
+    if quick and host and (longer := [each.name for each in chosen if earlier.has_longer(each.name)]):
+        raise typer.BadParameter(f"{path.name} has longer runs of {', '.join(longer)}: leave --host or --quick out")
 
     def keep(results: Results) -> None:
         results.write(path)
@@ -64,7 +67,7 @@ def main(
             write(Results.read(LATEST), elsewhere, DOCUMENT, RATIOS, GROWTH)
 
     runner = Runner(
-        Results.read(path),
+        earlier,
         keep,
         cache_directory(),
         data,

@@ -67,6 +67,10 @@ class Results:
             for entry in self.of(benchmark)
         )
 
+    def has_longer(self, benchmark: str) -> bool:
+        """Return whether a benchmark was run that is not of ``--quick``."""
+        return any(not entry["rerun"].startswith("make bench-quick") for entry in self.of(benchmark))
+
     def of(self, benchmark: str) -> list[Entry]:
         """Return the entries of one benchmark."""
         return [entry for entry in self.entries if entry["benchmark"] == benchmark]

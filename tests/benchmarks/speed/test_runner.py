@@ -3,6 +3,10 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+import pytest
+import typer
+
+from benchmarks.speed import __main__ as speed
 from benchmarks.speed.catalogue import BENCHMARKS, BY_NAME
 from benchmarks.speed.environment import revision
 from benchmarks.speed.measurement import Measurement
@@ -76,6 +80,20 @@ def test_figures_under_load_are_measured_again(tmp_path, monkeypatch):
     found.run([benchmark], again=False)
     found.run([benchmark], again=False)
     assert benchmark.runs == 3
+
+
+def test_quick_run_replaces_no_longer_one(tmp_path, monkeypatch):
+    """It has fewer rows, and the longer one takes hours."""
+    monkeypatch.setattr(speed, "HOSTS", tmp_path)
+    results = Results()
+    common = {"revision": "abc", "environment": {}}
+    results.replace("steps", [Measurement("FB step", "s", 1.0)], rerun='make bench ARGS="steps --again"', **common)
+    results.replace("exporting", [Measurement("x", "s", 1.0)], rerun='make bench-quick ARGS="exporting"', **common)
+    results.write(tmp_path / "amx.json")
+    asked = {"names": None, "data": tmp_path, "race_epochs": 1, "racer": None, "edges": None, "again": True}
+    with pytest.raises(typer.BadParameter, match=r"amx\.json has longer runs of steps: leave --host"):
+        speed.main(**asked, quick=True, host="amx")
+    assert Results.read(tmp_path / "amx.json") == results
 
 
 def test_quick_benchmarks_are_the_promised_ones():
