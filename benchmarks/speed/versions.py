@@ -1,10 +1,10 @@
-"""Training steps of this version beside those of an older one.
+"""Training steps of this version beside those of an older one and of PBG.
 
 python -m benchmarks.speed.versions CHECKOUT
 
 The checkout has its native library built (`python setup.py -q build_ext --inplace` there) and runs in this environment.
-Both train the same graphs by one thread, in turns. Before FB15k is timed, each side trains it for some epochs: most
-negatives have next to no weight then, which is what sampled gradients save.
+All train the same graphs by one thread, in turns. Before FB15k is timed, each side of ours trains it for some epochs:
+most negatives have next to no weight then, which is what sampled gradients save. PBG's steps cost the same in all.
 """
 
 from __future__ import annotations
@@ -19,17 +19,19 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from benchmarks.quality.data import FB15K, cache_directory, obtain
+from benchmarks.quality.data import cache_directory
 from benchmarks.speed.environment import environment
+from benchmarks.speed.harness import Tools
 from benchmarks.speed.measurement import in_turns, per_cpu_second
-from benchmarks.speed.table import aligned
+from benchmarks.speed.steps import FB_FLOPS
+from benchmarks.speed.table import aligned, number
 from benchmarks.speed.worker import ROOT, Worker
 from benchmarks.speed.workloads import LIVEJOURNAL, RandomGraph, fb15k
 from pbg_tasks.native.coverage import BFLOAT16
 from pbg_tasks.progress import human_count, say
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 USUAL = LIVEJOURNAL | {
     "relations": [{"name": "follow", "lhs": "user_id", "rhs": "user_id", "operator": "translation"}],
@@ -50,6 +52,11 @@ _WAYS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 }
 """Our ways to train by name: engine, and changes of the config."""
 _DENSE = ("float32", "bf16")
+_OLDER, _PBG, _PEAK = "older", "PBG", "roofline"
+_AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
+"""Variables by which torch's libraries, of this environment and of PBG's, use no more than AVX2."""
+_FLOPS = 2 * 3 * 2 * 100
+"""For each edge and number, with 100 candidates on both sides: three products, a multiplication and addition each."""
 _CHOICE = """\
 from pbg_tasks.native.library import library
 if library().pbg_use_instruction_set(b"{0}"):
@@ -60,8 +67,12 @@ if library().pbg_use_instruction_set(b"{0}"):
 
 class _Task(NamedTuple):
     config: Mapping[str, Any]
+    flops: int
+    """Of an edge, when every gradient is computed."""
     edges: int
     """Of a round."""
+    theirs: int
+    """Edges of a round of PBG."""
     ways: tuple[str, ...] = _DENSE
     trained: int = 0
     """Edges before the first round."""
@@ -78,32 +89,35 @@ def main(
     epochs: Annotated[int, typer.Option(help="Of FB15k, before it is timed.")] = 3,
     instruction_set: Annotated[str, typer.Option(help="Of both, such as avx2; the best of this CPU else.")] = "",
 ) -> None:
-    """Time both versions and print their ratios."""
+    """Time all of them and print their ratios."""
     print(environment())
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
+        tools = Tools(root, cache_directory(), data, rounds)
+        limits = _AVX2 if instruction_set == "avx2" else {}
         if instruction_set:
             print(f"by {instruction_set}")
             (root / "sitecustomize.py").write_text(_CHOICE.format(instruction_set), encoding="ascii")
-        fb = fb15k(obtain(FB15K, data, cache_directory()), root / "fb15k")
+        fb = fb15k(tools.fb15k(), root / "fb15k")
         graph = RandomGraph(1_000_000, 2_000_000)
         tasks = {
-            "FB15k": _Task(fb, 20_000, tuple(_WAYS), epochs * _FB_EDGES),
-            "usual night": _Task(graph.write(USUAL, root / "usual"), 500_000),
-            "LiveJournal's model": _Task(graph.write(LIVEJOURNAL, root / "wide"), 200_000),
+            "FB15k": _Task(fb, FB_FLOPS, 20_000, 5_000, tuple(_WAYS), epochs * _FB_EDGES),
+            "usual night": _Task(graph.write(USUAL, root / "usual"), 100 * _FLOPS, 500_000, 100_000),
+            "LiveJournal's model": _Task(graph.write(LIVEJOURNAL, root / "wide"), 1024 * _FLOPS, 200_000, 20_000),
         }
-        table = [("task", "version", "edges/cpu-s", "times the older (min - max)")]
+        table = [["task", "version", "edges/cpu-s", "times the older (min - max)", "times PBG (min - max)", _PEAK]]
         for name, task in tasks.items():
             whole = not instruction_set or instruction_set in BFLOAT16
-            timed = _timed(task if whole else task.without_halves(), checkout, root, rounds)
-            table += [(name, *cells) for cells in timed]
+            timed = _timed(task if whole else task.without_halves(), checkout, tools, limits)
+            table += [[name, *cells] for cells in timed]
             print(aligned(table[:1] + [row for row in table if row[0] == name]), flush=True)
 
 
-def _timed(task: _Task, checkout: Path, root: Path, rounds: int) -> list[tuple[str, str, str]]:
+def _timed(task: _Task, checkout: Path, tools: Tools, limits: Mapping[str, str]) -> list[list[str]]:
+    root = tools.directory
     with ExitStack() as stack:
         sides = {}
-        for version, where, way in (("older", checkout, "float32"), *((way, ROOT, way) for way in task.ways)):
+        for version, where, way in ((_OLDER, checkout, "float32"), *((way, ROOT, way) for way in task.ways)):
             engine, changes = _WAYS[way]
             side = stack.enter_context(
                 Worker(
@@ -111,7 +125,7 @@ def _timed(task: _Task, checkout: Path, root: Path, rounds: int) -> list[tuple[s
                     "benchmarks.speed.steps:Ours",
                     {"config": {**task.config, **changes}, "variants": [engine], "workers": 1},
                     root / "log",
-                    {"PYTHONPATH": f"{root}:{where.absolute()}"},
+                    {"PYTHONPATH": f"{root}:{where.absolute()}", **limits},
                     where,
                 )
             )
@@ -120,14 +134,27 @@ def _timed(task: _Task, checkout: Path, root: Path, rounds: int) -> list[tuple[s
                 left -= side("train", variant=engine, edges=left).value
             say(f"{version}: ready")
             sides[version] = partial(side, "train", variant=engine, edges=task.edges)
-        found = in_turns(rounds, sides)
+        sides[_PEAK] = partial(side, "multiply")
+        pbg = stack.enter_context(tools.theirs("Training", environment=limits, config=task.config, workers=1))
+        sides[_PBG] = partial(pbg, "train", edges=task.theirs)
+        found = in_turns(tools.pairs, sides)
     rates = {version: [per_cpu_second(done) for done in found[version]] for version in sides}
+    peaks = rates.pop(_PEAK)
     rows = []
     for version, mine in rates.items():
-        ratios = sorted(new / old for new, old in zip(mine, rates["older"], strict=True))
-        spread = f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} - {ratios[-1]:.2f})"
-        rows.append((version, human_count(statistics.median(mine)), spread))
+        older, theirs = _ratio(mine, rates[_OLDER]), _ratio(mine, rates[_PBG])
+        rows.append([version, human_count(statistics.median(mine)), older, theirs])
+        if version in (_OLDER, "float32"):
+            shares = (rate * task.flops / peak for rate, peak in zip(mine, peaks, strict=True))
+            rows[-1].append(number(statistics.median(shares), "share"))
+        else:
+            rows[-1].append("")
     return rows
+
+
+def _ratio(mine: Sequence[float], others: Sequence[float]) -> str:
+    ratios = sorted(one / other for one, other in zip(mine, others, strict=True))
+    return f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} - {ratios[-1]:.2f})"
 
 
 if __name__ == "__main__":
