@@ -25,6 +25,7 @@ _TARGET = 20.0
 _ENTITIES_PER_EDGE = 0.1
 _PAIRED, _ONCE, _MANY = 100_000, 1_000_000, 10_000_000
 _OUT_OF_CORE_EDGES, _OUT_OF_CORE_GB, _OUT_OF_CORE_TARGET = 50_000_000, 1.0, 2e9
+_NAMES, _NAMES_GB = 25_000_000, 8.0
 _PARTITIONS = 4
 PARTED = LIVEJOURNAL | {"entities": {"user_id": {"num_partitions": _PARTITIONS}}}
 
@@ -47,6 +48,16 @@ class Ours:
         return int(import_edges(self._config, files, TRIPLES, memory_gb=self._memory_gb)["edges"])
 
 
+def _write_names_tsv(path: Path, names: int) -> None:
+    """Write edges whose ends all differ, by names of 22 to 25 bytes in no order."""
+    import duckdb
+
+    lhs, rhs = (f"'user_' || hash(2 * i + {side})" for side in (0, 1))
+    rows = f"SELECT {lhs}, 'follow', {rhs} FROM range({names // 2}) t(i)"  # noqa: S608 - our own numbers
+    with duckdb.connect() as connection:
+        connection.execute(f"COPY ({rows}) TO '{path}' (DELIMITER '\t', HEADER false)")
+
+
 def write_edges_tsv(path: Path, *, edges: int, entities: int) -> None:
     """Write random edges of one relation.
 
@@ -63,7 +74,7 @@ def write_edges_tsv(path: Path, *, edges: int, entities: int) -> None:
 
 
 def measure(tools: Tools, *, quick: bool) -> list[Measurement]:
-    """Compare imports of 10 M edges; 50 M are ours only.
+    """Compare imports of 10 M edges; 50 M edges and 25 M names are ours only.
 
     10 M edges take PBG a quarter of an hour, and are left out when ``quick``; 50 M are imported within 2 GB.
 
@@ -84,7 +95,7 @@ def measure(tools: Tools, *, quick: bool) -> list[Measurement]:
     for edges, sides in once.items():
         title, note = _title(edges), "one round of each"
         found.append(Measurement.rate(title, _RATE, sides["ours"], sides["theirs"], target=_TARGET, note=note))
-    return found if quick else [*found, *_out_of_core(tools)]
+    return found if quick else [*found, *_out_of_core(tools), _many_names(tools)]
 
 
 def _title(edges: int) -> str:
@@ -115,3 +126,14 @@ def _out_of_core(tools: Tools) -> list[Measurement]:
         Measurement(f"{title}, peak memory", "B", done.peak, target=_OUT_OF_CORE_TARGET, at_most=True, note=note),
         Measurement(f"{title}, out of core", _RATE, per_cpu_second(done), note=note),
     ]
+
+
+def _many_names(tools: Tools) -> Measurement:
+    source = tools.directory / "names.tsv"
+    _write_names_tsv(source, _NAMES)
+    config = placed(PARTED, tools.directory / "names")
+    with tools.ours(f"{__name__}:Ours", config=config, memory_gb=_NAMES_GB) as mine:
+        done = mine("import_tsv", files=[str(source)])
+    title = f"import of {human_count(_NAMES)} names, each in one edge"
+    note = f"one round of ours only, {_PARTITIONS} partitions; --memory-gb {_NAMES_GB:g}"
+    return Measurement(title, "cpu-s", done.cpu, at_most=True, note=note)
