@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 from pydantic import BaseModel
 
 from pbg_tasks.config import sinks, sources
-from pbg_tasks.config.graph import GraphSpec
+from pbg_tasks.config.graph import NIGHTLY, GraphSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 _ATTRIBUTE = re.compile(r"^    (\*{0,2}\w+(?:, \w+)*):\s", re.MULTILINE)
 
@@ -41,7 +41,9 @@ def keys() -> Iterator[Key]:
     """Yield all keys of a graph spec, section by section."""
     schema = GraphSpec.model_json_schema()
     models = {model.__name__: model for model in within(GraphSpec)}
-    yield from _below("", schema, GraphSpec, schema["$defs"], models)
+    of_nights = {f"model.{name}": str(default) for name, default in NIGHTLY.items()}
+    for key in _below("", schema, GraphSpec, schema["$defs"], models):
+        yield key._replace(default=of_nights.get(key.path, key.default))  # elsewhere these keys have PBG's
     for path, options in (("snapshots.options.", sources.OPTIONS), ("exports[].options.", sinks.OPTIONS)):
         for name, model in options.items():
             section = model.model_json_schema()
@@ -99,7 +101,7 @@ def _sections(found: Mapping[str, Any], path: str, sections: Mapping[str, Any]) 
         if sections.get(_name(found), {}).get("properties"):
             yield path, _name(found)
         return
-    for each in found.get("anyOf", ()):
+    for each in _choices(found):
         yield from _sections(each, path, sections)
     if isinstance(items := found.get("items"), dict):
         yield from _sections(items, f"{path}[]", sections)
@@ -180,8 +182,8 @@ def kind(found: Mapping[str, Any], named: Callable[[str], str]) -> str:
     """
     if "$ref" in found:
         return named(_name(found))
-    if "anyOf" in found:
-        return " or ".join(kind(each, named) for each in found["anyOf"])
+    if choices := _choices(found):
+        return " or ".join(kind(each, named) for each in choices)
     if values := found.get("enum") or [found[key] for key in ("const",) if key in found]:
         return ", ".join(f"`{value}`" for value in values)
     if found.get("type") == "array":
@@ -190,6 +192,12 @@ def kind(found: Mapping[str, Any], named: Callable[[str], str]) -> str:
     return (
         f"by name: {kind(by_name, named)}" if isinstance(by_name, dict) else found.get("type", "any") + numbers(found)
     )
+
+
+def _choices(found: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Return the types of which a key takes any."""
+    choices: Sequence[Mapping[str, Any]] = found.get("anyOf") or found.get("oneOf") or ()
+    return choices
 
 
 def _name(found: Mapping[str, Any]) -> str:

@@ -187,7 +187,8 @@ class ModelConfig(Growing):
         dimension: numbers of an embedding.
         init_scale: standard deviation of new embeddings.
         max_norm: longest embedding; longer ones are shortened when looked up.
-        global_emb: a vector for each entity type, added to each of its embeddings.
+        global_emb: a vector for each entity type, added to each of its embeddings. Where a graph spec has
+            ``dynamic_relations``, it is false unless set.
         comparator: ``dot``, ``cos``, ``l2``, ``squared_l2`` or a package's.
         bias: the first number of an embedding is added to its scores.
         loss_fn: ``ranking``, ``logistic``, ``softmax`` or a package's.
@@ -347,8 +348,6 @@ class ModelConfig(Growing):
 
         They are so on the other side, where ``self_negatives`` is set and possible. With ``all_negs`` the known end is
         a negative anyway, and a bag of features is no entity of its own.
-
-        With ``all_negs`` it is one without the key, and a bag of features is no entity of its own.
         """
         entity = self.entities.get(relation.lhs)
         single = entity is not None and not entity.featurized

@@ -15,7 +15,9 @@ import yaml
 from pydantic import BaseModel
 
 from pbg_tasks.config import GraphSpec, reference, sinks, sources
+from pbg_tasks.config.base import parse
 from pbg_tasks.config.schema import ConfigSchema
+from tests.config.specs import SPEC as SHOP
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SPEC, CONFIG = GraphSpec.model_json_schema(), ConfigSchema.model_json_schema()
@@ -69,6 +71,21 @@ def test_command_prints_every_key_with_default():
     assert [key.path for key in reference.matching("model.entities.num_partitions")] == [
         "model.entities.NAME.num_partitions"
     ]
+
+
+def test_command_prints_default_of_nights():
+    model = parse(GraphSpec, SHOP, source="g.yaml").model.model_dump()
+    printed = {key.path.removeprefix("model."): key.default for key in reference.matching("model")}
+    found = {name: yaml.safe_load(printed[name]) for name in model if printed[name] != "required"}
+    assert found == {name: model[name] for name in found}
+    assert (printed["workers"], printed["eval_fraction"]) == ("1", "0.0")
+
+
+def test_command_prints_keys_of_range():
+    found = {key.path: key[1:3] for key in reference.matching("tune.space")}
+    assert found["tune.space"] == ("by name: list of any or section", "required")
+    assert found["tune.space.NAME.low"] == ("number", "required")
+    assert found["tune.space.NAME.step"][1] == "null"
 
 
 def test_every_key_is_listed_with_its_default(tables):
