@@ -362,6 +362,8 @@ def test_roll_back_sees_table_that_is_dropped(three, monkeypatch):
 def test_collections_of_different_channels_differ():
     graphs = [SimpleNamespace(graph=graph, channel=channel) for graph, channel in (("a_b", "c"), ("a", "b_c"))]
     assert collection_of(graphs[0]) == "a_b_c" != collection_of(graphs[1])
+    shop = SimpleNamespace(graph="my-shop", channel="production")
+    assert collection_of(shop) == "my_shop_productio_72c009"  # of docs/sinks.md
 
 
 def test_view_keeps_privileges_until_dimension_changes(destinations):
