@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
 from pbg_tasks.config.limits import refusal_by
-from pbg_tasks.config.results import NOTHING_RANKED, Expected, Figures, RelationChanges, RelationDrift
+from pbg_tasks.config.results import NOTHING_RANKED, Expected, Figures, PlanResult, RelationChanges, RelationDrift
 from pbg_tasks.errors import QualityGateError
 from pbg_tasks.forecast.outcome import compare
 from pbg_tasks.report.training import training_document
@@ -142,7 +142,8 @@ def approved(run: RunFacts, task: str) -> bool:
 def stopped_by(run: RunFacts) -> str | None:
     """Return the task that refused the run or failed; None without one.
 
-    A training that diverges refuses it without a verdict, so then it is the first task without a result.
+    A training that diverges refuses it without a verdict, so then it is the first task without a result. Limits of the
+    forecast do so before any task has begun: then it is ``plan``.
     """
     if state(run) == "failed" and run.failed is not None:
         name = run.failed["task"]
@@ -152,6 +153,8 @@ def stopped_by(run: RunFacts) -> str | None:
     for task, verdict in run.results.verdicts.items():
         if not verdict.passed and not approved(run, task):
             return task
+    if run.failed is None and [*run.results.finished] == [PlanResult.TASK]:
+        return PlanResult.TASK
     return next((task for task in run.tasks if task not in run.results.finished), None)
 
 

@@ -124,6 +124,24 @@ def test_refused_night_shows_the_reason(documents, history):
     assert [each["snapshot"] for each in history["refused"]] == [DAYS[2]]
 
 
+@pytest.mark.parametrize(
+    ("finished", "reason", "stopped"),
+    [
+        (["plan"], "its forecast is beyond the spec's limits: 9 hours", "plan"),
+        (["plan", "validate"], "skipped by hand", "partition"),
+    ],
+)
+def test_night_without_verdict_needs_no_approval(nights, finished, reason, stopped):
+    """No gate has judged it, so that `pbg approve` would refuse it."""
+    document = run_document(facts(nights, finished, refused=reason))
+    assert (document["state"], document["stopped"]) == ("refused", stopped)
+    assert [task["name"] for task in document["tasks"] if task["state"] == "refused"] == [stopped]
+    text = check_page(render(document, LINKS)).text()
+    assert reason in text
+    assert "pbg approve" not in text
+    assert ("2026-11-02 with its options, and with higher limits or --accept-data" in text) is (stopped == "plan")
+
+
 def test_trial_moves_no_band_of_the_gate(nights, history):
     found = read_graph("toy", Channel(nights.store, "production"))
     graph = found.runs[0].spec.graph
