@@ -356,7 +356,7 @@ def test_roll_back_sees_table_that_is_dropped(three, monkeypatch):
         real(collection, wanted)
 
     monkeypatch.setattr(tables, "switch", switch)
-    assert serving._follow(tables, "k", channel, ["n"]) is None
+    assert (serving._follow(tables, "k", channel, ["n"]), tables.served("k")) == (None, {"k_n": "k_n_3"})
 
 
 def test_collections_of_different_channels_differ():

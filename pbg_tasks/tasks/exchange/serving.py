@@ -75,11 +75,23 @@ def _follow(tables: Tables, collection: str, channel: Channel, types: Collection
         filled = complete_tables(tables, collection, release.manifest_sha256)
         if not any(record.entity in types for record in filled.values()):  # another export may share the collection
             return None
+        before = tables.served(collection)
         serve(tables, collection, filled)
         left = complete_tables(tables, collection, release.manifest_sha256)  # another export may drop one
-        if left.keys() >= filled.keys() and channel.current().release == release:
+        if not left.keys() >= filled.keys():
+            _serve_again(tables, collection, before, {record.alias for record in filled.values()})
+        elif channel.current().release == release:
             return release
     return None
+
+
+def _serve_again(tables: Tables, collection: str, before: Mapping[str, str], aliases: Collection[str]) -> None:
+    """Point aliases back to the tables of before a switch."""
+    records = tables.records(collection)
+    there = {alias: (before[alias], records[before[alias]]) for alias in aliases if before.get(alias) in records}
+    if there:
+        tables.switch(collection, there)
+        say("export: another export drops one of these tables, so aliases are back at those of before")
 
 
 def follow_all(graph: GraphSpec, release: Release) -> dict[str, bool]:
