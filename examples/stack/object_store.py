@@ -194,7 +194,8 @@ class ObjectStore:
 def without_proxy() -> dict[str, str]:
     """Return the variables by which clients reach loopback directly."""
     other = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
-    hosts = ",".join(dict.fromkeys(["127.0.0.1", "localhost", *filter(None, other.split(","))]))
+    near = ["127.0.0.1", "localhost", *filter(None, other.split(","))]
+    hosts = "*" if other.strip() == "*" else ",".join(dict.fromkeys(near))  # in a list, a star stands for no host
     return {"NO_PROXY": hosts, "no_proxy": hosts}
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import boto3
 import pytest
 
-from examples.stack.object_store import GRPC_OFFSET, ObjectStore, ObjectStoreError, stop_recorded
+from examples.stack.object_store import GRPC_OFFSET, ObjectStore, ObjectStoreError, stop_recorded, without_proxy
 
 pytestmark = pytest.mark.s3
 
@@ -86,6 +86,12 @@ def test_server_on_loopback_needs_no_proxy(tmp_path, monkeypatch):
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
         assert [each["Name"] for each in client(environment).list_buckets()["Buckets"]] == ["near"]
+
+
+@pytest.mark.parametrize(("named", "hosts"), [("*", "*"), ("a,localhost", "127.0.0.1,localhost,a")])
+def test_hosts_without_proxy_stay(monkeypatch, named, hosts):
+    monkeypatch.setenv("no_proxy", named)
+    assert set(without_proxy().values()) == {hosts}
 
 
 def test_process_that_inherited_the_number_is_left_alone(tmp_path):
