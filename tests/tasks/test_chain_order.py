@@ -9,6 +9,7 @@ from pbg_tasks.config.base import parse
 from pbg_tasks.config.graph import Snapshots
 from pbg_tasks.config.nights import Nights
 from pbg_tasks.errors import ConfigError, OutOfTurnError
+from pbg_tasks.prepare import sources
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.skips import skip, why_skipped
 from pbg_tasks.storage import open_store
@@ -65,6 +66,16 @@ def test_snapshot_listed_as_another_is_refused(channel, tmp_path):
         release_to_continue(channel, CHAIN, short, "2026-11-01")
     whole = Snapshots(location=f"{tmp_path}/{{snapshot}}_*.csv", format="csv")
     assert release_to_continue(channel, CHAIN, whole, "2026-11-02") is None
+
+
+def test_location_is_listed_once(channel, tmp_path, monkeypatch):
+    """On S3 a flat folder of many files takes many requests, and a night that waits asks each minute."""
+    asked = []
+    monkeypatch.setattr(sources, "snapshot_keys", lambda _: asked.append(1) or ["d1", "d2"])
+    release(channel, 1)
+    flat = Snapshots(location=f"{tmp_path}/{{snapshot}}_*.csv", format="csv")
+    assert continued(channel, flat, 2) == "d1"
+    assert len(asked) == 1
 
 
 def test_chain_with_a_first_night_waits_for_it(channel, snapshots):

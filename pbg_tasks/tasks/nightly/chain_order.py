@@ -36,11 +36,11 @@ def release_to_continue(channel: Channel, nights: Nights, snapshots: Snapshots, 
         return None
     if nights.first is not None and snapshot_order(snapshot) < snapshot_order(nights.first):
         raise ConfigError(f"snapshot {snapshot!r} comes before nights.first, {nights.first!r}, which begins the chain")
-    _check_listed(snapshots, snapshot)
+    listed = _check_listed(snapshots, snapshot)
     release = channel.before(snapshot)
     if release is None and nights.first is None:
         return None  # this night begins the chain
-    older = snapshots_before(snapshots, snapshot)
+    older = snapshots_before(snapshots, snapshot, listed)
     before = next(iter(older), None)
     if before is None or (nights.first is not None and snapshot_order(before) < snapshot_order(nights.first)):
         return release
@@ -54,8 +54,11 @@ def release_to_continue(channel: Channel, nights: Nights, snapshots: Snapshots, 
     return release
 
 
-def _check_listed(snapshots: Snapshots, snapshot: str) -> None:
+def _check_listed(snapshots: Snapshots, snapshot: str) -> list[str] | None:
     """Refuse a snapshot whose files are listed as another one.
+
+    Returns:
+        The keys of the location; None where it can list no snapshot as another.
 
     Raises:
         ConfigError: they are, so that the order of nights would be one of other keys.
@@ -64,7 +67,7 @@ def _check_listed(snapshots: Snapshots, snapshot: str) -> None:
 
     name = snapshots.location.partition("{snapshot}")[2].partition("/")[0]
     if not (set("*?[") & set(name) and lists_files(snapshot_source(snapshots))):
-        return
+        return None
     keys = snapshot_keys(snapshots)
     other = next((key for key in keys if snapshot.startswith(key)), None)
     if snapshot not in keys and other is not None:
@@ -73,6 +76,7 @@ def _check_listed(snapshots: Snapshots, snapshot: str) -> None:
             "because a key ends at the first place where the rest of the name fits; give each snapshot a folder, or "
             "let a character follow {snapshot} that none of the keys holds, as in {snapshot}_*.csv"
         )
+    return keys
 
 
 def _to_run_first(channel: Channel, due: Sequence[str]) -> str:
@@ -97,17 +101,23 @@ def snapshot_before(snapshots: Snapshots, snapshot: str) -> str | None:
     return next(iter(snapshots_before(snapshots, snapshot)), None)
 
 
-def snapshots_before(snapshots: Snapshots, snapshot: str) -> list[str]:
+def snapshots_before(snapshots: Snapshots, snapshot: str, listed: list[str] | None = None) -> list[str]:
     """Return the older snapshots at the spec's location, newest first.
 
     None are returned where snapshots of a package's format are not listed.
+
+    Args:
+        snapshots: of the spec.
+        snapshot: key of the later one.
+        listed: keys of the location; None: they are listed here.
     """
     # Tasks that compare releases need other parts of this module, and none of what reads snapshots.
     from pbg_tasks.prepare.sources import lists_keys, snapshot_keys, snapshot_source
 
     if not lists_keys(snapshot_source(snapshots)):
         return []  # the channel alone has the order
-    older = [key for key in snapshot_keys(snapshots) if snapshot_order(key) < snapshot_order(snapshot)]
+    keys = snapshot_keys(snapshots) if listed is None else listed
+    older = [key for key in keys if snapshot_order(key) < snapshot_order(snapshot)]
     return sorted(older, key=snapshot_order, reverse=True)
 
 
