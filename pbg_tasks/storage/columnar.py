@@ -248,7 +248,8 @@ def list_keys(template: str, environment: Mapping[str, str] = os.environ) -> lis
     """List the values of ``{snapshot}`` in a location, sorted as text.
 
     The list is empty while the location has no snapshot. Only the level with ``{snapshot}`` is listed, so the number of
-    files in a snapshot does not matter.
+    files in a snapshot does not matter. A link on a disk without a digit in its name, such as ``latest``, is left out
+    where it leads to another of the keys: it would count as the newest for good.
 
     Raises:
         AccessError: reading is not permitted.
@@ -257,10 +258,13 @@ def list_keys(template: str, environment: Mapping[str, str] = os.environ) -> lis
     head, _, tail = template.partition("{snapshot}")
     before, after = head.rpartition("/")[2], tail.partition("/")[0]
     with read_errors(template):
-        names = _listed_anew(template, environment).glob(f"{head}*{after}")
+        there = _listed_anew(template, environment).glob(f"{head}*{after}", detail=True)
     form = re.compile(f"{re.escape(before)}([A-Za-z0-9][A-Za-z0-9_.:+-]{{0,63}}?){fnmatch.translate(after)}")
-    found = (form.fullmatch(name.rstrip("/").rpartition("/")[2]) for name in names)
-    return sorted({match[1] for match in found if match})
+    found = ((place, form.fullmatch(place.rstrip("/").rpartition("/")[2])) for place in there)
+    keys = {place: match[1] for place, match in found if match}
+    links = {place for place, key in keys.items() if there[place].get("islink") and not re.search("[0-9]", key)}
+    own = {Path(place).resolve() for place in keys.keys() - links} if links else set()
+    return sorted({key for place, key in keys.items() if place not in links or Path(place).resolve() not in own})
 
 
 def is_file(filesystem: fsspec.AbstractFileSystem, url: str) -> bool:

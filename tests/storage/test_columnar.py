@@ -135,6 +135,16 @@ def test_keys_of_snapshots(folder, template, keys):
     assert list_keys(f"{store.url}/{template}") == keys
 
 
+def test_link_to_newest_snapshot_is_no_key(tmp_path):
+    """It would be the newest for good."""
+    for name in ("2026-11-20/a.csv", "2026-11-21/a.csv", "wordnet/a.csv"):
+        open_store(tmp_path / "edges").put_new(name, b"x")
+    for link, target in {"latest": "2026-11-21", "2026-11-22": "2026-11-21", "apart": "../other"}.items():
+        (tmp_path / "edges" / link).symlink_to(target)
+    days = ["2026-11-20", "2026-11-21", "2026-11-22"]
+    assert list_keys(f"{tmp_path}/edges/{{snapshot}}/*.csv") == [*days, "apart", "wordnet"]
+
+
 def test_a_changed_file_has_another_version(folder):
     before = list_files(f"{folder}/a.csv")
     open_store(folder).put("a.csv", b"y")

@@ -369,7 +369,7 @@ def test_one_type_is_drafted_with_way_to_two(tmp_path):
 def test_snapshots_are_found_in_usual_layouts(tmp_path, files, location, key):
     for name in files:
         open_store(tmp_path).put_new(name, b"x")
-    (tmp_path / "edges" / "~latest").symlink_to(Path(files[-1]).parts[1])
+    (tmp_path / "edges" / "latest").symlink_to(Path(files[-1]).parts[1])
     found = find_snapshots(str(tmp_path / "edges"))
     assert (found.snapshots.location, found.key) == (f"{tmp_path}/{location}", key)
 
