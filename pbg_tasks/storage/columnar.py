@@ -208,7 +208,7 @@ def last_change(location: str) -> datetime:
     """
     moments = [
         info["LastModified"] if "LastModified" in info else datetime.fromtimestamp(info["mtime"], UTC)
-        for info in _found(location, os.environ)
+        for info in _listed(location, os.environ)
     ]
     if not moments:
         raise InputError(f"{location}: {_ABSENT}")
@@ -217,6 +217,14 @@ def last_change(location: str) -> datetime:
 
 def _found(location: str, environment: Mapping[str, str]) -> list[dict[str, Any]]:
     """List a location's files, without hidden ones."""
+    listed = _listed(location, environment)
+    if strange := next((info["name"] for info in listed if info["type"] != "file"), None):
+        raise InputError(f"{strange}: is a link that leads nowhere, or back, or no plain file; restore or remove it")
+    return listed
+
+
+def _listed(location: str, environment: Mapping[str, str]) -> list[dict[str, Any]]:
+    """List all but folders and what is hidden."""
     filesystem = _listed_anew(location, environment)
     with read_errors(location):
         if _WILDCARDS & set(location):
@@ -226,10 +234,8 @@ def _found(location: str, environment: Mapping[str, str]) -> list[dict[str, Any]
             root, info = location, filesystem.info(location)
             found = {location: info} if info["type"] == "file" else filesystem.find(location, detail=True)
     root = filesystem._strip_protocol(root)  # noqa: SLF001 (fsspec has no public name for it)
-    visible = [info for info in found.values() if not is_hidden(info["name"].removeprefix(root))]
-    if strange := next((info["name"] for info in visible if info["type"] not in {"file", "directory"}), None):
-        raise InputError(f"{strange}: is a link that leads nowhere, or back, or no plain file; restore or remove it")
-    return [info for info in visible if info["type"] == "file"]
+    visible = (info for info in found.values() if not is_hidden(info["name"].removeprefix(root)))
+    return [info for info in visible if info["type"] != "directory"]
 
 
 def check_unchanged(uri: str, size: int, version: str) -> None:

@@ -6,7 +6,9 @@ Nights are blocked before training, accepted by hand, or let through with a warn
 from __future__ import annotations
 
 import json
+import os
 import re
+import time
 from datetime import UTC, datetime
 
 import pytest
@@ -233,6 +235,21 @@ def test_name_with_wildcard_makes_no_empty_day(place):
         with pytest.raises(InputError, match=r"d1/part\[1\]: the name holds"):
             plan(place.spec, "d1", due=due)
     assert not list(place.store.glob("runs/*"))
+
+
+@pytest.mark.parametrize(("name", "target"), [("part[1]", None), ("part", "later")])
+def test_wrong_name_waits_for_quiet_day(place, name, target):
+    """Its producer may be at work yet."""
+    headerless(place, None)
+    put_day(place, "d1", **({name: NIGHT} if target is None else {}))
+    file, an_hour_ago = place.root / "edges" / "d1" / name, time.time() - 3600
+    if target is not None:
+        file.symlink_to(target)
+    with pytest.raises(OutOfTurnError, match="'d1' may still grow"):
+        plan(place.spec, "d1", due=datetime.now(UTC))
+    os.utime(file, (an_hour_ago, an_hour_ago), follow_symlinks=False)
+    with pytest.raises(InputError, match=r"the name holds|is a link that leads nowhere"):
+        plan(place.spec, "d1", due=datetime.now(UTC))
 
 
 def test_vanished_type_is_reported_despite_few_entities(place, capsys):

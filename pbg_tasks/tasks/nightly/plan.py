@@ -221,6 +221,7 @@ def _files(graph: GraphSpec, snapshot: str, *, due: datetime | None) -> tuple[Sn
     this plan: calendars, backfills and users do not know whether a producer has finished.
     """
     watch, missing = graph.nights.watch, None
+    wrong: InputError | None = None
     if not lists_files(source := snapshot_source(graph.snapshots)):
         return _parts(graph, source, snapshot, due=due)
     if watch is not None and watch.complete != "settled":
@@ -233,10 +234,8 @@ def _files(graph: GraphSpec, snapshot: str, *, due: datetime | None) -> tuple[Sn
         if due is None:
             raise InputError(f"{error}{keys_there(graph.snapshots, snapshot)}") from None
         raise _not_yet(graph.nights, due, f"snapshot {snapshot!r} has not come yet: {error}") from None
-    except InputError:  # a wrong name, which its producer may still change
-        if missing is None:
-            raise
-        found = []
+    except InputError as error:  # a wrong name, which its producer may still change
+        found, wrong = [], error
     if due is not None and (watch is None or watch.complete == "settled"):
         _check_quiet(graph, snapshot)
     if watch is not None and missing is not None:
@@ -246,6 +245,8 @@ def _files(graph: GraphSpec, snapshot: str, *, due: datetime | None) -> tuple[Sn
             f"snapshot {snapshot!r} is not whole (nights.watch.complete: {watch.complete}): {missing}; its producer "
             "has to finish it, and `-p nights.watch=null` plans what is there all the same",
         )
+    if wrong is not None:
+        raise wrong
     _warn_of_dates(graph.snapshots.location, snapshot, [uri for uri, _, _ in found])
     return tuple(SnapshotFile(uri=uri, size=size, version=version) for uri, size, version in found)
 
