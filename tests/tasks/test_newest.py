@@ -7,6 +7,7 @@ import pytest
 from pbg_tasks.config import GraphSpec, Snapshots
 from pbg_tasks.config.base import parse
 from pbg_tasks.errors import InputError
+from pbg_tasks.tasks.nightly.draft_source import find_snapshots
 from pbg_tasks.tasks.nightly.newest import keys_with_files, newest_snapshot
 from pbg_tasks.tasks.view.show import overview
 from tests.tasks.conftest import MODEL
@@ -44,6 +45,18 @@ def test_snapshot_with_wildcard_in_name_is_newest(tmp_path):
     graph = parse(GraphSpec, {"graph": "g", "store": "s", "snapshots": source, "model": MODEL}, source="spec")
     assert newest_snapshot(graph) == "d2"
     assert keys_with_files(graph.snapshots, 60) == ["d2", "d1"]
+
+
+def test_draft_names_why_snapshot_is_passed_over(tmp_path, capsys):
+    for name in ("d1/part.tsv", "d2/part[1].tsv"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text("a\tb\n")
+    location = f"{tmp_path}/{{snapshot}}/*.tsv"
+    assert find_snapshots(location).key == "d1"
+    assert f"warning: snapshot d2 is passed over: {tmp_path}/d2/part[1].tsv: the name holds" in capsys.readouterr().err
+    (tmp_path / "d1" / "part.tsv").unlink()
+    with pytest.raises(InputError, match=r"d2/part\[1\]\.tsv: the name holds"):
+        find_snapshots(location)
 
 
 def test_place_without_anything_is_named(tmp_path):

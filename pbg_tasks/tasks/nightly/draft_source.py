@@ -19,8 +19,9 @@ from pbg_tasks.prepare.delimited import first_record
 from pbg_tasks.prepare.kinds import begins_with_names, different_values
 from pbg_tasks.prepare.snapshot import reading
 from pbg_tasks.prepare.sources import snapshot_source
+from pbg_tasks.progress import say
 from pbg_tasks.storage import is_remote, open_store
-from pbg_tasks.storage.columnar import list_files, list_keys
+from pbg_tasks.storage.columnar import NoFilesError, list_files, list_keys
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -141,12 +142,22 @@ def _newest(template: str, keys: tuple[str, ...]) -> DraftSource:
 def _newest_with_files(template: str, keys: Sequence[str]) -> tuple[str, list[tuple[str, int, str]]]:
     """Return the newest key whose place has files, and those.
 
+    One with a file that `plan` refuses is passed over, with a warning.
+
     Raises:
-        InputError: none has files.
+        InputError: none has files, or only such as are refused; the error of the newest.
     """
+    refused: list[InputError] = []
     for key in reversed(keys):
-        with suppress(InputError):
+        try:
             return key, list_files(template.replace("{snapshot}", key))
+        except NoFilesError:
+            continue
+        except InputError as error:
+            refused.append(error)
+            say(f"warning: snapshot {key} is passed over: {error}")
+    if refused:
+        raise refused[0]
     raise InputError(f"{template}: the folders of {', '.join(keys[-3:])} have no files")
 
 
