@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from pbg_tasks.checkpoint.reader import CheckpointFiles
     from pbg_tasks.storage import ObjectInfo, Store
 
+_AT_ONCE = 4  # requests to the store
+
 
 @dataclass(frozen=True, slots=True)
 class PlainFiles:
@@ -281,6 +283,25 @@ def _is_unchanged(store: Store, key: str, record: ObjectRecord) -> bool:
         except FormatError:
             return False
     return True
+
+
+def is_followed(store: Store, prefix: str, head: Head, found: Newest) -> bool:
+    """Return whether HEAD.json's record follows the version that counts.
+
+    PBG may have replaced that version under its number. One of PBG's has no hashes: it was replaced where a file is
+    younger than the record.
+    """
+    if (head.version, not head.manifest_sha256) != (found.files.version, not found.manifest):
+        return False
+    if head.progress is None or found.manifest is not None:
+        return True
+    names = [head.progress.name, *found.files.names]
+    record, *files = in_parallel(lambda name: store.head(join(prefix, name)), names, _AT_ONCE)
+    newest_file = max((info.modified or 0.0 for info in files if info is not None), default=0.0)
+    if record is None or newest_file <= (record.modified or 0.0):
+        return True
+    say(f"{found.files.url}: another program replaced version {head.version}; the stored part of the next is left")
+    return False
 
 
 def outdated_files(store: Store, prefix: str, found: Newest, head: Head | None, expect: Names) -> list[str]:

@@ -26,7 +26,7 @@ from pbg_tasks.checkpoint.manifest import (
     sha256,
 )
 from pbg_tasks.checkpoint.partial_record import PARTIAL, RECORDS, PartialObjects, PartialRecord, epoch_of, progress_name
-from pbg_tasks.checkpoint.plain import Newest, newest, outdated_files, read_head
+from pbg_tasks.checkpoint.plain import Newest, is_followed, newest, outdated_files, read_head
 from pbg_tasks.checkpoint.preserve import MANIFEST
 from pbg_tasks.checkpoint.reader import (
     HEAD,
@@ -357,12 +357,11 @@ def claim(
         info = _swap_head(store, prefix, head, info)
     found = _committed(store, prefix, head) if adopt is None else _adoptable(store, prefix, head, adopt)
     _check_spec(found, spec)
-    same = head is not None and (head.version, not head.manifest_sha256) == (found.files.version, not found.manifest)
     claimed = Head(
         writer_epoch=head.writer_epoch if head else _first_epoch(store, prefix, found.files.version, adopt),
         version=found.files.version,
         manifest_sha256=head.manifest_sha256 if head and found.manifest else None,
-        progress=head.progress if head and same else None,  # PBG may have replaced the version that it follows
+        progress=head.progress if head and is_followed(store, prefix, head, found) else None,
     )
     if info is None or claimed != head:
         info = _swap_head(store, prefix, claimed, info)

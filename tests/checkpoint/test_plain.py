@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import os
 import shutil
+import time
 
 import pytest
 
@@ -333,15 +335,21 @@ def test_preserved_epoch_outlasts_pbg_beginning_anew(store, directory, tmp_path)
     assert read(store, tmp_path, "epoch_1") == (1, "ours")
 
 
-def test_record_after_version_pbg_replaced_is_dropped(store, directory):
+@pytest.mark.parametrize("made_by", ["ours", "pbg"])
+def test_record_after_version_pbg_replaced_is_dropped(store, directory, made_by):
     """The next epoch mixed the earlier training and PBG's."""
+    if made_by == "pbg":
+        pbg.train(directory, "before")
     with claim(store, "", SPEC, adopt=pbg.names) as writer:
-        commit(writer)
+        if made_by == "ours":
+            commit(writer)
         epoch = writer.partial.writer_epoch
         writer.record(PartialRecord(spec=SPEC, writer_epoch=epoch, number=1, iteration=iteration(2), lease=0))
     with claim(store, "", SPEC, adopt=pbg.names) as writer:
         assert writer.progress is not None
     (directory / VERSION_MIRROR).unlink()
     assert pbg.train(directory, "anew") == 1
+    for name in pbg.names(1):
+        os.utime(directory / name, (later := time.time() + 10, later))
     with claim(store, "", SPEC, adopt=pbg.names) as writer:
         assert (writer.version, writer.progress) == (1, None)
