@@ -182,18 +182,21 @@ def list_files(
         AccessError: reading it is not permitted.
         StorageError: the store cannot be reached.
     """
+    found = _found(location, environment)
     files = [
         (_uri(location, info["name"]), int(info["size"]), _version(info))
-        for info in _found(location, environment)
+        for info in found
         if info["size"] or not info["name"].endswith("/")  # tools' folders in S3
     ]
     if not files:
         raise NoFilesError(f"{location}: {_ABSENT}")
     if named := next((uri for uri, _, _ in sorted(files) if _WILDCARDS & set(uri)), None):
         raise InputError(f"{named}: the name holds *, ? or [, which would stand for other names, too; rename it")
-    places: dict[Path, str] = {}
+    real = cache(lambda folder: Path(folder).resolve())  # once each: it looks at every part of a path
+    links, places = {info["name"] for info in found if info.get("islink")}, dict[Path, str]()
     for uri in sorted(uri for uri, _, _ in files if distinct and "://" not in uri):
-        if (same := places.setdefault(Path(uri).resolve(), uri)) != uri:
+        folder, _, name = uri.rpartition("/")
+        if (same := places.setdefault(Path(uri).resolve() if uri in links else real(folder or "/") / name, uri)) != uri:
             raise InputError(f"{uri}: is {same} by a link, so that its edges would count twice; remove one of the two")
     return sorted(files)
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 import time
+from pathlib import Path
 
 import duckdb
 import numpy as np
@@ -99,6 +100,15 @@ def test_misleading_link_is_named(tmp_path, target, fault):
     (tmp_path / "b.csv").symlink_to(target)
     with pytest.raises(InputError, match=f"/b.csv: {fault}"):
         list_files(str(tmp_path))
+
+
+def test_folder_of_many_files_is_resolved_once(tmp_path, monkeypatch):
+    asked, resolve = [], Path.resolve
+    monkeypatch.setattr(Path, "resolve", lambda path: (asked.append(path), resolve(path))[1])
+    for number in range(5):
+        (tmp_path / f"{number}.csv").write_text("x")
+    assert len(list_files(str(tmp_path))) == 5
+    assert asked == [tmp_path]
 
 
 @pytest.mark.parametrize("location", ["absent", "absent/*.csv", "*.parquet", "_temporary/absent.csv"])
