@@ -309,7 +309,10 @@ def read_errors(location: str, done: str = "listed") -> Iterator[None]:
             f"{location}: reading is refused ({error}); check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY or the file mode"
         ) from error
     except _errors(OSError, "BotoCoreError", "ClientError") as error:
-        raise StorageError(f"{location}: cannot be {done} ({error}); check AWS_ENDPOINT_URL") from error
+        advice = "check AWS_ENDPOINT_URL"
+        if "SSL validation failed" in str(error) and "EOF occurred" not in str(error):  # else it broke off
+            advice += ", and name the file of a private certificate authority in AWS_CA_BUNDLE"
+        raise StorageError(f"{location}: cannot be {done} ({error}); {advice}") from error
 
 
 @contextmanager

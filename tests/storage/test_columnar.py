@@ -10,13 +10,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from aiobotocore.httpsession import AIOHTTPSession
-from botocore.exceptions import ReadTimeoutError
+from botocore.exceptions import ReadTimeoutError, SSLError
 from fsspec.implementations.local import LocalFileSystem
 from s3fs.core import S3File
 
 from pbg_tasks.errors import AccessError, ConfigError, InputError, StorageError
 from pbg_tasks.storage import open_store
-from pbg_tasks.storage.columnar import describe_once, filesystem_for, list_files, list_keys
+from pbg_tasks.storage.columnar import describe_once, filesystem_for, list_files, list_keys, read_errors
 from pbg_tasks.storage.s3_async import SilentServerError
 from pbg_tasks.storage.s3_client import connect
 from tests.storage.fault_proxy import Fault
@@ -278,6 +278,13 @@ def test_silent_server_is_asked_twice(monkeypatch):
     with pytest.raises(SilentServerError, match="no answer for a minute"):
         filesystem_for("s3://bucket").cat_file("s3://bucket/a.csv", start=0, end=2)
     assert len(asked) == 2
+
+
+@pytest.mark.parametrize(("reason", "named"), [("certificate verify failed", True), ("EOF occurred in", False)])
+def test_untrusted_certificate_names_its_variable(reason, named):
+    with pytest.raises(StorageError, match=r"cannot be listed .*AWS_ENDPOINT_URL") as raised, read_errors("s3://b"):
+        raise SSLError(endpoint_url="https://s3.example", error=reason)
+    assert ("AWS_CA_BUNDLE" in str(raised.value)) == named
 
 
 def test_other_protocols_are_refused():
