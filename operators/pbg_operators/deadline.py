@@ -5,6 +5,7 @@ It is the time by which a night's release is expected.
 
 from __future__ import annotations
 
+from datetime import UTC
 from typing import TYPE_CHECKING, Any, Self
 
 from pbg_operators.internals import BaseDeadlineReference
@@ -49,4 +50,5 @@ class PublishedBy(BaseDeadlineReference):
 
         which = (DagRun.dag_id == dag_id, DagRun.run_id == run_id)
         run_type, due = session.execute(select(DagRun.run_type, DagRun.run_after).where(*which)).one()
-        return None if run_type == DagRunType.BACKFILL_JOB else self.deadline.after(due)
+        # In UTC, because Airflow adds an interval: of an hour that comes twice, the sum would be the first.
+        return None if run_type == DagRunType.BACKFILL_JOB else self.deadline.after(due).astimezone(UTC)

@@ -46,12 +46,12 @@ class Deadline(Frozen):
     def after(self, moment: datetime) -> datetime:
         """Return the first deadline after a moment.
 
-        Its time is that of the clocks in the timezone.
+        Its time is that of the clocks in the timezone, also where they show an hour twice, or leave one out.
         """
         zone = ZoneInfo(self.timezone)
-        day = moment.astimezone(zone).date()
-        deadlines = (datetime.combine(day + timedelta(days), self.time, zone) for days in (0, 1))
-        return next(deadline for deadline in deadlines if deadline > moment)
+        local = moment.astimezone(zone)
+        day = local.date() + timedelta(days=self.time <= local.time())
+        return datetime.combine(day, self.time, zone).replace(fold=local.fold)
 
 
 class Notifier(Frozen):

@@ -220,9 +220,9 @@ def test_scheduler_computes_deadlines_with_the_plugin(graphs):
 
     bag = bag_of(graphs, late={"nights": ALL})
     into_database(bag)
-    stored = json.loads(json.dumps(encode_deadline_reference(PublishedBy("06:00", "Europe/Berlin"))))
+    stored = json.loads(json.dumps(encode_deadline_reference(PublishedBy("02:45", "Europe/Berlin"))))
     reference = decode_deadline_reference(stored)
-    due = datetime(2026, 11, 21, 2, tzinfo=UTC)
+    due = datetime(2026, 10, 25, 1, 15, tzinfo=UTC)  # in the second of two hours with the same times
     found = {}
     with create_session() as session:
         for kind in ("scheduled", "asset_triggered", "backfill"):
@@ -232,5 +232,5 @@ def test_scheduler_computes_deadlines_with_the_plugin(graphs):
                 session=session, interval=timedelta(0), dag_id="nightly_late", run_id=kind
             )
         session.rollback()
-    six = datetime(2026, 11, 21, 5, tzinfo=UTC)
-    assert found == {"scheduled": six, "asset_triggered": six, "backfill": None}
+    expected = datetime(2026, 10, 25, 1, 45, tzinfo=UTC)
+    assert found == {"scheduled": expected, "asset_triggered": expected, "backfill": None}
