@@ -6,6 +6,7 @@ A file that no manifest lists is reported.
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,34 @@ def test_checkpoint_is_verified_through_its_head(imported):
     assert found["manifests"] == ["HEAD.json"]
     assert {"config.json", "training_stats.json"} <= set(found["unverified_files"])
     check_each_file(root, names)
+
+
+@pytest.mark.parametrize("moment", ["Scratch", "read_head"])
+def test_training_meanwhile_is_no_damage(imported, monkeypatch, capsys, moment):
+    train_directory(imported.config(2))
+    place, before = f"{verify.__module__}.{moment}", getattr(sys.modules[verify.__module__], moment)
+
+    def meanwhile(*given):
+        monkeypatch.setattr(place, before)
+        train_directory(imported.config(2, num_epochs=2))
+        return before(*given)
+
+    monkeypatch.setattr(place, meanwhile)
+    found = verify(str(imported.root / "model"))
+    assert found["verified"] == {"Scratch": 0, "read_head": 4}[moment]
+    assert ("4 files of version 1 gave way to those of version 2" in capsys.readouterr().err) == (moment == "Scratch")
+    assert verify(str(imported.root / "model"))["verified"] == 4
+
+
+def test_version_that_pbg_replaced_is_not_missing(imported):
+    train_directory(imported.config(2))
+    root = imported.root / "model"
+    (root / "checkpoint_version.txt").write_text("2\n")
+    assert verify(str(root))["verified"] == 4
+    for path in root.glob("*.v1.h5"):
+        path.rename(root / path.name.replace(".v1.", ".v2."))
+    with pytest.raises(NotFoundError, match="files can be verified"):
+        verify(str(root))
 
 
 def test_type_named_manifest_is_no_manifest(tmp_path, monkeypatch):

@@ -16,9 +16,9 @@ from pydantic import ConfigDict
 from pbg_tasks.checkpoint import ObjectRecord, open_best
 from pbg_tasks.checkpoint.manifest import decode
 from pbg_tasks.checkpoint.plain import read_head
-from pbg_tasks.checkpoint.reader import HEAD, manifest_name, read_manifest
+from pbg_tasks.checkpoint.reader import HEAD, found_twice, location, manifest_name, read_manifest, read_mirror
 from pbg_tasks.config.base import Frozen
-from pbg_tasks.errors import FormatError, NotFoundError
+from pbg_tasks.errors import FormatError, NotFoundError, StorageError
 from pbg_tasks.formats.entities import entity_count_file_name, entity_names_file_name
 from pbg_tasks.formats.files import parse_natural
 from pbg_tasks.progress import Progress, human_count, say
@@ -30,7 +30,10 @@ from pbg_tasks.storage.staging import Scratch, fetch_verified, sha256_file
 from pbg_tasks.tasks.files import IMPORT_MANIFEST, MANIFEST
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pbg_tasks.checkpoint import Manifest
+    from pbg_tasks.checkpoint.manifest import Head
     from pbg_tasks.storage import ObjectInfo, Store
 
 _FILES_AT_ONCE = 4
@@ -58,11 +61,17 @@ class _Directory:
         store: rooted there.
         files: by key.
         wrong: what was found, a sentence each.
+        heads: of its checkpoints, with the files of the versions that counted, by folder.
     """
 
     store: Store
     files: dict[str, ObjectInfo]
     wrong: list[str] = field(default_factory=list)
+    heads: dict[str, tuple[Head, Listing]] = field(default_factory=dict)
+
+    def find(self, key: str) -> ObjectInfo | None:
+        """Return the facts of a file, also of one written since."""
+        return self.files.get(key) or self.store.head(key)
 
 
 class Verified(TypedDict):
@@ -82,7 +91,8 @@ def verify(url: str) -> Verified:
     """Compare files below a directory with their recorded size and SHA-256.
 
     A run, a release, a checkpoint, an export and the files of `pbg import` have manifests. Entity counts are compared
-    with the names beside them, whichever program wrote both.
+    with the names beside them, whichever program wrote both. Files of a version that a training replaces meanwhile are
+    left out.
 
     Args:
         url: directory, local or ``s3://``.
@@ -109,7 +119,9 @@ def verify(url: str) -> Verified:
             folder = _folder(key)
             records |= {join(folder, name): record for name, record in listing.objects.items()}
     compared = _check_counts(place)
-    _check_files(place, records)
+    faults = _check_files(place, records)
+    replaced = _replaced(place, faults)
+    place.wrong.extend(fault for key, fault in faults.items() if key not in replaced)
     if place.wrong:
         more = f"; and {len(place.wrong) - _NAMED} more" if len(place.wrong) > _NAMED else ""
         raise FormatError(
@@ -121,13 +133,14 @@ def verify(url: str) -> Verified:
             f"{store.url}: none of its {len(unverified)} files can be verified, for no manifest lists them; PBG writes "
             "none, `pbg import`, `pbg train` and `pbg publish` do"
         )
-    say(f"verify: {human_count(len(records))} files are as written, {human_count(len(unverified))} are in no manifest")
+    verified = [record for key, record in records.items() if key not in replaced]
+    say(f"verify: {human_count(len(verified))} files are as written, {human_count(len(unverified))} are in no manifest")
     return {
         "task": "verify",
         "url": store.url,
         "manifests": manifests,
-        "verified": len(records),
-        "bytes": sum(record.size for record in records.values()),
+        "verified": len(verified),
+        "bytes": sum(record.size for record in verified),
         "counts_compared": compared,
         "unverified": len(unverified),
         "unverified_files": unverified[:_NAMED],
@@ -153,7 +166,7 @@ def _listing(place: _Directory, key: str) -> Listing | None:
         if name in {MANIFEST, IMPORT_MANIFEST, EXCHANGE_MANIFEST}:
             return decode(Listing, place.store.get(key).data, source=f"{place.store.url}/{key}")
         if name == HEAD:
-            return _of_head(place, _folder(key))
+            return found_twice(lambda: _of_head(place, _folder(key)))
     except FormatError as error:
         place.wrong.append(str(error))
     return None
@@ -162,15 +175,24 @@ def _listing(place: _Directory, key: str) -> Listing | None:
 def _of_head(place: _Directory, folder: str) -> Listing | None:
     """Return the files of the version that counts, and its manifest.
 
-    The head has the manifest's hash.
+    The head has the manifest's hash. None is returned where PBG, which writes no manifest, has trained on.
     """
+    mirror = read_mirror(place.store, folder)  # before the head, which a training moves first
     head, _ = read_head(place.store, folder)
+    if head is not None and mirror is not None and mirror > head.version and _has_version(place, folder, mirror):
+        say(f"verify: {location(place.store, folder)}: another program wrote version {mirror}, without a manifest")
+        return None
     manifest = None if head is None else read_manifest(place.store, folder, head)
     if head is None or head.manifest_sha256 is None or manifest is None:
         return None
-    name = manifest_name(head.version)
-    own = ObjectRecord(sha256=head.manifest_sha256, size=place.files[join(folder, name)].size)
-    return Listing(objects={**manifest.objects, name: own, **_of_best(place, folder, manifest)})
+    own = _of_manifest(place, folder, head.version, head.manifest_sha256)
+    found = Listing(objects={**manifest.objects, **own, **_of_best(place, folder, manifest)})
+    place.heads[folder] = head, found
+    return found
+
+
+def _has_version(place: _Directory, folder: str, version: int) -> bool:
+    return any(_folder(key) == folder and key.endswith(f".v{version}.h5") for key in place.files)
 
 
 def _of_best(place: _Directory, folder: str, newest: Manifest) -> dict[str, ObjectRecord]:
@@ -178,12 +200,39 @@ def _of_best(place: _Directory, folder: str, newest: Manifest) -> dict[str, Obje
     if newest.best is None:
         return {}
     manifest, _ = open_best(place.store, folder)
-    name = manifest_name(manifest.version)
-    own = ObjectRecord(sha256=newest.best.manifest_sha256, size=place.files[join(folder, name)].size)
-    return {**manifest.objects, name: own}
+    if manifest.version != newest.best.version:
+        raise FormatError(f"{location(place.store, folder)}: version {manifest.version} became the best one meanwhile")
+    return {**manifest.objects, **_of_manifest(place, folder, manifest.version, newest.best.manifest_sha256)}
 
 
-def _check_files(place: _Directory, records: dict[str, ObjectRecord]) -> None:
+def _of_manifest(place: _Directory, folder: str, version: int, digest: str) -> dict[str, ObjectRecord]:
+    name = manifest_name(version)
+    if (info := place.find(join(folder, name))) is None:
+        raise FormatError(f"{join(folder, name)} is missing")
+    return {name: ObjectRecord(sha256=digest, size=info.size)}
+
+
+def _replaced(place: _Directory, faults: Iterable[str]) -> set[str]:
+    """Return the files that a training has removed meanwhile.
+
+    It removes those of a version once the next one counts.
+    """
+    found = set[str]()
+    for folder, (head, listing) in place.heads.items():
+        own = {join(folder, name) for name in listing.objects}.intersection(faults)
+        gone = {key for key in own if place.store.head(key) is None}
+        now = read_head(place.store, folder)[0] if gone else None
+        if now is not None and now.manifest_sha256 != head.manifest_sha256:
+            found |= gone
+            say(
+                f"verify: {location(place.store, folder)} was trained on meanwhile: {len(gone)} files of version "
+                f"{head.version} gave way to those of version {now.version} and are left out"
+            )
+    return found
+
+
+def _check_files(place: _Directory, records: dict[str, ObjectRecord]) -> dict[str, str]:
+    """Return the faults of files, by key."""
     with Scratch() as scratch, Progress("verify", total=sum(each.size for each in records.values()), unit="B") as shown:
 
         def check(item: tuple[int, tuple[str, ObjectRecord]]) -> str | None:
@@ -193,24 +242,26 @@ def _check_files(place: _Directory, records: dict[str, ObjectRecord]) -> None:
             return found
 
         found = in_parallel(check, enumerate(sorted(records.items())), _FILES_AT_ONCE)
-    place.wrong.extend(fault for fault in found if fault is not None)
+    return {key: fault for key, fault in zip(sorted(records), found, strict=True) if fault is not None}
 
 
 def _fault(place: _Directory, key: str, record: ObjectRecord, scratch: Path) -> str | None:
     """Return what is wrong with a file; None if nothing."""
-    info = place.files.get(key)
+    info = place.find(key)
     if info is None:
         return f"{key} is missing"
     if info.size != record.size:
         return f"{key} has {info.size} bytes, recorded were {record.size}"
-    if isinstance(place.store, LocalStore):
-        same = sha256_file(Path(place.store.url) / key) == record.sha256
-        return None if same else f"{key} has other bytes than were recorded"
     try:
+        if isinstance(place.store, LocalStore):
+            same = sha256_file(Path(place.store.url) / key) == record.sha256
+            return None if same else f"{key} has other bytes than were recorded"
         fetch_verified(place.store, key, scratch, sha256=record.sha256, size=record.size).unlink()
     except FormatError:
         return f"{key} has other bytes than were recorded"
-    except NotFoundError:
+    except StorageError:
+        if place.store.head(key) is not None:
+            raise
         return f"{key} is missing"
     return None
 
