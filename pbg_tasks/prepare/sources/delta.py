@@ -44,7 +44,7 @@ class DeltaSource(ArrowSource):
         Those that only compacted files are left out.
         """
         with _errors(template):
-            history = _table(template.rpartition("@")[0], environment).history()
+            history = _open(template.rpartition("@")[0], environment).history()
             kept = (each for each in history if each.get("operation") not in {"OPTIMIZE", "VACUUM START", "VACUUM END"})
             versions = sorted(int(each["version"]) for each in kept)
             return [str(version) for version in versions]
@@ -77,21 +77,25 @@ def _fragments(dataset: Any) -> list[Any]:  # noqa: ANN401 - untyped
 
 
 def _table(location: str, environment: Mapping[str, str]) -> Any:  # noqa: ANN401 - untyped
-    """Open the version that a location names, else the newest."""
+    """Open the version that a location names."""
+    place, _, version = location.rpartition("@")
+    if not version.isdecimal():
+        raise InputError(f"{location}: {version!r} is no number of a version")
+    return _open(place, environment, int(version))
+
+
+def _open(place: str, environment: Mapping[str, str], version: int | None = None) -> Any:  # noqa: ANN401 - untyped
+    """Open a version of a table, the newest unless one is given."""
     try:
         import deltalake
     except ImportError as error:
         raise ConfigError(
             f"snapshots of format delta need the package deltalake ({error}): pip install 'pbg-tasks[delta]'"
         ) from None
-    place, at, version = location.rpartition("@")
-    if at and not version.isdecimal():
-        raise InputError(f"{location}: {version!r} is no number of a version")
-    place = place if at else location
     options = _store_options(environment) if place.startswith("s3://") else None
     if not deltalake.DeltaTable.is_deltatable(place, options):
         raise InputError(f"{place}: no Delta table there; check the location")
-    return deltalake.DeltaTable(place, version=int(version) if at else None, storage_options=options)
+    return deltalake.DeltaTable(place, version=version, storage_options=options)
 
 
 def _store_options(environment: Mapping[str, str]) -> dict[str, str]:
