@@ -10,8 +10,9 @@ import fnmatch
 import os
 import re
 import sys
+import time
 from contextlib import closing, contextmanager
-from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -201,21 +202,38 @@ def list_files(
     return sorted(files)
 
 
-def last_change(location: str) -> datetime:
-    """Return the time of a snapshot's last change, by the store's clock.
+def newest_file(location: str) -> tuple[str, float]:
+    """Return a snapshot's newest file, and its age in seconds.
+
+    In S3 the age is by the store's clock, from which this machine's may differ by minutes.
 
     Raises:
         InputError: the location has no files.
         AccessError: reading it is not permitted.
         StorageError: the store cannot be reached.
     """
-    moments = [
-        info["LastModified"] if "LastModified" in info else datetime.fromtimestamp(info["mtime"], UTC)
-        for info in _listed(location, os.environ)
-    ]
-    if not moments:
+    found = [(_written(info), info["name"]) for info in _listed(location, os.environ)]
+    if not found:
         raise InputError(f"{location}: {_ABSENT}")
-    return max(moments)
+    written, name = max(found)
+    return _uri(location, name), _clock(location, name) - written
+
+
+def _written(info: dict[str, Any]) -> float:
+    """Return when a file came, also one whose copy has kept its date."""
+    return float(info["LastModified"].timestamp() if "LastModified" in info else max(info["mtime"], info["created"]))
+
+
+def _clock(location: str, name: str) -> float:
+    """Return the time by the clock that dates a file."""
+    date = None
+    if location.startswith("s3://"):
+        filesystem = filesystem_for(location)
+        bucket, key, _ = filesystem.split_path(name)
+        with read_errors(location):
+            answer = filesystem.call_s3("head_object", Bucket=bucket, Key=key)
+        date = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
+    return parsedate_to_datetime(date).timestamp() if date else time.time()
 
 
 def _found(location: str, environment: Mapping[str, str]) -> list[dict[str, Any]]:

@@ -16,9 +16,10 @@ from s3fs.core import S3File
 
 from pbg_tasks.errors import AccessError, ConfigError, InputError, StorageError
 from pbg_tasks.storage import open_store
-from pbg_tasks.storage.columnar import describe_once, filesystem_for, list_files, list_keys, read_errors
+from pbg_tasks.storage.columnar import describe_once, filesystem_for, list_files, list_keys, newest_file, read_errors
 from pbg_tasks.storage.s3_async import SilentServerError
 from pbg_tasks.storage.s3_client import connect
+from tests.clocks import HOUR, clock_wrong_by
 from tests.storage.fault_proxy import Fault
 
 KEYS = ["a.csv", "b.csv", "sub/c.csv", "_SUCCESS", ".hidden", "_temporary/d.csv", "sub/.e.csv", "other.txt"]
@@ -188,6 +189,18 @@ def test_objects_of_folders_are_no_files(s3_bucket):
     assert names(list_files(f"{s3_bucket}/d1"), s3_bucket) == ["d1/rel=a/0.csv"]
     with pytest.raises(InputError, match="d2: no snapshot there"):
         list_files(f"{s3_bucket}/d2")
+
+
+@pytest.mark.s3
+@pytest.mark.parametrize("location", ["d1", "d1/*.csv", "d1/a.csv"])
+def test_objects_age_by_the_stores_clock(s3_bucket, location):
+    for key in ("d1/a.csv", "d1/_b.csv"):
+        open_store(s3_bucket).put(key, b"x")
+    for wrong in (HOUR, -HOUR):
+        with clock_wrong_by(wrong):
+            name, age = newest_file(f"{s3_bucket}/{location}")
+        assert name == f"{s3_bucket}/d1/a.csv"
+        assert abs(age) < 60
 
 
 @pytest.mark.s3

@@ -6,9 +6,7 @@ Nights are blocked before training, accepted by hand, or let through with a warn
 from __future__ import annotations
 
 import json
-import os
 import re
-import time
 from datetime import UTC, datetime
 
 import pytest
@@ -27,6 +25,7 @@ from pbg_tasks.tasks.release.replay import replay
 from pbg_tasks.tasks.view.show import overview, show
 from pbg_tasks.tasks.view.tables import overview_table, table
 from tests.publish.runs import candidate, write_run
+from tests.clocks import HOUR, clock_wrong_by
 from tests.tasks.conftest import ring
 
 QUICK = {"num_epochs": 1}
@@ -242,13 +241,11 @@ def test_wrong_name_waits_for_quiet_day(place, name, target):
     """Its producer may be at work yet."""
     headerless(place, None)
     put_day(place, "d1", **({name: NIGHT} if target is None else {}))
-    file, an_hour_ago = place.root / "edges" / "d1" / name, time.time() - 3600
     if target is not None:
-        file.symlink_to(target)
+        (place.root / "edges" / "d1" / name).symlink_to(target)
     with pytest.raises(OutOfTurnError, match="'d1' may still grow"):
         plan(place.spec, "d1", due=datetime.now(UTC))
-    os.utime(file, (an_hour_ago, an_hour_ago), follow_symlinks=False)
-    with pytest.raises(InputError, match=r"the name holds|is a link that leads nowhere"):
+    with clock_wrong_by(HOUR), pytest.raises(InputError, match=r"the name holds|is a link that leads nowhere"):
         plan(place.spec, "d1", due=datetime.now(UTC))
 
 

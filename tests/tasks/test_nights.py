@@ -26,6 +26,7 @@ from pbg_tasks.tasks.nightly.publish import publish
 from pbg_tasks.tasks.release.releases import skip
 from pbg_tasks.tasks.view.show import show
 from pbg_tasks.tasks.view.tables import table
+from tests.clocks import HOUR, clock_wrong_by
 from tests.tasks.conftest import ring
 
 QUICK = {"num_epochs": 1}
@@ -277,12 +278,11 @@ def test_missing_snapshot_that_is_due_is_waited_for(place):
     with pytest.raises(OutOfTurnError, match=r"'d1' has not come yet: .*no snapshot there"):
         plan(place.spec, "d1", due=due)
     assert not list(place.store.glob("runs/*"))
-    late = place.snapshot("d1", ring(40))
+    place.snapshot("d1", ring(40))
     with pytest.raises(OutOfTurnError, match=r"'d1' may still grow: .* whole after 10 min"):
         plan(place.spec, "d1", due=due)
-    an_hour_ago = time.time() - 3600
-    os.utime(late, (an_hour_ago, an_hour_ago))
-    assert plan(place.spec, "d1", due=due)["files"] == 1
+    with clock_wrong_by(HOUR):
+        assert plan(place.spec, "d1", due=due)["files"] == 1
     assert plan(place.spec, "d1")["files"] == 1
 
 
@@ -322,11 +322,10 @@ def test_deadline_ends_no_wait_for_growing_snapshot(place):
 def test_deadline_ends_no_wait_for_night_before(place):
     now = datetime.now(UTC)
     place.write_spec(model=QUICK, nights={"walk": "chain", "deadline": clock(now - timedelta(hours=1))})
-    an_hour_ago = time.time() - 3 * 3600
     for day in ("d0", "d1", "d2"):
-        os.utime(place.snapshot(day, ring(40)), (an_hour_ago, an_hour_ago))
+        place.snapshot(day, ring(40))
     run_chain(place.spec, "d0")
-    with pytest.raises(OutOfTurnError, match="d1"):
+    with clock_wrong_by(HOUR), pytest.raises(OutOfTurnError, match="d1"):
         plan(place.spec, "d2", due=now - timedelta(hours=2))
 
 
@@ -336,9 +335,15 @@ def test_snapshot_growing_when_due_is_waited_for(place):
     due = datetime.now(UTC) + timedelta(seconds=1)
     with pytest.raises(OutOfTurnError, match=r"'d1' may still grow: its newest file is \d+ s old"):
         plan(place.spec, "d1", due=due)
-    ten_minutes_ago = time.time() - 601
-    os.utime(written, (ten_minutes_ago, ten_minutes_ago))
-    assert plan(place.spec, "d1", due=due)["files"] == 1
+    tomorrow = time.time() + 86_400
+    os.utime(written, (tomorrow, tomorrow))
+    with pytest.raises(OutOfTurnError, match=r"d1\.tsv is dated 86\d+ s ahead .*`touch`"):
+        plan(place.spec, "d1", due=due)
+    os.utime(written, (0, 0))  # as of a copy that keeps the date
+    with pytest.raises(OutOfTurnError, match=r"its newest file is \d+ s old"):
+        plan(place.spec, "d1", due=due)
+    with clock_wrong_by(601):
+        assert plan(place.spec, "d1", due=due)["files"] == 1
 
 
 def test_snapshot_is_complete_by_its_manifest(place):

@@ -24,7 +24,7 @@ from pbg_tasks.prepare.sources import blamed, lists_files, lists_keys, snapshot_
 from pbg_tasks.progress import counted, human_count, say
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.gc_holds import hold, run_with
-from pbg_tasks.storage.columnar import NoFilesError, last_change
+from pbg_tasks.storage.columnar import NoFilesError, newest_file
 from pbg_tasks.storage.probe import probe
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.context import RunContext, graph_store
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_AHEAD_SECONDS = 60.0
+"""Seconds by which a file just written may be dated ahead, as stores give parts of a second or have several clocks."""
 _EVERY_HOUR = ("*", "*/1", "0/1", "0-23")
 """Hours of a cron with which Airflow ticks in both hours of a key; with others it ticks once, by the wall clock."""
 
@@ -305,12 +307,14 @@ def _check_quiet(graph: GraphSpec, snapshot: str) -> None:
     """
     minutes = (graph.nights.watch or Watch(complete="settled")).quiet_minutes
     with suppress(InputError):  # a whole snapshot without files
-        changed = last_change(graph.snapshots.location.replace("{snapshot}", snapshot))
-        age = datetime.now(UTC) - changed
-        if age < timedelta(minutes=minutes):
+        newest, age = newest_file(graph.snapshots.location.replace("{snapshot}", snapshot))
+        if age < minutes * 60:
+            dated = f"its newest file is {max(age, 0):.0f} s old"
+            if age < -_AHEAD_SECONDS:
+                dated = f"{newest} is dated {-age:.0f} s ahead (set the clock that dated it, or `touch` it)"
             raise OutOfTurnError(
-                f"snapshot {snapshot!r} may still grow: its newest file is {age.total_seconds():.0f} s "
-                f"old, and it counts as whole after {minutes:g} min; nights.watch.complete can name a sign instead"
+                f"snapshot {snapshot!r} may still grow: {dated}, and it counts as whole after {minutes:g} min; "
+                "nights.watch.complete can name a sign instead"
             )
 
 
