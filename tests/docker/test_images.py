@@ -32,6 +32,16 @@ def test_images_are_non_root_and_contain_no_compiler(image):
     assert installs == ([f"{java}rm -rf /var/lib/apt/lists/*"] if image == "spark" else [])
 
 
+@pytest.mark.parametrize("image", IMAGES)
+def test_any_user_of_group_0_has_a_home(image):
+    """OpenShift gives pods a user id without an entry in /etc/passwd."""
+    instructions = stages()[image]
+    made = "install --directory --owner pbg --group root --mode 775 /scratch"
+    assert any(line.endswith(made) for line in instructions)
+    (variables,) = [line.split() for line in instructions if "PBG_SCRATCH=" in line]
+    assert {"HOME=/scratch", "USER=pbg"} <= set(variables)
+
+
 def test_everything_is_installed_by_hash():
     """A build argument without a default may name another torch."""
     installs = [each for lines in stages().values() for line in lines for each in re.findall("pip install[^;]*", line)]
