@@ -13,6 +13,7 @@ from pbg_tasks.config.airflow import TOGETHER
 from pbg_tasks.config.base import Frozen, did_you_mean
 from pbg_tasks.config.pods import (
     CONTAINER,
+    USER,
     Affinity,
     Container,
     EnvFrom,
@@ -90,6 +91,8 @@ class KubernetesLaunch(Frozen):
         job_labels: of Job and JobSet alone.
         job_annotations: of Job and JobSet alone.
         volumes: of each pod beside its scratch.
+        user: id of the pods' user, its group and the group of their volumes; null: the cluster gives them, as OpenShift
+            does.
         service_account: of the pods; its token is not mounted.
         image_pull_secrets: Secrets to fetch the image with.
         node_selector: labels a pod's node must have.
@@ -129,6 +132,7 @@ class KubernetesLaunch(Frozen):
     job_labels: dict[LabelKey, LabelValue] = Field(default_factory=dict)
     job_annotations: dict[LabelKey, str] = Field(default_factory=dict)
     volumes: tuple[Volume, ...] = ()
+    user: PositiveInt | None = USER
     service_account: ObjectName | None = None
     image_pull_secrets: tuple[ObjectName, ...] = ()
     node_selector: dict[LabelKey, LabelValue] = Field(default_factory=dict)

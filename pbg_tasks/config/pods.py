@@ -30,6 +30,8 @@ DIGEST = re.compile(r"@sha256:[0-9a-f]{64}$")
 CONTAINER = "train"
 """Name of the container that runs the command, in the pods of every task."""
 SCRATCH = "/scratch"
+USER = 65532
+"""Id of the user and of the group that the images make."""
 OWN_KEYS = re.compile(
     r"^(pbg-tasks|batch\.kubernetes\.io|jobset\.sigs\.k8s\.io)/"
     r"|^app\.kubernetes\.io/(name|managed-by|component)$"

@@ -43,8 +43,6 @@ RANKS = "ranks"
 API_VERSIONS = {"Job": "batch/v1", "JobSet": "jobset.x-k8s.io/v1alpha2"}
 INDEX = "batch.kubernetes.io/job-completion-index"
 LABELS = {"app.kubernetes.io/name": "pbg-train", "app.kubernetes.io/managed-by": "airflow"}
-USER = 65532
-"""User id of the pods; the training image makes this user."""
 LONGEST_NAME = 63
 """Longest DNS label; a pod's host name is the Job's with ``-{index}`` at its end."""
 HASH_LENGTH = 12
@@ -212,9 +210,7 @@ def _pod(gang: Gang, name: str) -> Manifest:
         "enableServiceLinks": False,
         "securityContext": {
             "runAsNonRoot": True,
-            "runAsUser": USER,
-            "runAsGroup": USER,
-            "fsGroup": USER,
+            **({} if launch.user is None else dict.fromkeys(("runAsUser", "runAsGroup", "fsGroup"), launch.user)),
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "containers": [_container(gang, name)],

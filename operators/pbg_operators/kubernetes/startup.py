@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from pbg_operators.kubernetes.jobset import restarts_of
+from pbg_operators.kubernetes.jobset import child_name, restarts_of
 from pbg_operators.kubernetes.manifest import pods_of
 from pbg_operators.kubernetes.verdict import name_of, title_of
 from pbg_tasks.config.pods import CONTAINER
@@ -56,7 +56,12 @@ def overdue(job: Manifest, pods: Sequence[Manifest], seconds: int, now: datetime
         return ResourceError(f"{name}: {name_of(waiting[0])} {_pod_waits_for(waiting[0], seconds)}")
     missing = 0 if restarts_of(job) else pods_of(job) - made
     if missing > 0 and not job.get("status", {}).get("succeeded"):
-        return ResourceError(f"{name}: {missing} pods were not made within {seconds} s; is a quota used up?")
+        about = job["metadata"]
+        maker = about["name"] if job.get("kind", "Job") == "Job" else child_name(about["name"])
+        return ResourceError(
+            f"{name}: {missing} pods were not made within {seconds} s; is a quota used up? {_events(about, maker)} has "
+            "the reason; where that is their user, as on OpenShift, write user: null in launch.kubernetes"
+        )
     return None
 
 
@@ -94,15 +99,17 @@ def _container_waits_for(pod: Manifest) -> str | None:
 
 def _pod_waits_for(pod: Manifest, seconds: int) -> str:
     if (node := pod["spec"].get("nodeName")) is not None:
-        about = pod["metadata"]
-        events = f"--namespace {about.get('namespace', 'default')} --field-selector involvedObject.name={about['name']}"
-        return (
-            f"did not start on node {node} within {seconds} s; an image or a volume is not there yet: "
-            f"`kubectl get events {events}`"
-        )
+        events = _events(pod["metadata"], pod["metadata"]["name"])
+        return f"did not start on node {node} within {seconds} s; an image or a volume is not there yet: {events}"
     listed = pod.get("status", {}).get("conditions") or []
     texts = [found.get("message") for found in listed if found["type"] == "PodScheduled" and found["status"] == "False"]
     return f"got no node within {seconds} s: {(texts or [None])[0] or 'the cluster gives no reason'}"
+
+
+def _events(about: Manifest, name: str) -> str:
+    """Return the command that shows the events of an object."""
+    namespace = about.get("namespace", "default")
+    return f"`kubectl get events --namespace {namespace} --field-selector involvedObject.name={name}`"
 
 
 def moment(text: str) -> datetime:

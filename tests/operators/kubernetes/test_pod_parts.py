@@ -14,6 +14,7 @@ from pbg_operators.task import RetryableError
 from pbg_tasks.config import KubernetesLaunch
 from pbg_tasks.config.base import parse
 from pbg_tasks.config.launch import Launch
+from pbg_tasks.config.pods import USER
 from pbg_tasks.errors import ConfigError
 from tests.operators.kubernetes.conftest import IMAGE, JOB, launch
 from tests.operators.kubernetes.double import KubernetesDouble
@@ -77,11 +78,17 @@ def test_template_is_merged_under_the_launcher(pod):
         *("ClusterFirst", "gvisor", "yes"),
     )
     assert spec["securityContext"]["fsGroupChangePolicy"] == "OnRootMismatch"
-    assert spec["securityContext"]["runAsUser"] == manifest.USER
+    assert spec["securityContext"]["runAsUser"] == USER
     assert (own(pod)["image"], own(pod)["imagePullPolicy"]) == (IMAGE, "Always")
     assert {"name": "A", "value": "b"} in own(pod)["env"]
     assert [container["name"] for container in spec["containers"]] == ["train", "classic"]
     assert {"operator": "Exists"} in spec["tolerations"]
+
+
+def test_cluster_may_choose_the_user():
+    """OpenShift makes no pod with another user than its namespace has."""
+    spec = manifest.job(gang(user=None), 1)["spec"]["template"]["spec"]
+    assert spec["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
 
 
 def test_sidecars_are_those_that_kubernetes_ends(pod):

@@ -104,7 +104,9 @@ def test_image_of_init_container_is_a_mistake(cluster, look):
 
 def test_pod_that_was_never_made_ends_the_wait(cluster, look):
     cluster.pods = cluster.pods[:1]
-    assert "1 pods were not made within 900 s; is a quota used up?" in str(look().error)
+    error = str(look().error)
+    assert "1 pods were not made within 900 s; is a quota used up?" in error
+    assert "--field-selector involvedObject.name=j` has the reason; where that is their user" in error
     assert cluster.deleted == ["j"]
 
 
