@@ -8,6 +8,7 @@ from airflow.sdk import Connection
 from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException
 
 from pbg_tasks.config.airflow import CONNECTION
+from pbg_tasks.config.base import did_you_mean
 from pbg_tasks.errors import ConfigError
 from pbg_tasks.storage.endpoint import ALLOWED_VARIABLE, ENDPOINT_VARIABLES, Endpoints
 
@@ -24,7 +25,17 @@ FROM_EXTRA = {
 CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE")
 TYPES = ("aws", "pbg")
 """Types of connections: that of the Amazon provider, and our own."""
-UNSUPPORTED = ("role_arn", "assume_role_method", "assume_role_with_web_identity_token_file")
+OTHERS = ("aws_access_key_id", "aws_secret_access_key", "service_config", "store", "verify")
+"""Further keys of the extra that are read."""
+OF_S3 = ("bucket_name", "endpoint_url")
+"""Keys of S3 in ``service_config``. A default bucket changes nothing here, as each URL of a store names its own."""
+UNSUPPORTED = {
+    "role_arn": "its credentials would run out during a long task; give the worker that role itself and remove the "
+    "connection",
+    "config_kwargs": "clients have settings of their own; remove it, or give graphs a connection without it",
+    "session_kwargs": "write its keys into the extra itself",
+}
+"""Keys of Amazon's provider that variables cannot express, with the reason or the way on."""
 
 
 def with_store(environment: Mapping[str, str], conn_id: str | None) -> dict[str, str]:
@@ -35,7 +46,7 @@ def with_store(environment: Mapping[str, str], conn_id: str | None) -> dict[str,
 
     Raises:
         AirflowFailException: there is no connection of another name, or it is of another type, has settings that
-            variables cannot express, or its endpoint is malformed or holds credentials.
+            variables cannot express or nothing reads, or its endpoint is malformed or holds credentials.
     """
     if conn_id is None:
         return dict(environment)
@@ -52,21 +63,78 @@ def with_store(environment: Mapping[str, str], conn_id: str | None) -> dict[str,
             f"connection {conn_id!r} is of type {connection.conn_type!r}; type {' or '.join(TYPES)} is needed"
         )
     extra: dict[str, Any] = connection.extra_dejson
-    if refused := [key for key in UNSUPPORTED if extra.get(key)]:
-        raise AirflowFailException(
-            f"connection {conn_id!r}: {refused[0]} is not supported, its credentials would run out during a long task; "
-            "give the worker that role itself and remove the connection"
-        )
+    if connection.host:
+        raise _refusal(conn_id, "its host is not read; write the server as endpoint_url into its extra")
+    _check_keys(conn_id, extra)
+    of_s3, endpoint_key = _settings_of_s3(conn_id, extra), "endpoint_url"
+    if endpoint_key in of_s3:  # as in Amazon's provider, before that of all services
+        extra = {**extra, endpoint_key: of_s3[endpoint_key]}
+        endpoint_key = "service_config.s3.endpoint_url"
     own = {"AWS_ACCESS_KEY_ID": connection.login, "AWS_SECRET_ACCESS_KEY": connection.password}
     given = {name: value or extra.get(name.lower()) for name, value in own.items()}  # Amazon's provider takes either
     given |= {name: extra.get(key) for key, names in FROM_EXTRA.items() for name in names}
+    given["AWS_CA_BUNDLE"] = _authority(conn_id, extra.get("verify"))
     found = {name: str(value) for name, value in given.items() if value}
     if endpoint := extra.get("endpoint_url"):
         try:
-            Endpoints(found).check_form(str(endpoint), f"connection {conn_id!r}, endpoint_url of its extra,")
+            Endpoints(found).check_form(str(endpoint), f"connection {conn_id!r}, {endpoint_key} of its extra,")
         except ConfigError as error:
             raise AirflowFailException(str(error)) from None
     # Credentials belong together: the worker's session token must not be combined with the connection's keys, and AWS
     # clients would take the worker's keys before the connection's profile.
     dropped = CREDENTIALS if given["AWS_ACCESS_KEY_ID"] or extra.get("profile_name") else ()
     return {name: value for name, value in environment.items() if name not in dropped} | found
+
+
+def _check_keys(conn_id: str, extra: Mapping[str, Any]) -> None:
+    """Refuse keys with a value that nothing here reads.
+
+    Raises:
+        AirflowFailException: the message names connection and key.
+    """
+    known = (*FROM_EXTRA, *OTHERS)
+    key = next((key for key, value in extra.items() if value and key not in known), None)
+    if key is None:
+        return
+    if why := UNSUPPORTED.get("role_arn" if key.startswith("assume_role") else key):
+        raise _refusal(conn_id, f"{key} is not supported, {why}")
+    hint = did_you_mean(key, known) or f"known keys: {', '.join(sorted(known))}"
+    raise _refusal(conn_id, f"nothing reads {key!r} of its extra; {hint}")
+
+
+def _settings_of_s3(conn_id: str, extra: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of S3 in ``service_config``.
+
+    Those of other services are for other hooks.
+
+    Raises:
+        AirflowFailException: it is no mapping, or has a key that nothing here reads.
+    """
+    services = extra.get("service_config") or {}
+    found = services.get("s3") or {} if isinstance(services, dict) else services
+    if not isinstance(found, dict):
+        raise _refusal(conn_id, "service_config of its extra is no mapping, such as {'s3': {'endpoint_url': ...}}")
+    if unread := [key for key in found if key not in OF_S3]:
+        raise _refusal(conn_id, f"service_config.s3.{unread[0]} of its extra is not supported; remove it")
+    return found
+
+
+def _authority(conn_id: str, verify: object) -> str | None:
+    """Return the file of certificates that ``verify`` names.
+
+    Raises:
+        AirflowFailException: it would leave certificates unchecked.
+    """
+    text = str(verify).lower()
+    if verify is None or text in ("", "true"):
+        return None
+    if isinstance(verify, str) and text != "false":
+        return verify
+    raise _refusal(
+        conn_id,
+        f"verify of its extra is {text}, yet certificates are checked; write the file of the server's authority there",
+    )
+
+
+def _refusal(conn_id: str, why: str) -> AirflowFailException:
+    return AirflowFailException(f"connection {conn_id!r}: {why}")

@@ -114,6 +114,7 @@ def _s3(environment: tuple[tuple[str, str], ...]) -> fsspec.AbstractFileSystem:
     with closing(connect(given)):  # refuses an endpoint that is not allowed, also a profile's
         sessions = session_class(Endpoints(given))
     retries = {"mode": "standard", "total_max_attempts": 2}
+    authority = {"verify": given["AWS_CA_BUNDLE"]} if given.get("AWS_CA_BUNDLE") else {}
     key, region = given.get("AWS_ACCESS_KEY_ID"), given.get("AWS_REGION") or given.get("AWS_DEFAULT_REGION")
     session = AioSession(profile=None if key else given.get("AWS_PROFILE"))  # as in the SDK, keys go before a profile
     share_service_data(session)
@@ -123,7 +124,7 @@ def _s3(environment: tuple[tuple[str, str], ...]) -> fsspec.AbstractFileSystem:
         secret=given.get("AWS_SECRET_ACCESS_KEY"),
         token=given.get("AWS_SESSION_TOKEN"),
         endpoint_url=next((given[name] for name in ENDPOINT_VARIABLES if given.get(name)), None),
-        client_kwargs={"region_name": region} if region else None,
+        client_kwargs=authority | ({"region_name": region} if region else {}),
         config_kwargs={"connect_timeout": 5, "read_timeout": 60, "retries": retries, "http_session_cls": sessions},
         default_block_size=8 << 20,
         default_cache_type="none",

@@ -63,7 +63,8 @@ def connect(environment: Mapping[str, str] | None = None) -> S3Client:
     not answer fails after some 20 s. Before the first request to a host, its addresses are checked, see ``endpoint``.
 
     Args:
-        environment: variables whose endpoint, region, profile and keys go before those of the process.
+        environment: variables whose endpoint, region, profile, keys and file of certificates go before those of the
+            process.
 
     Raises:
         ConfigError: the endpoint or profile is malformed, or the endpoint is not allowed.
@@ -151,6 +152,7 @@ def _given(environment: Mapping[str, str]) -> dict[str, Any]:
         "aws_access_key_id": ("AWS_ACCESS_KEY_ID",),
         "aws_secret_access_key": ("AWS_SECRET_ACCESS_KEY",),
         "aws_session_token": ("AWS_SESSION_TOKEN",),
+        "verify": ("AWS_CA_BUNDLE",),
     }
     found = {}
     for argument, variables in names.items():

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 
 import jsonschema
 import pytest
 from airflow.models.connection import Connection as StoredConnection
+from airflow.sdk.exceptions import AirflowFailException
 
+from pbg_operators.connection import with_store
 from pbg_operators.hook import StoreHook
 from pbg_operators.provider_info import get_provider_info
 from pbg_tasks.errors import ConfigError
@@ -64,6 +67,46 @@ def test_wrong_place_is_one_sentence(connect):
     assert "role_arn is not supported" in sentence
     with pytest.raises(ConfigError, match="fill in Store"):
         connect().get_conn()
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"extra": {"region": "eu"}}, "nothing reads 'region' of its extra; did you mean 'region_name'"),
+        ({"extra": {"profile": "shop"}}, "nothing reads 'profile' of its extra; did you mean 'profile_name'"),
+        ({"extra": {"colour": "red"}}, "nothing reads 'colour' of its extra; known keys: allow_http_endpoint, "),
+        ({"extra": {"session_kwargs": {"profile_name": "p"}}}, "session_kwargs is not supported, write its keys into"),
+        ({"extra": {"config_kwargs": {"retries": {}}}}, "config_kwargs is not supported, clients have settings of"),
+        ({"extra": {"assume_role_kwargs": {"ExternalId": "x"}}}, "assume_role_kwargs is not supported, its"),
+        ({"extra": {"verify": False}}, "verify of its extra is false, yet certificates are checked"),
+        ({"extra": {"verify": "False"}}, "verify of its extra is false, yet certificates are checked"),
+        ({"extra": {"service_config": {"s3": {"use_ssl": False}}}}, "service_config.s3.use_ssl of its extra is not"),
+        ({"extra": {"service_config": "s3"}}, "service_config of its extra is no mapping"),
+        ({"host": "minio"}, "its host is not read; write the server as endpoint_url"),
+    ],
+)
+def test_setting_that_nothing_reads_is_refused(connect, fields, sentence):
+    connect(conn_type="aws", **fields)
+    with pytest.raises(AirflowFailException, match=f"connection 'store': {re.escape(sentence)}"):
+        with_store({}, "store")
+
+
+def test_endpoint_of_s3_goes_before_that_of_all(connect):
+    s3 = {"endpoint_url": "http://127.0.0.1:9", "bucket_name": "graphs"}
+    services = {"s3": s3, "sts": {"endpoint_url": "http://127.0.0.1:7"}}
+    extra = {"endpoint_url": "http://127.0.0.1:8", "service_config": services, "verify": "/etc/ca.pem"}
+    connect(conn_type="aws", extra=extra)
+    names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+    assert with_store({}, "store") == dict.fromkeys(names, s3["endpoint_url"]) | {"AWS_CA_BUNDLE": "/etc/ca.pem"}
+    s3["endpoint_url"] = "ftp://h"
+    connect(conn_type="aws", extra=extra)
+    with pytest.raises(AirflowFailException, match=r"'store', service_config\.s3\.endpoint_url of its extra, is no"):
+        with_store({}, "store")
+
+
+def test_empty_keys_of_form_are_no_settings(connect):
+    connect(extra={"store": "", "endpoint_url": None, "verify": True, "role_arn": "", "service_config": {}})
+    assert with_store({"HOME": "/h"}, "store") == {"HOME": "/h"}
 
 
 def test_s3_store_is_read_and_written(connect, s3_bucket, object_store, monkeypatch):

@@ -11,7 +11,7 @@ import pytest
 
 from pbg_tasks.errors import ConfigError, PbgError, StorageError
 from pbg_tasks.storage import endpoint, open_store
-from pbg_tasks.storage.columnar import list_files
+from pbg_tasks.storage.columnar import filesystem_for, list_files
 from pbg_tasks.storage.s3_client import connect
 
 NAMES = {
@@ -318,3 +318,10 @@ def test_given_variables_override_those_of_the_process(monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://169.254.169.254")
     client = connect({"AWS_ENDPOINT_URL": "http://127.0.0.1:9"})
     assert client.meta.endpoint_url == "http://127.0.0.1:9"
+
+
+def test_given_authority_is_that_of_both_clients(tmp_path):
+    """The triggerer, which opens several stores, has no such variable."""
+    given = {"AWS_ENDPOINT_URL": "https://127.0.0.1:9", "AWS_CA_BUNDLE": str(tmp_path / "none.pem")}
+    assert connect(given)._endpoint.http_session._verify == given["AWS_CA_BUNDLE"]
+    assert filesystem_for("s3://bucket/x", given).client_kwargs == {"verify": given["AWS_CA_BUNDLE"]}
