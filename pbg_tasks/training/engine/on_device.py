@@ -6,10 +6,9 @@ on the CPU. A GPU's negatives are others than the CPU's, and the same each time.
 
 from __future__ import annotations
 
-import os
-import shutil
 from dataclasses import replace
 from importlib.util import find_spec
+from subprocess import SubprocessError
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -151,17 +150,20 @@ class DeviceEngine(TorchEngine):
 def _kernels() -> ModuleType:
     """Return the optimizers of CUDA devices.
 
-    They are kernels where Triton is installed, as it is with torch for Linux, and a C compiler, which it takes.
+    They are kernels where Triton is installed, as it is with torch for Linux, and can compile what starts them.
     """
     if find_spec("triton") is None:
         return fixed_shapes
-    if not (os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")):
-        say(
-            "warning: rows are not stepped by Triton's kernels, which are faster: it finds no gcc or clang here (or CC)"
-        )
-        return fixed_shapes
     from pbg_tasks.training.engine import row_kernels
 
+    try:
+        row_kernels.compile_driver()
+    except (AssertionError, ImportError, OSError, RuntimeError, SubprocessError) as error:
+        say(
+            "warning: rows are not stepped by Triton's kernels, which are faster: it takes a C compiler (gcc, clang or "
+            f"CC), Python.h and a folder that can be written (TRITON_CACHE_DIR, else ~/.triton): {error!r}"
+        )
+        return fixed_shapes
     return row_kernels
 
 

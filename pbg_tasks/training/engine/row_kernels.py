@@ -31,6 +31,20 @@ _TILE = 4  # gradients read at a time
 _WIDEST = 1024  # numbers of a row that one program steps; a wider parameter's are stepped by several
 
 
+def compile_driver() -> None:
+    """Compile and load the library that starts kernels.
+
+    The first kernel would do so otherwise.
+
+    Raises:
+        OSError, SubprocessError: the compiler of ``CC`` is none, or fails, as without Python.h; or the cache cannot be
+            written.
+        RuntimeError: there is no compiler.
+        AssertionError, ImportError: the driver of the GPU is not found, or the library cannot be loaded.
+    """
+    _ = triton.runtime.driver.active.utils
+
+
 def row_adagrad(table: Table, rows_M: Tensor, grads_MD: Tensor, lr: Tensor) -> None:
     """Step rows of a table in place.
 
