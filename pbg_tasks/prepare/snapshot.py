@@ -98,9 +98,8 @@ def write_staged(
 ) -> tuple[StagedFiles, dict[str, list[str]]]:
     """Read the snapshot's files once, into a Parquet file.
 
-    The rows keep their order, so the same files give the same bytes with the same number of threads; with few, DuckDB
-    reads several large text files in another way, and row groups end elsewhere. Parquet files that have what a staged
-    file would have are copied as they are, for a tenth of the time: then each is a file of the table.
+    The rows keep their order, so the same files give the same bytes with any number of threads. Parquet files that have
+    what a staged file would have are copied as they are, for a tenth of the time: then each is a file of the table.
 
     Args:
         connection: for the work.
@@ -122,12 +121,26 @@ def write_staged(
         if uris and snapshot_source(spec.snapshots).as_staged(connection, uris):
             _copy(spec, files, out)
         else:
-            with phase(connection, "read"):
+            with phase(connection, "read"), _two_threads(connection, len(files)):
                 connection.execute(
                     f"COPY (SELECT {', '.join(chosen)} FROM raw) TO {quoted(str(target))} (FORMAT parquet)"
                 )
     _check_unchanged(spec, in_place)
     return open_staged(files, target), types
+
+
+@contextmanager
+def _two_threads(connection: duckdb.DuckDBPyConnection, files: int) -> Iterator[None]:
+    """Let two threads at least read several files.
+
+    One alone ends a row group at each end of a scan, and several do not.
+    """
+    ((threads,),) = connection.execute("SELECT current_setting('threads')").fetchall()
+    connection.execute(f"SET threads = {max(threads, min(files, 2))}")
+    try:
+        yield
+    finally:
+        connection.execute(f"SET threads = {threads}")
 
 
 def _copy(spec: GraphSpec, files: Sequence[SnapshotFile], out: Path) -> None:

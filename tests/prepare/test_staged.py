@@ -54,12 +54,17 @@ def test_staged_rows_stand_for_the_files(tmp_path):
     assert report.columns == {"lhs": ["VARCHAR"], "rel": ["VARCHAR"], "rhs": ["VARCHAR"]}
 
 
-def test_text_files_are_staged_alike_by_any_threads(tmp_path):
-    """DuckDB reads more than two files a thread in another way."""
+@pytest.mark.parametrize(("small", "last"), [(1 << 30, "lhs,rel,rhs"), (1 << 30, "rhs,rel,lhs"), (0, "lhs,rel,rhs")])
+def test_text_files_are_staged_alike_by_any_threads(tmp_path, monkeypatch, small, last):
+    """DuckDB reads more than two files a thread in another way.
+
+    One thread also writes several scans in another way.
+    """
+    monkeypatch.setattr("pbg_tasks.prepare.sources.text._READ_BY_ONE", small)
     spec = make_spec(tmp_path)
-    for part in range(3):
+    for part, names in enumerate(("lhs,rel,rhs", "lhs,rel,rhs", last)):
         lines = (f"{part}-{row},likes,{row}-{part}" for row in range(500_000))  # more than DuckDB reads at a time
-        put(tmp_path, "\n".join(["lhs,rel,rhs", *lines]), f"{part}.csv")
+        put(tmp_path, "\n".join([names, *lines]), f"{part}.csv")
     files = [SnapshotFile(uri=u, size=s, version=v) for u, s, v in list_files(spec.snapshots.resolve("day"))]
     found = set()
     for threads in (1, 8):

@@ -57,7 +57,11 @@ class TextSource(SnapshotSource):
         return Layout(tuple(columns), ("VARCHAR",) * len(columns))
 
     def scan(self, snapshots: Snapshots, places: Sequence[str], layout: Layout, *, numbered: bool = False) -> str:
-        """Return a call of DuckDB's reader, with all options given."""
+        """Return calls of DuckDB's reader, with all options given.
+
+        One call reads more than two files a thread by a thread each, and fewer in pieces, so that row groups of a
+        staged file end elsewhere. So small files are read whole by any number of threads, and others in pieces.
+        """
         del numbered
         types = ", ".join(f"column{index}: 'VARCHAR'" for index in range(len(layout.columns)))
         options = {
@@ -71,10 +75,14 @@ class TextSource(SnapshotSource):
             "max_line_size": str(MAX_LINE_BYTES),
             "strict_mode": "true",
         }
+        at_once = 2
         if len(places) > 1 and all(map(_is_small, places)):
-            options["parallel"] = "false"  # else the number of threads decides, and a staged file has other row groups
-        listed = f"[{', '.join(map(quoted, places))}]"
-        return f"read_csv({listed}, {', '.join(f'{key}={value}' for key, value in options.items())})"
+            options["parallel"], at_once = "false", len(places)
+        given = ", ".join(f"{key}={value}" for key, value in options.items())
+        starts = range(0, len(places), at_once)
+        lists = [", ".join(map(quoted, places[start : start + at_once])) for start in starts]
+        scans = [f"read_csv([{listed}], {given})" for listed in lists]
+        return scans[0] if len(scans) == 1 else f"({' UNION ALL '.join(f'SELECT * FROM {scan}' for scan in scans)})"
 
     def column(self, layout: Layout, name: str) -> str:
         """Return the SQL of a column."""
