@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 MAX_LINE_BYTES = 1 << 20
 _CHUNK = MAX_LINE_BYTES  # not larger, so that no line within a chunk is too long
-_COMPRESSIONS = {"gz": "gzip", "gzip": "gzip", "bz2": "bz2", "zst": "zstd", "zstd": "zstd"}
+COMPRESSIONS = {"gz": "gzip", "gzip": "gzip", "bz2": "bz2", "zst": "zstd", "zstd": "zstd"}
+"""Compressions of text by the ends of names."""
 
 
 def plain_texts(connection: duckdb.DuckDBPyConnection, files: Sequence[SnapshotFile]) -> dict[str, str]:
@@ -86,7 +87,7 @@ def _copy_of(connection: duckdb.DuckDBPyConnection, file: SnapshotFile) -> Path:
 
 
 def _compression(uri: str) -> str | None:
-    return _COMPRESSIONS.get(uri.rpartition(".")[2].lower())
+    return COMPRESSIONS.get(uri.rpartition(".")[2].lower())
 
 
 def _read(file: SnapshotFile, copy: Path | None, progress: Progress) -> None:

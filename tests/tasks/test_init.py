@@ -363,7 +363,7 @@ def test_one_type_is_drafted_with_way_to_two(tmp_path):
         (["edges/day=2026-11-20/a.parquet"], "edges/day={snapshot}/*.parquet", "2026-11-20"),
         (["edges/2026-11-20/part-00000-of-00002.csv.gz"], "edges/{snapshot}/*.csv.gz", "2026-11-20"),
         (["edges/2026-11-20.csv", "edges/2026-11-21.csv"], "edges/{snapshot}.csv", "2026-11-21"),
-        (["edges/d1/a/x.tsv", "edges/d1/b/x.tsv"], "edges/{snapshot}", "d1"),
+        (["edges/d1/a/x.tsv.zstd", "edges/d1/b/x.tsv.gz"], "edges/{snapshot}", "d1"),
     ],
 )
 def test_snapshots_are_found_in_usual_layouts(tmp_path, files, location, key):

@@ -19,6 +19,7 @@ from pbg_tasks.prepare.delimited import first_record
 from pbg_tasks.prepare.kinds import begins_with_names, different_values
 from pbg_tasks.prepare.snapshot import reading
 from pbg_tasks.prepare.sources import snapshot_source
+from pbg_tasks.prepare.text_files import COMPRESSIONS
 from pbg_tasks.progress import say
 from pbg_tasks.storage import is_remote, open_store
 from pbg_tasks.storage.columnar import NoFilesError, list_files, list_keys
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
     import duckdb
 
-_COMPRESSED = (".gz", ".gzip", ".bz2", ".zst")
 _FORMATS = {".parquet": "parquet", ".csv": "csv", ".tsv": "tsv", ".txt": "tsv", ".tab": "tsv"}
 _PART = re.compile(
     r"(part|data|chunk|shard)?[-_.]?\d{1,6}([-_]of[-_]\d+|[-_][0-9a-f-]{8,}.*)?|part[-_].*", re.IGNORECASE
@@ -232,7 +232,7 @@ def _keyed(name: str) -> str:
 
 
 def _format(uri: str) -> str:
-    suffixes = [suffix.lower() for suffix in Path(uri).suffixes if suffix.lower() not in _COMPRESSED]
+    suffixes = [suffix.lower() for suffix in Path(uri).suffixes if suffix[1:].lower() not in COMPRESSIONS]
     found = _FORMATS.get(suffixes[-1] if suffixes else "")
     if found is None:
         raise ConfigError(f"{uri}: neither {', '.join(_FORMATS)}; rename it, or write the spec by hand")
