@@ -239,6 +239,15 @@ def test_values_of_install_page_are_in_file(values):
     assert merged(values, shown) == values
 
 
+def test_git_sync_replaces_folders_of_the_images():
+    """A variable of an image goes before the chart's airflow.cfg."""
+    page = (KUBERNETES.parents[1] / "docs" / "install.md").read_text()
+    (block,) = re.findall(r"^```yaml\n(dags: .*?)^```", page, re.DOTALL | re.MULTILINE)
+    shown = {each["name"]: each["value"] for each in yaml.safe_load(block)["env"]}
+    assert set(shown) == set(re.findall(r"(\w+)=/opt/airflow/", (DOCKER / "Dockerfile").read_text()))
+    assert all(place.startswith("/opt/airflow/dags/repo/") for place in shown.values())
+
+
 def test_values_fit_the_images(values):
     dockerfile = (DOCKER / "Dockerfile").read_text()
     assert f"--uid {values['uid']} " in dockerfile
