@@ -57,7 +57,8 @@ class Night:
         self, spec: GraphSpec, spec_path: Path, *, prefix: str = "", snapshot: str | None = None, form: bool = True
     ) -> None:
         check_provider(spec.launch.prepare, f"{spec_path}: launch.prepare")
-        self._spec, self._path = spec, str(spec_path.resolve())
+        # The path is not resolved: what git-sync or a ConfigMap leads a link to is removed when the next one comes.
+        self._spec, self._path = spec, str(spec_path.absolute())
         self._form = form
         self._prepared, self._released = f"{prefix}prepare", f"{prefix}release"
         self._refused = Alert(spec, "refused")

@@ -100,7 +100,7 @@ def tune_dag(spec: GraphSpec, spec_path: Path) -> DAG:
         tags=["tune", spec.graph],
         **on_failure(spec),
     ) as dag:
-        start = TuneStartOperator(task_id=START, spec=str(spec_path.resolve()))
+        start = TuneStartOperator(task_id=START, spec=str(spec_path.absolute()))
         prepare = PbgOperator(task_id=PREPARE, command="prepare", arguments=[RUN])
         before: Any = prepare
         for rung in range(len(rung_epochs(spec, search))):

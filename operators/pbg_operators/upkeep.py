@@ -101,7 +101,7 @@ def _drill(spec: GraphSpec, spec_path: Path) -> DAG:
         tags=["drill", spec.graph],
         **on_failure(spec),
     ) as dag:
-        GraphOperator(task_id="roll_back_and_forward", command="drill", arguments=[str(spec_path.resolve())])
+        GraphOperator(task_id="roll_back_and_forward", command="drill", arguments=[str(spec_path.absolute())])
     return dag
 
 
@@ -119,7 +119,7 @@ def _redo(spec: GraphSpec, spec_path: Path) -> DAG:
     ) as dag:
         RedoOperator(
             task_id="redo_from_a_day",
-            spec=str(spec_path.resolve()),
+            spec=str(spec_path.absolute()),
             asset=channel_asset(spec),
             refused=Alert(spec, "refused"),
         )
@@ -139,7 +139,7 @@ def _promote(spec: GraphSpec, spec_path: Path) -> DAG:
         **on_failure(spec),
     ) as dag:
         PromoteOperator(
-            task_id="promote_by_form", spec=str(spec_path.resolve()), asset=readers_asset(spec), by_form=True
+            task_id="promote_by_form", spec=str(spec_path.absolute()), asset=readers_asset(spec), by_form=True
         )
     return dag
 

@@ -100,6 +100,16 @@ def test_folder_is_that_of_environment_then_config(tmp_path, monkeypatch):
         graphs_place(default)
 
 
+def test_synchronised_spec_keeps_its_path(tmp_path):
+    """git-sync moves a link, and removes the old commit's folder."""
+    (tmp_path / "commit").mkdir()
+    (tmp_path / "repo").symlink_to(tmp_path / "commit")
+    write(tmp_path / "commit", "one.yaml", small_spec(tmp_path, "first"))
+    night, drill = build_dags(tmp_path / "repo")
+    path = str(tmp_path / "repo" / "one.yaml")
+    assert (night.get_task("prepare.plan").spec, drill.tasks[0].arguments) == (path, [path])
+
+
 def test_missing_folder_setting_is_refused(monkeypatch):
     monkeypatch.delenv("PBG_GRAPHS", raising=False)
     with pytest.raises(ConfigError, match="no folder of graph specs is named; set PBG_GRAPHS"):
