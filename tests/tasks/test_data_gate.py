@@ -24,8 +24,8 @@ from pbg_tasks.tasks.nightly.validate import earlier_edges
 from pbg_tasks.tasks.release.replay import replay
 from pbg_tasks.tasks.view.show import overview, show
 from pbg_tasks.tasks.view.tables import overview_table, table
-from tests.publish.runs import candidate, write_run
 from tests.clocks import HOUR, clock_wrong_by
+from tests.publish.runs import candidate, write_run
 from tests.tasks.conftest import ring
 
 QUICK = {"num_epochs": 1}
