@@ -49,7 +49,10 @@ class Ours:
 
 
 def _write_names_tsv(path: Path, names: int) -> None:
-    """Write edges whose ends all differ, by names of 22 to 25 bytes in no order."""
+    """Write edges whose ends all differ.
+
+    Names have 22 to 25 bytes and no order.
+    """
     import duckdb
 
     lhs, rhs = (f"'user_' || hash(2 * i + {side})" for side in (0, 1))
@@ -74,9 +77,10 @@ def write_edges_tsv(path: Path, *, edges: int, entities: int) -> None:
 
 
 def measure(tools: Tools, *, quick: bool) -> list[Measurement]:
-    """Compare imports of 10 M edges; 50 M edges and 25 M names are ours only.
+    """Compare imports of 10 M edges.
 
-    10 M edges take PBG a quarter of an hour, and are left out when ``quick``; 50 M are imported within 2 GB.
+    50 M edges, within 2 GB, and 25 M names are ours only. 10 M edges take PBG a quarter of an hour; ``quick`` leaves them
+    out.
 
     Into one partition: PBG sets aside 50 MiB for each list of a bucket, and more buckets would count that against it.
     """

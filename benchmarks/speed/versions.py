@@ -1,4 +1,4 @@
-"""Training steps of this version beside those of an older one and of PBG.
+"""Training steps of this version, an older one and PBG.
 
 python -m benchmarks.speed.versions CHECKOUT
 

@@ -221,7 +221,10 @@ def newest_file(location: str) -> tuple[str, float]:
 
 
 def _written(info: dict[str, Any]) -> float:
-    """Return when a file came, also one whose copy has kept its date."""
+    """Return when a file came.
+
+    A copy may have kept the date of its original.
+    """
     return float(info["LastModified"].timestamp() if "LastModified" in info else max(info["mtime"], info["created"]))
 
 

@@ -69,7 +69,7 @@ def test_snapshot_listed_as_another_is_refused(channel, tmp_path):
 
 
 def test_location_is_listed_once(channel, tmp_path, monkeypatch):
-    """On S3 a flat folder of many files takes many requests, and a night that waits asks each minute."""
+    """A flat folder of many files takes many requests."""
     asked = []
     monkeypatch.setattr(sources, "snapshot_keys", lambda _: asked.append(1) or ["d1", "d2"])
     release(channel, 1)

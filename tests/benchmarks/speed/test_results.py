@@ -131,7 +131,7 @@ def test_document_shows_other_hosts(tmp_path):
 
 
 def test_figure_is_in_column_of_its_cpu(tmp_path):
-    """What another host ran is no figure of the first column."""
+    """Another host's figure is none of the first column."""
     results, amx, avx2 = Results(), Results(), Results()
     of_avx2 = {"rerun": 'make bench-quick ARGS="x --again"', "revision": "def"}
     of_avx2["environment"] = COMMON["environment"] | {"features": "avx2 alone", "load": 1.5}
