@@ -76,6 +76,16 @@ class NightResults:
         return {task: verdict for task, verdict in found.items() if verdict is not None}
 
     @property
+    def times(self) -> dict[str, float]:
+        """Seconds of the finished tasks, and of the longest part of ``eval``."""
+        found: dict[str, float] = {}
+        for task, result in self.finished.items():
+            if isinstance(result, EvalResult) and result.parts is not None:
+                found["eval_part"] = result.parts.seconds
+            found[task] = result.seconds
+        return found
+
+    @property
     def seconds(self) -> float:
-        """Seconds of all finished tasks together."""
-        return sum(result.seconds for result in self.finished.values())
+        """Seconds of all finished tasks together; parts of one run at once."""
+        return sum(self.times.values())

@@ -617,6 +617,22 @@ class KeptCountsRecord(Stored):
     edges: Count
 
 
+class PartsTaken(Stored):
+    """Time and resources of an evaluation's parts, which run at once.
+
+    Attributes:
+        count: number of the parts.
+        seconds: of the longest.
+        all_seconds: of all together.
+        usage: of all; its memory is that of the largest.
+    """
+
+    count: Count
+    seconds: Seconds
+    all_seconds: Seconds
+    usage: Taken
+
+
 class Evaluation(Metrics):
     """Figures of a run that the gate judges.
 
@@ -626,6 +642,7 @@ class Evaluation(Metrics):
         replaced: comparison with the release of its snapshot whose place the run would take.
         drift: findings of ``drift``; results of earlier versions lack them.
         kept: stored counts of the run's model; results of earlier versions lack them.
+        parts: time and resources of the parts; None: it was evaluated as a whole, or parts by an earlier version.
     """
 
     raw: Figures
@@ -636,6 +653,7 @@ class Evaluation(Metrics):
     coverage: dict[str, Covered] = Field(default_factory=dict)
     drift: DriftFindings | None = None
     kept: KeptCountsRecord | None = None
+    parts: PartsTaken | None = None
 
 
 class EvalResult(Evaluation, TaskResult):

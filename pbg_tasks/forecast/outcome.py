@@ -5,8 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, TypedDict
 
+from pbg_tasks.config.results import EvalResult
 from pbg_tasks.forecast.night import short_seconds, written
 from pbg_tasks.forecast.usage import Usage, is_of_last_try
+from pbg_tasks.forecast.work import EVAL_PART
 from pbg_tasks.progress import aligned
 
 if TYPE_CHECKING:
@@ -57,8 +59,7 @@ class Outcome(TypedDict):
 
 def compare(forecast: ForecastDocument, results: Mapping[str, TaskResult]) -> Outcome:
     """Compare a forecast with the figures of a run's finished tasks."""
-    measured = {task: Usage.of_result(result) for task, result in results.items() if task in forecast.tasks}
-    finished = {task: usage for task, usage in measured.items() if usage is not None}
+    finished = {task: usage for task, usage in _measured(results) if task in forecast.tasks}
     planned = {task: Usage(**forecast.tasks[task].model_dump()) for task in finished}
     found: Outcome = {
         "tasks": {task: _pairs(planned[task], usage) for task, usage in finished.items()},
@@ -67,13 +68,35 @@ def compare(forecast: ForecastDocument, results: Mapping[str, TaskResult]) -> Ou
         "cost": None,
         "calibrated_on": forecast.calibrated_on,
         "warnings": list(_warnings(forecast, finished)),
-        "last_try": [task for task in finished if is_of_last_try(results[task])],
+        "last_try": [task for task in finished if task in results and is_of_last_try(results[task])],
     }
     if (costs := forecast.prices) is not None:
+        expected, actual = _other_parts(planned, finished, results)
         machines = forecast.machines
-        pair = _pair(_price(costs, planned, machines), _price(costs, finished, machines))
+        pair = _pair(_price(costs, planned, machines, expected), _price(costs, finished, machines, actual))
         found["cost"] = {**pair, "currency": costs.currency}
     return found
+
+
+def _measured(results: Mapping[str, TaskResult]) -> Iterator[tuple[str, Usage]]:
+    """Yield each task's usage, of parts before their merge."""
+    for task, result in results.items():
+        if isinstance(result, EvalResult) and (parts := result.parts) is not None:
+            taken = {field: getattr(parts.usage, field) for field in Usage._fields[1:]}
+            yield EVAL_PART, Usage(parts.seconds, **taken)
+        if (usage := Usage.of_result(result)) is not None:
+            yield task, usage
+
+
+def _other_parts(
+    planned: Mapping[str, Usage], finished: Mapping[str, Usage], results: Mapping[str, TaskResult]
+) -> tuple[float, float]:
+    """Return the other parts' seconds, as forecast and in fact."""
+    evaluated = results.get(EvalResult.TASK)
+    parts = evaluated.parts if isinstance(evaluated, EvalResult) else None
+    if parts is None or EVAL_PART not in finished:
+        return 0.0, 0.0
+    return (parts.count - 1) * planned[EVAL_PART].seconds, parts.all_seconds - parts.seconds
 
 
 def outcome_table(found: Outcome) -> list[str]:
@@ -136,7 +159,7 @@ def _sum(usages: Mapping[str, Usage], field: str) -> float:
     return float(sum(getattr(usage, field) for usage in usages.values()))
 
 
-def _price(costs: Costs, usages: Mapping[str, Usage], machines: int) -> float:
+def _price(costs: Costs, usages: Mapping[str, Usage], machines: int, other_parts: float) -> float:
     training = usages["train"].seconds if "train" in usages else 0.0
-    hours = (_sum(usages, "seconds") + (machines - 1) * training) / 3600
+    hours = (_sum(usages, "seconds") + (machines - 1) * training + other_parts) / 3600
     return costs.of(hours, read=_sum(usages, "store_bytes_read"), written=_sum(usages, "store_bytes_written"))

@@ -131,7 +131,7 @@ class Decided(TypedDict):
 class ForecastPart(TypedDict):
     """Forecast and actual figures; rows of ``tasks`` have ``task`` and pairs.
 
-    ``total_seconds`` counts finished tasks, ``expected_seconds`` is the forecast of all, parts of ``eval`` left out.
+    ``total_seconds`` counts finished tasks, ``expected_seconds`` is the forecast of all.
     """
 
     total_seconds: Pair

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pbg_tasks.config.nights import snapshot_order
 from pbg_tasks.config.results import NOTHING_RANKED, KnownEntities, Metrics, ReleaseData
-from pbg_tasks.report.run import reason, state
+from pbg_tasks.report.run import forecast_tasks, reason, state
 
 if TYPE_CHECKING:
     from pbg_tasks.config.results import DriftResult, EvalResult
@@ -168,15 +168,9 @@ def _release(release: Release | None, graph: GraphFacts) -> OfRelease:
 
 
 def _forecast(run: RunFacts) -> float | None:
-    """Return the seconds that the night was forecast to take.
-
-    Parts of ``eval`` are left out, as they are of its actual time.
-    """
-    plan = run.results.plan
-    forecast = plan.forecast if plan is not None else None
-    if forecast is None:
-        return None
-    return sum(usage.seconds for task, usage in forecast.tasks.items() if task in run.tasks)
+    """Return the seconds that the night was forecast to take."""
+    tasks = forecast_tasks(run)
+    return sum(usage.seconds for usage in tasks.values()) if tasks else None
 
 
 def _change(evaluated: EvalResult | None) -> float | None:

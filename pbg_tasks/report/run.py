@@ -10,6 +10,7 @@ from pbg_tasks.config.limits import refusal_by
 from pbg_tasks.config.results import NOTHING_RANKED, Expected, Figures, PlanResult, RelationChanges, RelationDrift
 from pbg_tasks.errors import QualityGateError
 from pbg_tasks.forecast.outcome import compare
+from pbg_tasks.forecast.work import EVAL_PART
 from pbg_tasks.report.training import training_document
 
 if TYPE_CHECKING:
@@ -307,23 +308,33 @@ def _forecast(run: RunFacts) -> ForecastPart | None:
         return None
     found = compare(plan.forecast, run.results.finished)
     rows: list[dict[str, str | Pair]] = []
-    for task in run.tasks:
-        usage = plan.forecast.tasks.get(task)
-        if usage is not None:
-            pairs = found["tasks"].get(task, {})
-            expected = {field: getattr(usage, field) for field in sorted(Expected.model_fields)}
-            rows.append(
-                {"task": task} | {field: pairs.get(field) or _awaited(value) for field, value in expected.items()}
-            )
+    tasks = forecast_tasks(run)
+    for task, usage in tasks.items():
+        pairs = found["tasks"].get(task, {})
+        expected = {field: getattr(usage, field) for field in sorted(Expected.model_fields)}
+        rows.append({"task": task} | {field: pairs.get(field) or _awaited(value) for field, value in expected.items()})
     return {
         "total_seconds": found["total_seconds"],
-        "expected_seconds": sum(usage.seconds for task, usage in plan.forecast.tasks.items() if task in run.tasks),
+        "expected_seconds": sum(usage.seconds for usage in tasks.values()),
         "cost": found["cost"],
         "warnings": found["warnings"],
         "calibrated_on": found["calibrated_on"],
         "last_try": found["last_try"],
         "tasks": rows,
     }
+
+
+def forecast_tasks(run: RunFacts) -> dict[str, Expected]:
+    """Return the forecast of each task of a run, in order.
+
+    Parts of ``eval`` are left out where its result has no time of them, as that of a whole evaluation.
+    """
+    plan, evaluated = run.results.plan, run.results.eval
+    if plan is None or plan.forecast is None:
+        return {}
+    in_parts = evaluated is None or evaluated.parts is not None
+    names = [each for task in run.tasks for each in ((EVAL_PART, task) if task == "eval" and in_parts else (task,))]
+    return {name: plan.forecast.tasks[name] for name in names if name in plan.forecast.tasks}
 
 
 def _awaited(expected: float) -> Pair:

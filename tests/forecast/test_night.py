@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pbg_tasks.config import Costs
-from pbg_tasks.config.results import ForecastDocument, TaskResult
+from pbg_tasks.config.results import EvalResult, ForecastDocument, PartsTaken, Taken, TaskResult
 from pbg_tasks.forecast.calibration import MeasuredNight
 from pbg_tasks.forecast.night import forecast_night
 from pbg_tasks.forecast.outcome import compare, outcome_table
@@ -147,6 +147,21 @@ def test_parts_take_the_time_of_one():
     one, four = (forecast_night(tasks, [], engine="native", parts=n, costs=Costs(hour=2.0)) for n in (1, 4))
     assert one.seconds.likely == four.seconds.likely == 7200
     assert (one.cost.likely, four.cost.likely) == (pytest.approx(4.0), pytest.approx(4.0 + 3 * 0.5 * 2.0))
+
+
+def test_all_parts_are_paid_in_fact():
+    part = PLANNED["eval"]._replace(seconds=600.0)
+    forecast = forecast_night(PLANNED | {"eval_part": part}, [], engine="native", parts=4, costs=Costs(hour=2.0))
+    merge = result(PLANNED["eval"]).model_dump()
+    taken = Taken.model_validate(merge["usage"])
+    parts = PartsTaken(count=4, seconds=600.0, all_seconds=1500.0, usage=taken)
+    evaluated = EvalResult.model_construct(**merge | {"usage": taken, "parts": parts})
+    found = compare(ForecastDocument.model_validate(forecast.to_json()), {"eval": evaluated})
+    assert list(found["tasks"]) == ["eval_part", "eval"]
+    assert found["tasks"]["eval_part"]["seconds"]["actual"] == 600
+    assert found["total_seconds"] == {"forecast": 2400.0, "actual": 2400.0, "ratio": 1.0}
+    assert found["cost"]["forecast"] == pytest.approx(2.0 * (2400 + 3 * 600) / 3600)
+    assert found["cost"]["actual"] == pytest.approx(2.0 * (2400 + 900) / 3600)
 
 
 def test_ranks_share_time_that_one_takes():

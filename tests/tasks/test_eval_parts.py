@@ -29,7 +29,7 @@ from tests.publish.runs import candidate, write_run
 from tests.tasks.conftest import ring
 
 INDEPENDENT = {"walk": "independent"}
-HEADER = ("format", "task", "run", "seconds", "usage", "kept")
+HEADER = ("format", "task", "run", "seconds", "usage", "kept", "parts")
 
 
 def second_night(place, before, now, **evaluation):

@@ -16,6 +16,7 @@ from pbg_tasks.config.loading import load_graph_spec
 from pbg_tasks.errors import ConfigError, InputError, QualityGateError
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.skips import when_skipped
+from pbg_tasks.report.run import run_document
 from pbg_tasks.storage import LocalStore
 from pbg_tasks.tasks.context import CHAIN, RunContext
 from pbg_tasks.tasks.nightly.chain import TASKS, run_task
@@ -23,8 +24,9 @@ from pbg_tasks.tasks.nightly.evaluate import count_part, evaluate
 from pbg_tasks.tasks.nightly.forecasting import measured_nights, outlook
 from pbg_tasks.tasks.nightly.plan import plan
 from pbg_tasks.tasks.partitioning import Expected
-from pbg_tasks.tasks.view.report import report
+from pbg_tasks.tasks.view.report import read_run, report
 from pbg_tasks.tasks.view.show import overview, show
+from pbg_tasks.tasks.view.tables import table
 from tests.tasks.conftest import ring
 
 NEAR = 1.5
@@ -172,6 +174,26 @@ def test_parts_of_eval_are_forecast_and_measured(place):
     (night,) = measured_nights(RunContext.open(planned["run"]))
     assert night.measured["eval_part"].seconds == max(part["seconds"] for part in parts)
     assert night.measured["eval"].seconds == RunContext.open(url).result("eval")["seconds"]
+
+
+def test_times_of_parts_are_shown(place):
+    place.write_spec({"entities": {"n": {"num_partitions": 2}}, "num_epochs": 1}, eval={"parts": 2}, costs=COSTS)
+    place.snapshot("d1", ring(50))
+    url = plan(place.spec, "d1")["run"]
+    for task in ("validate", "partition", "bucket", "train", "preserve"):
+        run_task(task, url)
+    waiting = run_document(read_run(RunContext.open(url)))["forecast"]
+    parts = [count_part(url, f"{number}/2")["seconds"] for number in (1, 2)]
+    taken = evaluate(url, 2)["parts"]
+    assert (taken["count"], taken["seconds"], taken["all_seconds"]) == (2, max(parts), pytest.approx(sum(parts)))
+    shown, page = show(url), run_document(read_run(RunContext.open(url)))
+    assert shown["tasks"]["eval_part"]["seconds"] == max(parts)
+    assert shown["forecast"]["tasks"]["eval_part"]["seconds"]["actual"] == pytest.approx(max(parts))
+    assert page["seconds"] == pytest.approx(sum(task["seconds"] for task in shown["tasks"].values()))
+    assert page["forecast"]["expected_seconds"] == waiting["expected_seconds"]
+    actual = {row["task"]: row["seconds"]["actual"] for row in page["forecast"]["tasks"]}
+    assert (list(actual)[5:7], actual["eval_part"]) == (["eval_part", "eval"], pytest.approx(max(parts)))
+    assert "eval_part" in table([shown])
 
 
 def test_cost_has_pods_of_partition_servers(place):

@@ -40,6 +40,7 @@ from pbg_tasks.tasks.nightly.evaluation_parts import (
     chosen_releases,
     merged_counts,
     parts_have_drift,
+    parts_taken,
     store_counts,
     store_drift,
     stored_drift,
@@ -89,7 +90,8 @@ def evaluate(url: str, parts: int | None = None) -> Result:
         if parts is None:
             return _evaluate(run, Releases.of(run))
         counting = merged_counts(run, parts)  # first, because it takes no model to find that a part is missing
-        return _evaluate(run, chosen_releases(run), counting, parts)
+        found = _evaluate(run, chosen_releases(run), counting, parts)
+        return found if (taken := parts_taken(run, parts)) is None else found.model_copy(update={"parts": taken})
 
     return perform(EvalResult, url, body).document()
 

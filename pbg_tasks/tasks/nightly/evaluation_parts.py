@@ -21,10 +21,13 @@ from pbg_tasks.config.results import (
     EvalReleasesResult,
     EvalResult,
     PartitionResult,
+    PartsTaken,
+    Taken,
 )
 from pbg_tasks.errors import ConfigError, FormatError, InputError
 from pbg_tasks.evaluate.counts import MergedCounting, Share, from_bytes, to_bytes
 from pbg_tasks.evaluate.partition_drift import PartitionDrift
+from pbg_tasks.forecast.usage import Usage
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.gc_holds import hold, run_with
 from pbg_tasks.storage.files import disk_errors
@@ -208,6 +211,22 @@ def parts_have_drift(run: RunContext, parts: int) -> bool:
         ConfigError: a part is missing.
     """
     return all(found.drift is not None for _, found in _parts(run, parts))
+
+
+def parts_taken(run: RunContext, parts: int) -> PartsTaken | None:
+    """Return the time and resources of all parts.
+
+    None where an earlier version's part has no resources.
+
+    Raises:
+        ConfigError: a part is missing.
+    """
+    used = [usage for _, found in _parts(run, parts) if (usage := Usage.of_result(found)) is not None]
+    if len(used) < parts:
+        return None
+    together = Usage.at_once(used)._asdict()
+    longest, paid = together.pop("seconds"), round(sum(each.seconds for each in used), 3)
+    return PartsTaken(count=parts, seconds=longest, all_seconds=paid, usage=Taken(**together))
 
 
 def merged_counts(run: RunContext, parts: int) -> MergedCounting:

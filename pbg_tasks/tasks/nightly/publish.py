@@ -164,4 +164,4 @@ def _data(run: RunContext) -> ReleaseData:
 
 # `against`, `best`, `replaced`, `coverage` and `drift` compare the run with an earlier release, and `kept` is for the
 # next night: they are no figures of its own.
-_OF_THE_TASK = ("task", "run", "seconds", "usage", "against", "best", "replaced", "coverage", "drift", "kept")
+_OF_THE_TASK = ("task", "run", "seconds", "usage", "parts", "against", "best", "replaced", "coverage", "drift", "kept")

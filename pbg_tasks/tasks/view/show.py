@@ -73,7 +73,7 @@ def show(url: str) -> Summary:
         "release": _release(run, results.publish),
         "exports": _exports(run),
         "forecast": _forecast(results),
-        "tasks": {task: {"seconds": result.seconds} for task, result in results.finished.items()},
+        "tasks": {task: {"seconds": seconds} for task, seconds in results.times.items()},
         "edges": bucketed.edges.document() if bucketed is not None else {},
         "entities": partitioned.entities.document() if partitioned is not None else {},
         "relations": partitioned.relations if partitioned is not None else None,

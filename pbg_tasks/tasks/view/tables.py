@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pbg_tasks.errors import BY_KIND, PbgError, QualityGateError, printable
 from pbg_tasks.forecast.outcome import outcome_table
+from pbg_tasks.forecast.work import EVAL_PART
 from pbg_tasks.progress import fraction
 from pbg_tasks.report.numbers import moment
 from pbg_tasks.tasks.context import CHAIN
@@ -99,7 +100,9 @@ def _groups(summaries: Sequence[Summary]) -> Iterator[tuple[str, list[Row]]]:
             rows.append(("decided by hand", [_decisions_cell(summary["decisions"]) for summary in summaries]))
             rows.append(("since the release before", [_changes_cell(summary["changes"]) for summary in summaries]))
         yield heading, rows
-    yield "Seconds", [_row(summaries, task, ("tasks", task, "seconds"), "{:.1f}".format) for task in CHAIN]
+    place = CHAIN.index("eval")
+    timed = (*CHAIN[:place], EVAL_PART, *CHAIN[place:])
+    yield "Seconds", [_row(summaries, task, ("tasks", task, "seconds"), "{:.1f}".format) for task in timed]
 
 
 def _row(summaries: Sequence[Summary], label: str, path: Sequence[str], form: Form) -> Row:
