@@ -18,6 +18,7 @@ from pbg_tasks.config.documents import parse_document
 from pbg_tasks.config.graph import GraphSpec
 from pbg_tasks.config.legacy import spelling
 from pbg_tasks.config.overrides import override
+from pbg_tasks.config.registry import COMPARATORS, LOSSES, OPERATORS, REGULARIZERS
 from pbg_tasks.config.schema import ModelConfig
 from pbg_tasks.config.shape import model_at, within
 from pbg_tasks.config.tune import Range, Tune
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from pydantic import JsonValue
 
     from pbg_tasks.config.tune import Choice
+    from pbg_tasks.plugins import Kind
 
 BASE = (
     *("eval.split=valid", "train.warm_start=false", "train.warm_epochs=null", "train.anchor=0.0"),
@@ -142,6 +144,19 @@ def changed(graph: GraphSpec, changes: Mapping[str, JsonValue], *, source: str) 
 
 def _document(graph: GraphSpec, changes: Mapping[str, JsonValue], source: str) -> dict[str, Any]:
     return override(graph.model_dump(mode="json"), assignments(changes), source=source, schema=GraphSpec)
+
+
+def named_parts(graph: GraphSpec, changes: Mapping[str, JsonValue], *, source: str) -> list[tuple[Kind, str]]:
+    """List the parts that a candidate names, installed or not.
+
+    Raises:
+        ConfigError: this version does not know a key.
+    """
+    model = _document(graph, changes, source)["model"]
+    relations = [each for each in model["relations"] if isinstance(each, dict)]
+    found = [(COMPARATORS, model["comparator"]), (LOSSES, model["loss_fn"]), (REGULARIZERS, model["regularizer"])]
+    found += [(OPERATORS, each.get("operator")) for each in relations]
+    return [(kind, name) for kind, name in found if isinstance(name, str)]
 
 
 def require_tunable(graph: GraphSpec, *, source: str) -> Tune:

@@ -16,7 +16,7 @@ from pbg_tasks.config.loading import load_graph_spec
 from pbg_tasks.config.results import BucketResult
 from pbg_tasks.config.tune_results import Outcome, Rung, Search, TriedCandidate
 from pbg_tasks.config.tune_space import read_patch
-from pbg_tasks.errors import ConfigError, QualityGateError
+from pbg_tasks.errors import ConfigError, QualityGateError, ResourceError
 from pbg_tasks.publish import Channel
 from pbg_tasks.report.history import history_document
 from pbg_tasks.report.tune import table, tune_document
@@ -26,6 +26,7 @@ from pbg_tasks.tasks.tuning import trial as trial_module
 from pbg_tasks.tasks.tuning.steps import finish, select, start
 from pbg_tasks.tasks.tuning.tune import trial, tune
 from pbg_tasks.tasks.view.report import read_graph, report
+from tests.model.plugins import documented, package_folder
 from tests.tasks.conftest import ring, workplace
 
 MODEL = {"num_epochs": 4, "entities": {"n": {"num_partitions": 1}}}
@@ -189,6 +190,22 @@ def test_wrong_environment_is_no_failure_of_candidates(graph, monkeypatch):
         tune(spec, "d1")
     monkeypatch.delenv("PBG_GRACE_SECONDS")
     assert all(row["mrr"] is not None for row in tune(spec, "d1")["rows"])
+
+
+def test_missing_package_is_no_failure_of_candidates(graph, tmp_path):
+    """It may be missing on one machine alone."""
+    with package_folder(tmp_path / "one") as write:
+        write(*documented())
+        begun = start(written(graph, {"space": {"model.comparator": ["dot", "manhattan"]}}), "d1")
+    run, search = begun["run"], begun["search"]
+    run_together("prepare", run)
+    tried = SearchContext.open(run, search).search.candidates
+    name = next(each.trial for each in tried if each.changes["model.comparator"] == "manhattan")
+    with pytest.raises(ResourceError, match="no comparator is named 'manhattan' here: install the package"):
+        trial(run, search, name, 0)
+    with package_folder(tmp_path / "other") as write:
+        write(*documented())
+        assert trial(run, search, name, 0)["status"] == "finished"
 
 
 def test_steps_of_search_are_those_of_command(searched, graph):

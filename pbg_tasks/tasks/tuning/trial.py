@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pbg_tasks.checkpoint import open_committed
@@ -14,13 +15,15 @@ from pbg_tasks.checkpoint.writer import LEASE
 from pbg_tasks.checkpoint.writer_heartbeat import may_be_held
 from pbg_tasks.config import RunLayout
 from pbg_tasks.config.base import digest
+from pbg_tasks.config.registry import COMPARATORS, LOSSES, OPERATORS, REGULARIZERS
 from pbg_tasks.config.results import BucketResult
 from pbg_tasks.config.support import check_nightly
 from pbg_tasks.config.tune_results import Outcome
-from pbg_tasks.config.tune_space import changed
-from pbg_tasks.errors import ConfigError, ConflictError, QualityGateError
+from pbg_tasks.config.tune_space import changed, named_parts
+from pbg_tasks.errors import ConfigError, ConflictError, QualityGateError, ResourceError
 from pbg_tasks.evaluate.evaluation import BLOCK_EDGES, evaluate_edges
 from pbg_tasks.memory.machine import usable_cpus
+from pbg_tasks.model.registry import comparator, loss, operator, regularizer
 from pbg_tasks.progress import human_seconds, say
 from pbg_tasks.publish.gc_holds import hold
 from pbg_tasks.storage.staging import Scratch
@@ -35,17 +38,25 @@ from pbg_tasks.tasks.training.train import devices_of, job_of
 from pbg_tasks.training.environment import number_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from pbg_tasks.checkpoint import VerifiedFiles
     from pbg_tasks.config import ConfigSchema
     from pbg_tasks.evaluate.report import EvaluationReport
+    from pbg_tasks.plugins import Kind
     from pbg_tasks.tasks.context import RunContext
     from pbg_tasks.tasks.search import SearchContext
 
 _FAULTS = (ConfigError, QualityGateError)
 """Errors that are a candidate's own: a contradiction of its values, or a training that diverged."""
 _OTHERS = 1.0  # seconds until another process's result is looked for again
+_LOADED_BY: dict[Kind, Callable[[str], object]] = {
+    OPERATORS: operator,
+    COMPARATORS: partial(comparator, bias=False),
+    LOSSES: loss,
+    REGULARIZERS: regularizer,
+}
 
 
 def try_candidate(context: SearchContext, trial: str, rung: int, *, patient: bool = True) -> Outcome:
@@ -61,8 +72,9 @@ def try_candidate(context: SearchContext, trial: str, rung: int, *, patient: boo
 
     Raises:
         ConflictError: another process trains it, and the call is not patient.
-        ConfigError: the run is not prepared, the rung before is not decided, or ``GRACE`` is no number.
-        ResourceError: memory would run out.
+        ConfigError: the run is not prepared, the rung before is not decided, ``GRACE`` is no number, or a package's
+            part is at fault.
+        ResourceError: memory would run out, or a package is not installed here.
         EvictedError: SIGTERM came; what was trained is stored.
     """
     run = context.run
@@ -74,6 +86,7 @@ def try_candidate(context: SearchContext, trial: str, rung: int, *, patient: boo
     while True:
         if (before := context.outcome(trial, rung)) is not None:
             return before
+        _require_parts(context, trial)
         try:
             return context.keep_outcome(_tried(context, trial, rung, patient=patient), rung)
         except ConflictError as error:
@@ -81,6 +94,25 @@ def try_candidate(context: SearchContext, trial: str, rung: int, *, patient: boo
                 raise
             say(f"tune: {error}; waiting for its result")
             time.sleep(_OTHERS)
+
+
+def _require_parts(context: SearchContext, trial: str) -> None:
+    """Load the parts that a candidate names.
+
+    An error of its training would be kept as a failure of the candidate, while another machine may have the package.
+
+    Raises:
+        ResourceError: a part is not installed here.
+        ConfigError: its package is at fault.
+    """
+    source = f"candidate {trial}"
+    for kind, name in named_parts(context.run.spec.graph, context.changes(trial).changes, source=source):
+        if name not in kind.names():
+            raise ResourceError(
+                f"{source}: no {kind.noun} is named {name!r} here: install the package with that entry point of the "
+                f"group {kind.group!r} on every machine of the search"
+            )
+        _LOADED_BY[kind](name)
 
 
 def _tried(context: SearchContext, trial: str, rung: int, *, patient: bool) -> Outcome:
