@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from pbg_tasks import errors
 from pbg_tasks.checkpoint import open_committed
 from pbg_tasks.config.loading import load_graph_spec
 from pbg_tasks.config.results import BucketResult
@@ -267,6 +268,29 @@ def test_two_searches_at_once_agree(graph):
     manifest, _ = open_committed(context.run.store, context.key(f"trials/{ours['best']}/checkpoint"))
     assert manifest.retrained == ()
     assert manifest.version == 4
+
+
+@pytest.mark.parametrize("others", [True, False])
+def test_smaller_machine_decides_nothing_for_larger(graph, monkeypatch, others):
+    """Alone it goes on without a candidate that does not fit."""
+    spec, refused = written(graph, {"space": {"model.lr": [0.1, 0.06 if others else 0.04]}}), []
+
+    def here(context, name, rung, *, patient=True):
+        if refused:
+            return trial_module.try_candidate(context, name, rung, patient=patient)
+        refused.append(name)
+        for each in context.trials(rung) if others else ():
+            if each != name:
+                trial_module.try_candidate(context, each, rung)  # as another process does meanwhile
+        raise errors.ResourceError("train would take 9 GB")
+
+    monkeypatch.setattr("pbg_tasks.tasks.tuning.tune.try_candidate", here)
+    if others:
+        with pytest.raises(errors.ResourceError, match=r"trained here \(train would take 9 GB\), and another process"):
+            tune(spec, "d1")
+    rows = {row["trial"]: row for row in tune(spec, "d1")["rows"]}
+    assert (rows[refused[0]]["mrr"] is not None) is others
+    assert all(row["mrr"] is not None for name, row in rows.items() if name != refused[0])
 
 
 def test_overtrained_candidate_counts_by_its_best():

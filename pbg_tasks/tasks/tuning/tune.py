@@ -59,6 +59,7 @@ def tune(
     Raises:
         ConfigError: the spec or its space is wrong, or ``out`` is the spec or can be no YAML file; nothing was begun.
         QualityGateError: the data gate refuses the snapshot, or no candidate could be trained.
+        ResourceError: a candidate cannot be trained here, while another process is at the search.
     """
     if out is not None and (out.is_dir() or not out.parent.is_dir()):
         raise ConfigError(f"{out}: is a folder, or has none to be in; name a file of an existing folder")
@@ -69,10 +70,10 @@ def tune(
     begun = start(spec, snapshot, overrides=overrides, accept_data=accept_data)
     run_together("prepare", begun["run"])
     context = SearchContext.open(begun["run"], begun["search"])
-    pace = _Pace(context)
+    pace, others = _Pace(context), False
     try:
         for rung in range(begun["rungs"]):
-            _climb(context, rung, pace)
+            others = _climb(context, rung, pace, others=others)
         document = finish(begun["run"], begun["search"])
     finally:
         write_pages(begun["run"])
@@ -98,10 +99,22 @@ def trial(url: str, search_id: str, name: str, rung: int) -> Tried:
     }
 
 
-def _climb(context: SearchContext, rung: int, pace: _Pace) -> None:
+def _climb(context: SearchContext, rung: int, pace: _Pace, *, others: bool) -> bool:
     """Train the candidates of a rung without a result; decide it.
 
     One that another process trains comes last.
+
+    Args:
+        context: the search.
+        rung: its number.
+        pace: prints lines.
+        others: whether another process was at the search before.
+
+    Returns:
+        Whether another process is at the search, or was.
+
+    Raises:
+        ResourceError: so it is, and a candidate that cannot be trained here has no result yet.
     """
     names, lost = list(context.trials(rung)), dict[str, str]()
     pace.enter(rung, len(names))
@@ -112,6 +125,10 @@ def _climb(context: SearchContext, rung: int, pace: _Pace) -> None:
     for patient in (False, True):
         left = []
         for name in names:
+            if (before := context.outcome(name, rung)) is not None:
+                others = True
+                pace.found(name, before)
+                continue
             outcome = None
             try:
                 outcome = try_candidate(context, name, rung, patient=patient)
@@ -120,13 +137,22 @@ def _climb(context: SearchContext, rung: int, pace: _Pace) -> None:
                     raise
                 say(f"tune: candidate {name}: {error}; going on with the others")
                 left.append(name)
+                others = True
                 continue
             except ResourceError as error:  # not stored: another machine may have more
                 say(f"tune: candidate {name} failed: {error}")
                 lost[name] = str(error)
             pace.passed(name, outcome)
         names = left
+    waiting = [name for name in lost if context.outcome(name, rung) is None]
+    if others and waiting and context.decision(rung) is None:
+        raise ResourceError(
+            f"{context.url}: candidate {waiting[0]} cannot be trained here ({lost[waiting[0]]}), and another process "
+            "at this search may train it, and decides then; if that one ends without a decision, run the same command "
+            "again, alone: it decides without candidates that do not fit"
+        )
     decide(context, rung, lost)
+    return others
 
 
 class _Pace:
