@@ -44,8 +44,8 @@ def gang_part(config: ModelConfig, *, rank: int, world: int, servers: int) -> Ga
 def device_part(config: ModelConfig, devices: int) -> GangPart:
     """Return the host's share of a process with several devices.
 
-    Tables pass through it on their way from and to the store. Partitions for which the devices have no room stay there,
-    which may be all.
+    Partitions for which the devices have no room between two buckets stay there, which may be all. Those of a bucket
+    are on its device. They pass through the host on their way from the store, when it keeps no other copy of them.
 
     Args:
         config: the model, ``num_partitions`` resolved.
@@ -54,6 +54,6 @@ def device_part(config: ModelConfig, devices: int) -> GangPart:
     one = gang_part(config, rank=0, world=devices, servers=-1)
     kept = gang_part(config, rank=devices, world=devices, servers=1)
     several = {name: entity.num_partitions > 1 for name, entity in config.entities.items()}
-    trained = {name: devices * count if several[name] else 1 for name, count in one.trained.items()}
+    trained = {name: count for name, count in one.trained.items() if not (several[name] and count)}
     ahead = {name: devices * count for name, count in one.ahead.items()}
     return GangPart(trained, kept.served, kept.passing, devices + 2, ahead)

@@ -42,9 +42,9 @@ def test_partitions_held_follow_from_place_of_process(partitions, how, part):
 
 
 def test_devices_of_process_may_leave_all_partitions():
-    """The host keeps those without room on a device."""
-    part = device_part(config(n=8, one=1), 3)
-    assert part == GangPart({"n": 6, "one": 1}, {"n": 8}, {"n": 7}, 5)
+    """The host keeps those without room on a device, each once."""
+    part = device_part(config(n=8, one=1, idle=4), 3)
+    assert part == GangPart({"one": 1, "idle": 0}, {"n": 8}, {"n": 7}, 5)
 
 
 @pytest.mark.parametrize("servers", [0, -1])
