@@ -10,7 +10,8 @@ import pytest
 from pbg_tasks.errors import ConfigError, ConflictError, InputError, QualityGateError
 from pbg_tasks.publish import Channel
 from pbg_tasks.storage import open_store
-from pbg_tasks.tasks.nightly.chain import run_chain
+from pbg_tasks.tasks.context import RunContext
+from pbg_tasks.tasks.nightly.chain import run_chain, run_task
 from pbg_tasks.tasks.release.redo import redo
 from pbg_tasks.tasks.release.releases import rollback
 from pbg_tasks.tasks.view.show import history, show
@@ -233,6 +234,31 @@ def test_day_released_meanwhile_is_redone(chain, monkeypatch):
     assert result["days"] == ["d4", "d5"]
     assert ways(chain)[4:] == [(5, "d5", 4, 4), (6, "d4", 3, None), (7, "d5", 6, None)]
     assert current(chain).seq == 7
+
+
+def test_spec_edited_during_redo_counts_later(chain, monkeypatch):
+    def edited(spec, day, **options):
+        summary = run_chain(spec, day, **options)
+        chain.write_spec(model=QUICK | {"dimension": 12})
+        return summary
+
+    monkeypatch.setattr("pbg_tasks.tasks.release.redo.run_chain", edited)
+    runs = [RunContext.open(each["run"]).spec for each in redo(chain.spec, "d2")["redone"]]
+    assert len({run.graph.model.dimension for run in runs} | {12}) == 2
+
+
+def test_spec_edited_during_run_counts_later(place, monkeypatch):
+    """It may be half written while the tasks run."""
+
+    def edited(name, url):
+        place.spec.write_text("graph: [")
+        return run_task(name, url)
+
+    place.write_spec(model=QUICK, channel="shadow", promote={"to": "production", "after_nights": 1})
+    place.snapshot("d1", ring(40))
+    monkeypatch.setattr("pbg_tasks.tasks.nightly.chain.run_task", edited)
+    assert run_chain(place.spec, "d1")["release"]["channel"] == "shadow"
+    assert current(place).promoted.channel == "shadow"
 
 
 def test_refused_day_ends_redo_and_names_days_left(chain):

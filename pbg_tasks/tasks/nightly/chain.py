@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pbg_tasks.config.airflow import TOGETHER
 from pbg_tasks.config.documents import parse_document
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from pbg_tasks.config.promote import Promote
     from pbg_tasks.config.results import Result
     from pbg_tasks.tasks.view.summary import Summary
 
@@ -59,10 +60,45 @@ def run_together(command: str, url: str) -> Result:
     return {**found[TOGETHER[command][-1]], "task": command, "tasks": {**found}}
 
 
-def run_chain(spec: Path, snapshot: str, **options: Any) -> Summary:  # noqa: ANN401 - plan's options
+class Written(NamedTuple):
+    """A graph spec as it was read, once for all tasks.
+
+    Attributes:
+        graph: with its changes.
+        rules: of promotion; None where a night promotes nothing by itself.
+    """
+
+    graph: GraphSpec
+    rules: Promote | None
+
+
+def read_spec(spec: Path, overrides: Sequence[str] | None) -> Written:
+    """Read a spec, with its changes.
+
+    Rules are those of the channel that the file names, of no other. The file need not be whole without changes.
+    """
+    graph, file = load_graph_spec(spec, overrides), parse_document(spec.read_bytes(), source=str(spec))
+    usual = {"store": graph.store, "channel": GraphSpec.model_fields["channel"].default}
+    rules, same = graph.promote, all(file.get(key, usual[key]) == getattr(graph, key) for key in usual)
+    return Written(graph, rules if same and rules is not None and rules.is_automatic else None)
+
+
+def run_chain(
+    spec: Path,
+    snapshot: str,
+    *,
+    written: Written | None = None,
+    **options: Any,  # noqa: ANN401 - plan's options
+) -> Summary:
     """Plan a run and do all its tasks, exports, promotion and pages.
 
-    A second call finds everything done.
+    A second call finds everything done. An edit of the spec meanwhile counts for later calls alone.
+
+    Args:
+        spec: the graph spec's file.
+        snapshot: key of the edges.
+        written: the spec with its changes; None: it is read here.
+        options: of ``plan``.
 
     Returns:
         The run's summary, as ``show`` gives it.
@@ -71,17 +107,21 @@ def run_chain(spec: Path, snapshot: str, **options: Any) -> Summary:  # noqa: AN
     from pbg_tasks.tasks.view.report import report_nights
     from pbg_tasks.tasks.view.show import show
 
+    graph, rules = written or read_spec(spec, options.get("overrides"))
     try:
-        url = PlanResult.model_validate(plan(spec, snapshot, **options)).run
+        url = PlanResult.model_validate(plan(spec, snapshot, written=graph, **options)).run
     except PbgError:
         with suppress(Exception):  # the plan's own error counts
-            report_nights(load_graph_spec(spec, options.get("overrides")))
+            report_nights(graph)
         raise
     try:
         for name in TASKS:
             run_task(name, url)
         _export(url)
-        _promote(spec, url, options.get("overrides"))
+        if rules is not None and RunContext.open(url).need(PublishResult).published:
+            from pbg_tasks.tasks.nightly.promote import promote_by_rules
+
+            promote_by_rules(graph, rules)
     finally:
         write_pages(url)
     return show(url)
@@ -94,20 +134,6 @@ def _export(url: str) -> None:
 
         for export in run.spec.graph.exports:
             export_release(url, export.name)
-
-
-def _promote(spec: Path, url: str, overrides: Sequence[str] | None) -> None:
-    """Promote the release by the rules of the spec and its changes.
-
-    They are those of the channel that the spec's file names, of no other. The file need not be whole without changes.
-    """
-    graph, written = load_graph_spec(spec, overrides), parse_document(spec.read_bytes(), source=str(spec))
-    usual = {"store": graph.store, "channel": GraphSpec.model_fields["channel"].default}
-    rules, same = graph.promote, all(written.get(key, usual[key]) == getattr(graph, key) for key in usual)
-    if same and rules is not None and rules.is_automatic and RunContext.open(url).need(PublishResult).published:
-        from pbg_tasks.tasks.nightly.promote import promote_due
-
-        promote_due(spec, overrides)
 
 
 def write_pages(url: str) -> None:

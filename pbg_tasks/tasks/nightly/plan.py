@@ -57,6 +57,7 @@ def plan(
     snapshot: str,
     *,
     overrides: list[str] | None = None,
+    written: GraphSpec | None = None,
     epochs: int | None = None,
     dimension: int | None = None,
     partitions: int | None = None,
@@ -74,6 +75,7 @@ def plan(
         spec: the graph spec's file.
         snapshot: key of the edges.
         overrides: ``key.path=value`` changes of the spec.
+        written: the spec with these changes; None: it is read here.
         epochs: instead of the spec's, on warm nights too.
         dimension: instead of the spec's.
         partitions: instead of the spec's, of every entity type that is partitioned (of all, when none is).
@@ -92,7 +94,7 @@ def plan(
         ConflictError: the run, or the release it continues, is being removed.
     """
     started = time.monotonic()
-    written = load_graph_spec(spec, overrides)
+    written = load_graph_spec(spec, overrides) if written is None else written
     try:
         check_snapshot_key(snapshot)
     except ConfigError as error:

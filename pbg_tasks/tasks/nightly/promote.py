@@ -22,7 +22,7 @@ from pbg_tasks.tasks.announcing import is_marked
 from pbg_tasks.tasks.context import graph_store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
     from pathlib import Path
 
     from pbg_tasks.config import GraphSpec
@@ -122,29 +122,38 @@ def stop(spec: Path, *, by: str, to: str | None = None) -> PromotedRelease:
     return {"channel": target.name, "promoted": False, "reason": why, "was": number}
 
 
-def promote_due(spec: Path, overrides: Sequence[str] | None = None) -> PromotedRelease:
-    """Do what the spec's ``promote`` rules after a night.
+def promote_due(spec: Path) -> PromotedRelease:
+    """Promote by the rules of a spec's file, as ``promote_by_rules`` does.
+
+    Raises:
+        ConfigError: the spec has no ``promote``.
+    """
+    graph = load_graph_spec(spec)
+    if graph.promote is None:
+        raise ConfigError(f"{spec}: has no section promote, so nothing is ever due; `pbg promote SPEC --to CHANNEL`")
+    return promote_by_rules(graph, graph.promote)
+
+
+def promote_by_rules(graph: GraphSpec, rules: Promote) -> PromotedRelease:
+    """Promote or share the newest release of nights, as rules ask for.
 
     Done again, it changes nothing.
 
     Args:
-        spec: the graph spec's file.
-        overrides: ``key.path=value`` changes of the spec.
+        graph: the spec.
+        rules: its ``promote``.
 
     Raises:
-        ConfigError: the spec has no ``promote``, or the channel serves another graph.
+        ConfigError: the channel serves another graph.
         FormatError: the newest release is damaged.
         ConflictError: it is being removed, or the channel was moved meanwhile.
         IncompatibleError: its vectors are in another space, so a person has to decide.
     """
-    graph = load_graph_spec(spec, overrides)
-    if graph.promote is None:
-        raise ConfigError(f"{spec}: has no section promote, so nothing is ever due; `pbg promote SPEC --to CHANNEL`")
     source, target = _channel(graph, graph.channel), _target(graph, None)
     for tries_left in reversed(range(_TRIES)):
         was = target.current()
         try:
-            return _promote_due(graph, graph.promote, source, target, was)
+            return _promote_due(graph, rules, source, target, was)
         except ConflictError:
             if not tries_left or target.current().info == was.info:
                 raise

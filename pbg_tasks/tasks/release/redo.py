@@ -6,14 +6,13 @@ import shlex
 from typing import TYPE_CHECKING, TypedDict
 
 from pbg_tasks.advice import way_to
-from pbg_tasks.config.loading import load_graph_spec
 from pbg_tasks.config.nights import snapshot_order
 from pbg_tasks.errors import ConfigError, ConflictError, InputError, QualityGateError
 from pbg_tasks.prepare.sources import snapshot_keys
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
 from pbg_tasks.tasks.context import graph_store
-from pbg_tasks.tasks.nightly.chain import run_chain
+from pbg_tasks.tasks.nightly.chain import read_spec, run_chain
 from pbg_tasks.tasks.nightly.newest import keys_there
 
 if TYPE_CHECKING:
@@ -60,7 +59,8 @@ def redo(spec: Path, first: str, *, overrides: Sequence[str] | None = None, dry_
         ConflictError: the channel was rolled back to a release before that of a redone day, or to another one of it; or
             it has a release of a day between whose snapshot is gone.
     """
-    graph = load_graph_spec(spec, overrides)
+    written = read_spec(spec, overrides)
+    graph = written.graph
     options = "".join(f" -p {shlex.quote(each)}" for each in overrides or ())
     days = _days(graph, first, options)
     say(f"redo: {len(days)} days, {days[0]} to {days[-1]}" if len(days) > 1 else f"redo: {days[0]}, the last day")
@@ -70,7 +70,7 @@ def redo(spec: Path, first: str, *, overrides: Sequence[str] | None = None, dry_
         _check_way(graph, redone, day, options)
         say(f"redo: {day}, day {number} of {len(days)}")
         try:
-            summary = run_chain(spec, day, overrides=overrides)
+            summary = run_chain(spec, day, written=written, overrides=overrides)
         except QualityGateError as error:
             raise type(error)(
                 f"{error}; {number - 1} of {len(days)} days are redone, {', '.join(days[number - 1 :])} are not: mend "
