@@ -48,18 +48,24 @@ def check_alone(config: ModelConfig, *, who: str) -> None:
         )
 
 
+def of_cpus(config: ModelConfig, engine: str) -> list[str]:
+    """List the keys with which a config is trained on CPUs only."""
+    keys = {
+        "train.engine: native": engine == "native",
+        "model.gradient: sampled": config.gradient == "sampled",
+        "model.mask_known_negatives: true": config.mask_known_negatives,
+        "model.embedding_precision: bf16": config.embedding_precision == "bf16",
+    }
+    return [key for key, there in keys.items() if there]
+
+
 def check_gpu(config: ModelConfig, *, engine: str, source: str) -> None:
     """Refuse a config that is trained on CPUs only.
 
     Raises:
         ConfigError: the message names every such key.
     """
-    of_cpus = {
-        "train.engine: native": engine == "native",
-        "model.gradient: sampled": config.gradient == "sampled",
-        "model.mask_known_negatives: true": config.mask_known_negatives,
-    }
-    if found := [key for key, there in of_cpus.items() if there]:
+    if found := of_cpus(config, engine):
         raise ConfigError(
             f"{source}: {'; '.join(found)}: for the CPU, yet train.device is cuda (or model.num_gpus > 0); change one"
         )

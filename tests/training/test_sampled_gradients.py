@@ -10,7 +10,8 @@ from pbg_tasks.model.negatives import UniformSampler
 from pbg_tasks.native import library
 from pbg_tasks.training.data.tables import Table
 from pbg_tasks.training.engine import sampling
-from pbg_tasks.training.engine.device import Accelerator
+from pbg_tasks.training.engine.choice import on_gpu
+from pbg_tasks.training.engine.device import Accelerator, Host, find_place
 from pbg_tasks.training.engine.native import NativeEngine
 from pbg_tasks.training.engine.on_device import DeviceEngine
 from pbg_tasks.training.engine.on_torch import TorchEngine
@@ -191,6 +192,16 @@ def test_accelerators_refuse_samples():
     config = make_config("standard", "translation", "dot", "softmax", **SAMPLED)
     with pytest.raises(ConfigError, match="gradient: sampled is for the CPU"):
         DeviceEngine(config, 3, place=Accelerator(torch.device("cpu")))
+
+
+def test_auto_leaves_to_cpus_what_no_gpu_trains(monkeypatch):
+    """Else a night or a candidate would fail where there is a GPU."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    keys = ({}, SAMPLED, {"mask_known_negatives": True})
+    dense, few, masked = (make_config("standard", "translation", "dot", "softmax", **each) for each in keys)
+    assert [on_gpu("auto", config) for config in (dense, few, masked)] == [True, False, False]
+    assert [on_gpu(device, dense, "native") for device in ("auto", "cuda")] == [False, True]
+    assert type(find_place("auto", few)) is Host
 
 
 def test_variance_without_samples_is_refused():

@@ -98,7 +98,7 @@ def outlook(run: RunContext, expected: Expected, written: GraphSpec) -> Outlook:
     graph, model = run.spec.graph, run.spec.graph.model
     cpus = usable_cpus()
     launch, pods = written.launch, written.launch.tasks
-    gpu = on_gpu(graph.train.device, model)
+    gpu = on_gpu(graph.train.device, model, graph.train.engine)
     of_pods = _cpus_of(launch.kubernetes if launch.launcher != "local" else None)
     workers = 1 if gpu else model.workers or of_pods or cpus
     parts = written.eval.parts

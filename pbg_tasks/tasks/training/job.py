@@ -283,7 +283,7 @@ class Job:
 
     @property
     def _workers(self) -> int:
-        return 1 if on_gpu(self.device, self.config) else self.config.workers or usable_cpus()
+        return 1 if on_gpu(self.device, self.config, self.engine) else self.config.workers or usable_cpus()
 
     def start(self, files: CheckpointFiles | None, scratch: Path) -> StartingPoint:
         """Return where a training goes on, or begins.

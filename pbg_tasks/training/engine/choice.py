@@ -8,6 +8,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from pbg_tasks.config.support import of_cpus
 from pbg_tasks.errors import ConfigError
 from pbg_tasks.progress import say
 
@@ -20,14 +21,14 @@ if TYPE_CHECKING:
     from pbg_tasks.training.engine.device import Host
 
 
-def on_gpu(device: DeviceName, config: ModelConfig) -> bool:
+def on_gpu(device: DeviceName, config: ModelConfig, engine: EngineName = "auto") -> bool:
     """Return whether a training runs on a GPU.
 
-    ``num_gpus`` above 0 asks for one as ``cuda`` does.
+    ``num_gpus`` above 0 asks for one as ``cuda`` does. ``auto`` leaves to CPUs the keys that no GPU trains.
     """
     if config.num_gpus > 0 or device == "cuda":
         return True
-    if device != "auto" or config.embedding_precision == "bf16" or find_spec("torch") is None:
+    if device != "auto" or of_cpus(config, engine) or find_spec("torch") is None:
         return False
     import torch
 
@@ -78,7 +79,7 @@ def make_engine(
         ResourceError: the engine is not installed, or there is no GPU.
     """
     chosen, reason = engine_name(name, config, device)
-    if chosen == "native" and on_gpu(device, config):
+    if chosen == "native" and on_gpu(device, config, name):
         raise ConfigError("engine native: left to engine torch: device cuda (or num_gpus: 1)")
     from pbg_tasks.training.engine.device import Accelerator, find_place
 
