@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
-from pbg_tasks.config.results import TrainResult
+from pbg_tasks.config.results import EvalResult, TrainResult
 from pbg_tasks.forecast.usage import Usage
 from pbg_tasks.forecast.work import EVAL_PART
 
@@ -84,7 +84,10 @@ class MeasuredNight:
             # Ranks with a machine each share the time that one would take, which is the time that is computed.
             seconds = measured["train"].seconds * min(trained.ranks, useful)
             measured["train"] = measured["train"]._replace(seconds=seconds)
-        if of_parts := [usage for each in parts if (usage := Usage.of_result(each)) is not None]:
+        evaluated = results.get(EvalResult.TASK)
+        whole = isinstance(evaluated, EvalResult) and evaluated.kept is not None  # then parts counted in vain, if any
+        of_parts = [usage for each in parts if (usage := Usage.of_result(each)) is not None]
+        if of_parts and not whole:
             measured[EVAL_PART] = Usage.at_once(of_parts)
         planned = {task: Usage(*figures) for task, figures in forecast.modelled.items()}
         if (EVAL_PART in measured) != (EVAL_PART in planned):  # it was evaluated otherwise than it was forecast

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from pbg_tasks.config.results import ForecastDocument, TaskResult, TrainResult
+from pbg_tasks.config.results import EvalResult, ForecastDocument, KeptCountsRecord, TaskResult, TrainResult
 from pbg_tasks.forecast.calibration import RATES, MeasuredNight, calibrated
 from pbg_tasks.forecast.usage import Usage
 
@@ -99,6 +99,15 @@ def test_parts_count_as_they_ran_at_once():
 def test_merge_never_corrects_whole_evaluation(tasks, parts):
     forecast = planned(RATES, train=list(PLANNED), **{task: list(PLANNED) for task in tasks})
     found = MeasuredNight.of_results("run", forecast, {"train": used(9.0), "eval": used(3.0)}, [used(30.0)] * parts)
+    assert list(found.measured) == ["train"]
+
+
+def test_whole_evaluation_after_parts_corrects_no_merge():
+    """One of them failed, and `pbg eval RUN` did without."""
+    forecast = planned(RATES, train=list(PLANNED), eval=list(PLANNED), eval_part=list(PLANNED))
+    kept = KeptCountsRecord(rule=1, manifest_sha256="0" * 64, sha256="0" * 64, edges=1)
+    whole = EvalResult.model_construct(**used(90.0).model_dump() | {"usage": used(90.0).usage, "kept": kept})
+    found = MeasuredNight.of_results("run", forecast, {"train": used(9.0), "eval": whole}, [used(30.0)])
     assert list(found.measured) == ["train"]
 
 
