@@ -137,6 +137,8 @@ class SearchContext:
     def decide(self, rung: int, lost: Mapping[str, str]) -> Rung:
         """Decide which candidates go on, unless that is decided.
 
+        Where all fail in a later rung, the first one stands for them: each counts by its earlier rungs.
+
         Args:
             rung: its number.
             lost: reasons why candidates have no result, by name.
@@ -148,13 +150,13 @@ class SearchContext:
             return before
         found = [self.outcome(trial, rung) or _missing(trial, lost) for trial in self.trials(rung)]
         ranking = ranked(found, self.search.metric)
-        if ranking[0].status != "finished":
+        if ranking[0].status != "finished" and (not rung or any(each.status == "missing" for each in ranking)):
             raise QualityGateError(
                 f"{self.url}: no candidate of rung {rung} could be trained and ranked; the first: {ranking[0].reason}"
             )
         last = rung == len(self.search.epochs) - 1
         count = 1 if last or self.search.eta is None else -(-len(ranking) // self.search.eta)
-        kept = tuple(each.trial for each in ranking[:count] if each.status == "finished")
+        kept = tuple(each.trial for each in ranking[:count] if each.status == "finished") or (ranking[0].trial,)
         return self._keep(f"rung-{rung}.json", Rung(rung=rung, ranking=tuple(ranking), kept=kept))
 
     def _keep(self, name: str, document: Document) -> Document:

@@ -321,6 +321,22 @@ def test_overtrained_candidate_counts_by_its_best():
     assert yaml.safe_load(document["patch"]) == {"model.lr": 0.1, "model.num_epochs": 2}
 
 
+def test_candidates_that_fail_later_count_by_earlier_rungs(graph):
+    begun = start(written(graph, {"space": {"model.lr": [0.1, 0.03]}, "halving": {"eta": 2}}), "d1")
+    context = SearchContext.open(begun["run"], begun["search"])
+    good, bad = (each.trial for each in context.search.candidates)
+    for name, mrr in ((good, 0.5), (bad, 0.3)):
+        context.keep_outcome(Outcome(trial=name, epochs=1, status="finished", figures={"mrr": mrr}), 0)
+    assert select(context.run.url, context.id, 1)["trials"] == [good]
+    with pytest.raises(QualityGateError, match="no candidate of rung 1 could be trained and ranked"):
+        select(context.run.url, context.id, 2)  # its training was killed
+    context.keep_outcome(Outcome(trial=good, epochs=2, status="failed", reason="the loss is nan"), 1)
+    assert select(context.run.url, context.id, 2)["trials"] == [good]
+    document = finish(context.run.url, context.id)
+    assert (document["best"], document["rows"][0]["epochs"]) == (good, 1)
+    assert yaml.safe_load(document["patch"]) == {"model.lr": 0.1, "model.num_epochs": 1}
+
+
 def test_pages_list_search_and_leave_its_run_out(searched, graph):
     document, _ = searched
     report(f"{document['store']}/runs/{document['run']}")

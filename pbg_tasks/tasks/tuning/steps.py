@@ -90,6 +90,9 @@ def decide(context: SearchContext, rung: int, lost: Mapping[str, str]) -> None:
     decision = context.decide(rung, lost)
     first, metric = decision.ranking[0], context.search.metric
     rungs = len(context.search.epochs)
+    if first.status != "finished":
+        say(f"tune: rung {rung + 1} of {rungs}: every candidate failed; each counts by its earlier rungs")
+        return
     goes_on = f"; {len(decision.kept)} of {len(decision.ranking)} candidates go on" if rung + 1 < rungs else ""
     say(
         f"tune: rung {rung + 1} of {rungs}: best {metric} {fraction(first.figures.get(metric, 0.0))} "
