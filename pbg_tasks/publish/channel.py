@@ -198,7 +198,7 @@ class Channel:
         Returns:
             The release, and whether the channel points to it. A channel never goes back to an older snapshot, and never
                 again to a release from which a user rolled it back: a task that is tried again cannot know of the
-                roll-back. A release that an interrupted call only recorded is published.
+                roll-back. A release that an interrupted call only recorded is published, under a new number if need be.
 
         Raises:
             ConflictError: the channel moved on since the run was planned.
@@ -211,16 +211,14 @@ class Channel:
             if there is not None and there.run == candidate["run"]:
                 return there, True
             _check_graph(self, there, candidate["graph"])
-            if pointer.rolled_back:
-                recorded = self._recorded(candidate["run"])
-                if recorded is not None and pointer.may_have_left(recorded.seq):
-                    return recorded, False
+            if (left := pointer.left_of(self.of_run(candidate["run"]))) is not None:
+                return left, False
             if check is not None:
                 check(pointer)
             moves = there is None or snapshot_order(there.snapshot) <= snapshot_order(candidate["snapshot"])
             if moves and not independent:
                 self._check_plan(there, candidate["snapshot"], planned_on)
-            release = self._record(candidate, previous=there.seq if there else None)
+            release = self._record(candidate, previous=there.seq if there else None, moves=moves)
             if not moves or self._point(pointer, release, moved_by="publish", by=by):
                 return release, moves
             # The channel was moved meanwhile, perhaps to this very run, which two tasks may publish at once.
@@ -237,16 +235,18 @@ class Channel:
                 f"{planned_on}: plan the snapshot {snapshot!r} again"
             )
 
-    def _record(self, candidate: Candidate, *, previous: int | None) -> Release:
+    def _record(self, candidate: Candidate, *, previous: int | None, moves: bool) -> Release:
         """Write the release document under the next free number.
 
-        If an interrupted call left one for this run, return that.
+        If an interrupted call left one for this run, return that; for a move of the pointer only where it names the
+        release that the pointer leaves.
         """
         while True:
             # The number is determined first: another process that records this run between the two reads has then taken
             # that number.
             seq = max(self.numbers(), default=0) + 1
-            if (recorded := self._recorded(candidate["run"])) is not None:
+            recorded = next(self.of_run(candidate["run"]), None)
+            if recorded is not None and (not moves or recorded.previous == previous):
                 return recorded
             release = Release(**candidate, channel=self.name, seq=seq, previous=previous)
             open_preserved(self.store, release.directory, expected_sha256=release.manifest_sha256)
@@ -256,9 +256,9 @@ class Channel:
                 continue  # another publisher took the number
             return release
 
-    def _recorded(self, run: str) -> Release | None:
-        """Return the release of a run, if there is one."""
-        return next((release for release in self.releases(newest_first=True) if release.run == run), None)
+    def of_run(self, run: str) -> Iterator[Release]:
+        """Walk the releases of a run, newest first."""
+        return (release for release in self.releases(newest_first=True) if release.run == run)
 
     def _point(
         self,

@@ -76,15 +76,15 @@ def _reasons(releases: Sequence[Release], pointer: Pointer) -> dict[int, str]:
     Of later releases of a snapshot, the newest is named that the channel was not rolled back from, if there is one.
     """
     gone, ordered = rolled_back_from(releases, pointer), sorted(releases, key=lambda each: each.seq)
-    newest = {each.snapshot: each.seq for each in ordered}
-    standing = {each.snapshot: each.seq for each in ordered if each.seq not in gone}
+    newest = {each.snapshot: each for each in ordered}
+    standing = {each.snapshot: each for each in ordered if each.seq not in gone}
     reasons = dict.fromkeys(gone, "rolled back")
     for release in ordered:
-        snapshot = release.snapshot
-        if standing.get(snapshot, 0) > release.seq:
-            reasons[release.seq] = f"redone as {standing[snapshot]}"
-        elif newest[snapshot] > release.seq:
-            reasons[release.seq] = f"redone as {newest[snapshot]} (rolled back)"
+        stands = standing.get(release.snapshot, release).seq > release.seq
+        later = (standing if stands else newest)[release.snapshot]
+        if later.seq > release.seq:
+            how = "published" if later.run == release.run else "redone"
+            reasons[release.seq] = f"{how} as {later.seq}" + ("" if stands else " (rolled back)")
     return reasons
 
 
@@ -92,16 +92,18 @@ def rolled_back_from(releases: Sequence[Release], pointer: Pointer) -> set[int]:
     """Return the numbers of releases from which the channel was rolled back.
 
     Below the current release, they are those that are not on its way of previous ones. A release of an older snapshot
-    than the one that was served when it came was never served, so it was not left. Below a release whose previous one
-    is removed or not known, nothing is known.
+    than the one that was served when it came was never served, so it was not left. Nor was one whose run has another
+    release on the way: it was recorded, and the run published only after the channel had moved. Below a release whose
+    previous one is removed or not known, nothing is known.
     """
     if pointer.release is None:
         return set()
     by_number = {release.seq: release for release in releases}
     here: Release | None = pointer.release
-    way: list[int] = []
+    way, runs = list[int](), set[str]()
     while here is not None:
         way.append(here.seq)
+        runs.add(here.run)
         previous = by_number.get(here.previous) if here.previous is not None else None
         here = previous if previous is not None and previous.seq < here.seq else None
 
@@ -110,7 +112,7 @@ def rolled_back_from(releases: Sequence[Release], pointer: Pointer) -> set[int]:
         return then is not None and snapshot_order(then.snapshot) <= snapshot_order(release.snapshot)
 
     between = (release for release in releases if way[-1] < release.seq < way[0])
-    gone = {release.seq for release in between if release.seq not in way and was_served(release)}
+    gone = {release.seq for release in between if release.run not in runs and was_served(release)}
     return gone | {release.seq for release in releases if release.seq > way[0] and pointer.may_have_left(release.seq)}
 
 

@@ -155,11 +155,8 @@ class Move:
             raise InputError(f"channel {name!r} serves this release to all readers: there is nothing to share")
         self.target.check_graph(self.release.graph)
         self.check(pointer)
-        recorded = next(
-            (each for each in self.target.releases(newest_first=True) if each.run == self.release.run), None
-        )
-        if recorded is not None and pointer.may_have_left(recorded.seq):
-            raise self._left(recorded.seq)
+        if (left := pointer.left_of(self.target.of_run(self.release.run))) is not None:
+            raise self._left(left.seq)
         stored, now = self.source.stored_sha256(self.release.seq), pointer.canary
         wanted = (self.source.name, self.release.seq, stored, share)
         if now is not None and (now.channel, now.seq, now.release_sha256, now.share) == wanted:

@@ -125,7 +125,8 @@ class Release(Growing):
         id_layout: hash of the settings that must stay equal for the next night to keep the ids.
         vector_space: hash of the settings that must stay equal for the next night to start from these vectors.
         split: hash of the split they were trained on; another one could hold out edges on which they were trained.
-        previous: the release the channel pointed to when this one was published.
+        previous: the release the channel pointed to when this one was published. A run that was recorded, and published
+            only after the channel had moved, has a second release.
         metrics: of the evaluation, as ``evaluate`` wrote them.
         data: edges and entities of the snapshot, and the numbers of edges of the snapshots before it.
         promoted: its origin; None where a night published it here.
@@ -224,6 +225,10 @@ class Pointer:
         unknown, every release counts as served: a release that a user left on purpose must not come back by itself.
         """
         return self.rolled_back and (self.highest is None or number <= self.highest)
+
+    def left_of(self, releases: Iterable[Release]) -> Release | None:
+        """Return the first of some releases that may have been left."""
+        return next((each for each in releases if self.may_have_left(each.seq)), None) if self.rolled_back else None
 
 
 def newest_before(releases: Iterable[Release], snapshot: str) -> Release | None:

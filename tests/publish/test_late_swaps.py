@@ -1,0 +1,118 @@
+"""Publications that others overtake between record and swap."""
+
+from __future__ import annotations
+
+import pytest
+
+from pbg_tasks.publish import Channel
+from pbg_tasks.publish.descent import descent, rolled_back_from
+from pbg_tasks.publish.promotion import Move
+from pbg_tasks.storage import open_store
+from tests.publish.runs import candidate, write_run
+
+
+class Killed(BaseException):
+    """The process died."""
+
+
+@pytest.fixture
+def store(tmp_path):
+    """Two days are released."""
+    store = open_store(str(tmp_path))
+    for day in (1, 2):
+        publish(Channel(store, "production"), day)
+    return store
+
+
+def publish(channel, day, run=None):
+    run = run or f"r{day}"
+    if channel.store.head(f"runs/{run}/spec.json") is None:
+        write_run(channel.store, run)
+    return channel.publish(candidate(channel.store, run, f"d{day}"), planned_on=None, independent=True)[0]
+
+
+def before_swap(monkeypatch, channel, act):
+    """Let something happen before the channel object's next swap."""
+    swap = channel._point
+
+    def late(*args, **how):
+        monkeypatch.setattr(channel, "_point", swap)
+        act()
+        return swap(*args, **how)
+
+    monkeypatch.setattr(channel, "_point", late)
+
+
+def die():
+    raise Killed
+
+
+def left(channel):
+    return rolled_back_from(list(channel.releases()), channel.current())
+
+
+def voids(channel):
+    ways = descent(channel, list(channel.releases()), channel.current())
+    return {number: way["void"] for number, way in ways.items()}
+
+
+def test_lost_swap_leaves_what_is_served_before(store, monkeypatch):
+    slow, other = Channel(store, "production"), Channel(store, "production")
+    before_swap(monkeypatch, slow, lambda: publish(other, 3))
+    release = publish(slow, 4)
+    assert (release.seq, release.previous, slow.current().release) == (5, 4, release)
+    publish(other, 5)
+    assert left(other) == set()
+    assert voids(other) == {1: None, 2: None, 3: "published as 5", 4: None, 5: None, 6: None}
+    assert [other.rollback()[1].run for _ in range(4)] == ["r4", "r3", "r2", "r1"]
+
+
+@pytest.mark.parametrize("day", [3, 4])
+def test_killed_publication_knows_what_came_between(store, monkeypatch, day):
+    """Another run of its day is published meanwhile, or an earlier day."""
+    channel, other = Channel(store, "production"), Channel(store, "production")
+    before_swap(monkeypatch, channel, die)
+    with pytest.raises(Killed):
+        publish(channel, 4)
+    publish(other, day, "between")
+    assert (publish(channel, 4).previous, left(other)) == (4, set())
+    assert voids(other)[3] == "published as 5"
+    assert other.rollback()[1].run == "between"
+
+
+def test_publication_over_rollback_returns_to_its_target(store, monkeypatch):
+    channel, other = Channel(store, "production"), Channel(store, "production")
+    before_swap(monkeypatch, channel, lambda: other.rollback(to=1))
+    assert publish(channel, 3).previous == 1
+    assert left(other) == {2}
+    assert other.rollback()[1].run == "r1"
+
+
+def test_promotion_over_rollback_returns_to_its_target(store, monkeypatch):
+    nights, readers = Channel(store, "production"), Channel(store, "readers")
+    for number in (1, 2):
+        Move.of(nights, readers, number, by="mia", other_space=True).promote()
+    publish(nights, 3)
+    before_swap(monkeypatch, readers, lambda: Channel(store, "readers").rollback())
+    promoted = Move.of(nights, readers, None, by="mia", other_space=True).promote()
+    assert (promoted.previous, promoted.promoted.seq, left(readers)) == (1, 3, {2})
+
+
+def test_late_night_is_recorded_once(store):
+    channel = Channel(store, "production")
+    publish(channel, 4)
+    late = publish(channel, 3)
+    publish(channel, 5)
+    assert publish(channel, 3) == late
+    assert (channel.numbers(), left(channel)) == ([1, 2, 3, 4, 5], set())
+
+
+def test_run_of_redone_day_is_served_anew(store):
+    """Its task was killed before it stored its result."""
+    channel = Channel(store, "production")
+    publish(channel, 2, "redo")
+    again = publish(channel, 2)
+    assert (again.seq, again.previous, channel.current().release) == (4, 3, again)
+    assert (left(channel), channel.rollback()[1].run) == (set(), "redo")
+    assert publish(channel, 2) == again  # was left, and stays so
+    assert channel.current().release.run == "redo"
