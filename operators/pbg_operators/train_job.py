@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow.sdk import conf
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from pbg_operators.kubernetes.manifest import Gang
 from pbg_operators.on_cluster import owner_of
-from pbg_operators.task import PbgOperator
+from pbg_operators.task import PbgOperator, RetryableError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -67,7 +67,7 @@ class PBGTrainJobOperator(PbgOperator):
         Raises:
             RetryableError: it failed, and another try may succeed.
             Refused: it diverged, which was reported.
-            AirflowSkipException: another DAG run is at the same training.
+            AirflowSkipException: another DAG run is at the same training, as the first try or the cluster finds.
             AirflowFailException: it failed for good.
             TaskDeferred: the triggerer waits for the Job.
         """
@@ -87,6 +87,24 @@ class PBGTrainJobOperator(PbgOperator):
         Fails as ``execute`` does.
         """
         return self.job_ended(context, event)
+
+    def _perform(self, context: Context, environment: Mapping[str, str]) -> dict[str, JsonValue]:
+        """Train; fail where a later try meets another training.
+
+        That may be of the try before, whose worker or node is lost and goes on: skipped beside it, the night would end
+        as a success without a release.
+        """
+        resumed = self._event is not None
+        try:
+            return super()._perform(context, environment)
+        except AirflowSkipException as outdone:
+            submitted = resumed or self._killable is not None
+            if context["ti"].try_number == 1 or (self.kubernetes is not None and not submitted):
+                raise
+            raise RetryableError(
+                f"{outdone}; it may be an earlier try of this task, on a worker or node that is lost: clear the task "
+                "when that training has ended"
+            ) from None
 
     def _gang(self, context: Context, launch: KubernetesLaunch) -> Gang:
         ranks = int(self.ranks)

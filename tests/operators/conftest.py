@@ -24,6 +24,7 @@ class TaskInstance:
     """Keeps the values that a task pushes."""
 
     dag_id, run_id, task_id, map_index = "reembed_toy", "manual__1", "gate", -1
+    try_number = 1
 
     def __init__(self) -> None:
         self.pushed: dict[str, Any] = {}
