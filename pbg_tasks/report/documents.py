@@ -207,7 +207,7 @@ class RunDocument(TypedDict):
 
     ``reason`` is why it was refused or failed, ``stopped`` in which task, ``log`` is the address of that task's log.
     ``failed_at`` is when that task failed, in seconds since 1970; None where only Airflow knows of it. ``begun`` is the
-    last time at which the store saw the run planned, failed, tried again or trained.
+    last time at which the store saw the run planned, failed, trained, or a task of it begun.
     """
 
     kind: Literal["run"]

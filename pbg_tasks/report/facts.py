@@ -30,7 +30,7 @@ class RunFacts:
         progress: of the iteration under way; None where there is none.
         heard: time of the training's last report, in seconds since 1970.
         planned: time when the run was planned first, same.
-        begun: time when the run was last planned, or a failed task of it failed or was tried again, same.
+        begun: time when a task of the run was last begun, planned or tried again, or failed, same.
         files: of its release directory, by name; empty before it is preserved.
         refused: reason why later nights go on without its snapshot, if they do so since its last planning.
         failed: error with which its next task ended, unless that was tried again since.

@@ -32,6 +32,8 @@ _OPEN = ("running", "failed")
 """States by the store in which Airflow may know more of a run."""
 _AFTER = 60.0
 """Seconds after the end of an attempt, by another clock, from which the store knows more of a run than Airflow."""
+_SILENCE = 2 * 3600.0
+"""Least time without news from which a run by hand counts as killed, else as many forecasts as ``_LATE``."""
 _LATE = 2.5
 """Age of a release, in usual pauses between two, from which a graph is late."""
 _LONGER = 1.25
@@ -43,20 +45,23 @@ _USUAL = 3
 _RANKS: dict[Tone, int] = {"bad": 0, "warn": 1, "busy": 2, "good": 3, "idle": 4}
 
 
-def with_failure(run: RunDocument, attempts: Sequence[AttemptRow]) -> RunDocument:
+def with_failure(run: RunDocument, attempts: Sequence[AttemptRow], now: float | None = None) -> RunDocument:
     """Return a run's document with the failure of its last attempt.
 
     The store has the error of a task that ended with one; only Airflow knows of a task that was killed, or whose
-    process never began. A run that went on since, by hand, is as the store has it.
+    process never began. A run that went on since, by hand, is as the store has it, while there is news of it.
 
     Args:
         run: the document as the store has it.
         attempts: of the graph, the newest first.
+        now: seconds since 1970; None: not known.
     """
     last = next((each for each in attempts if each["run"] == run["url"]), None)
     log = last["log"] if last is not None else None
     if last is not None and _went_on(run["begun"], last):
-        return {**run, "log": None}
+        forecast = run["forecast"]["expected_seconds"] if run["forecast"] else None
+        silence = _silence(run["begun"], forecast, now) if run["state"] == "running" else None
+        return {**run, "log": None} if silence is None else _fallen_silent(run, silence)
     if run["state"] not in _OPEN or last is None or last["state"] != "failed":
         return {**run, "log": log if run["state"] in STOPPED else None}
     named = (last["task"] or "").rpartition(".")[2]
@@ -82,7 +87,31 @@ def _went_on(begun: float | None, attempt: AttemptRow) -> bool:
     return begun is not None and attempt["ended"] is not None and begun > attempt["ended"] + _AFTER
 
 
-def with_failures(history: HistoryDocument, attempts: Sequence[AttemptRow]) -> HistoryDocument:
+def _silence(begun: float | None, forecast: float | None, now: float | None) -> str | None:
+    """Return why a run counts as killed; None while it does not.
+
+    Its process left none if it was killed.
+    """
+    longest = max(_SILENCE, _LATE * (forecast or 0.0))
+    if begun is None or now is None or now - begun < longest:
+        return None
+    return (
+        f"it went on outside of Airflow, without news since {moment(begun)} UTC; if its process was killed, `pbg run` "
+        "goes on with it"
+    )
+
+
+def _fallen_silent(run: RunDocument, reason: str) -> RunDocument:
+    """Return the document of a run by hand that was killed."""
+    left: dict[str, TaskState] = {"now": "failed"}
+    tasks: list[TaskRow] = [{**task, "state": left.get(task["state"], task["state"])} for task in run["tasks"]]
+    stopped = next((task["name"] for task in tasks if task["state"] == "failed"), None)
+    return {**run, "state": "failed", "reason": reason, "stopped": stopped, "log": None, "tasks": tasks}
+
+
+def with_failures(
+    history: HistoryDocument, attempts: Sequence[AttemptRow], now: float | None = None
+) -> HistoryDocument:
     """Return the document of a channel with the nights that failed.
 
     A night that failed before it had a run has a row of its own, unless a later one of its snapshot got further. Where
@@ -91,6 +120,7 @@ def with_failures(history: HistoryDocument, attempts: Sequence[AttemptRow]) -> H
     Args:
         history: the document as the store has it.
         attempts: of the graph, the newest first.
+        now: seconds since 1970; None: not known.
     """
     last: dict[str, AttemptRow] = {}
     for each in reversed(attempts):
@@ -103,8 +133,11 @@ def with_failures(history: HistoryDocument, attempts: Sequence[AttemptRow]) -> H
             early[night["snapshot"]] = night
             continue
         found = last.get(night["run"])
-        is_last = found is not None and found["state"] == "failed" and not _went_on(night["begun"], found)
-        if found is not None and is_last and night["state"] in _OPEN:
+        gone_on = found is not None and _went_on(night["begun"], found)
+        silence = _silence(night["begun"], night["forecast"], now) if gone_on and night["state"] == "running" else None
+        if silence is not None:
+            night = {**night, "state": "failed", "reason": silence}  # noqa: PLW2901 - the same night
+        elif found is not None and found["state"] == "failed" and not gone_on and night["state"] in _OPEN:
             told = found["reason"] or night["reason"] or NO_REASON
             night = {**night, "state": "failed", "reason": told, "page": found["page"]}  # noqa: PLW2901 - the same night
         nights.append(night)

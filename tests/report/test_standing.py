@@ -131,6 +131,31 @@ def test_run_that_goes_on_has_not_failed(nights, history):
         assert {night["state"] for night in found} == states
 
 
+def test_run_by_hand_without_news_has_failed(nights, history):
+    """Its process was killed, and left no error."""
+    document = {**run_document(read_run(nights.run(DAYS[3]))), "state": "running", "begun": 5000.0}
+    document["tasks"] = [*document["tasks"][:-1], {**document["tasks"][-1], "state": "now"}]
+    failed = attempt(run=document["url"], task="train.train", ended=4900.0)
+    assert with_failure(document, [failed], 5000.0 + HOUR) == {**document, "log": None}
+    found = with_failure(document, [failed], 5000.0 + 3 * HOUR)
+    assert (found["state"], found["stopped"], found["tasks"][-1]["state"]) == ("failed", "publish", "failed")
+    assert "without news since 1970-01-01 01:23 UTC; if its process was killed, `pbg run`" in found["reason"]
+    by_hand = {**document, "state": "failed", "reason": "no room"}
+    assert with_failure(by_hand, [failed], 5000.0 + 3 * HOUR) == {**by_hand, "log": None}
+    (night,) = (each for each in history["nights"] if each["run"] == document["run"])
+    for forecast, hours, state in ((None, 1, "running"), (None, 3, "failed"), (2 * HOUR, 3, "running")):
+        begun = {**night, "state": "running", "begun": 5000.0, "forecast": forecast}
+        (row,) = with_failures({**history, "nights": [begun]}, [failed], 5000.0 + hours * HOUR)["nights"]
+        assert (row["state"], row["page"]) == (state, None)
+
+
+def test_begun_task_is_news_of_a_run(nights):
+    run = nights.run(DAYS[3])
+    facts = {each.run_id: each for each in read_graph("toy", Channel(nights.store, "production")).runs}
+    (held,) = nights.store.list(f"runs/{run.run_id}/held.json")
+    assert facts[run.run_id].begun >= held.modified
+
+
 def test_stored_failure_is_kept_beside_airflows(nights, history):
     failed = {"task": "bucket", "kind": "storage", "reason": HOSTILE, "at": "2026-11-27T07:30:00+00:00"}
     facts = read_run(nights.run(DAYS[3]))

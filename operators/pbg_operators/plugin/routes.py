@@ -115,7 +115,7 @@ async def standing(request: Request, dag_id: DagId, user: GetUserDep, reader: Re
         schedules = attempts.schedules(dags)
         try:
             pages, url = last(reader, dag_id)
-            document = with_failures(pages.history(url), found)
+            document = with_failures(pages.history(url), found, time.time())
             night = last_night(document)
             run = pages.another_run(url, night["run"]) if night is not None and night["run"] else None
         except ABSENT:
@@ -125,7 +125,7 @@ async def standing(request: Request, dag_id: DagId, user: GetUserDep, reader: Re
             found,
             [{"paused": each.paused, "at": each.at} for each in schedules],
             page=dag,
-            run=with_failure(run, found) if run is not None else None,
+            run=with_failure(run, found, time.time()) if run is not None else None,
             now=time.time(),
         )
         html = render_block({**row}, links_of(request, dag_id), "row")
@@ -144,7 +144,7 @@ async def history(request: Request, dag_id: DagId, user: GetUserDep, reader: Rea
         found = _known(request, user, reader, dag_id)[1]
         try:
             pages, url = last(reader, dag_id)
-            return {**with_failures(pages.history(url), found)}
+            return {**with_failures(pages.history(url), found, time.time())}
         except ABSENT:
             document = with_failures(_empty(dag_id), found)
             if not document["store"]:  # any DAG has this tab, and may have failed
@@ -168,7 +168,7 @@ async def begin(request: Request, dag_id: DagId, user: GetUserDep, reader: Reade
         pages = reader.pages.by(asked.connection)
         try:
             pages, url = last(reader, dag_id)
-            document = with_failures(pages.history(url), found)
+            document = with_failures(pages.history(url), found, time.time())
         except ABSENT:
             document = with_failures(_empty(dag_id), found)
         released = next(
@@ -200,7 +200,7 @@ async def dag_run(request: Request, dag_id: DagId, run_id: DagRunId, reader: Rea
         found = [_row(request, each) for each in attempts.attempts([dag_id], run_id)]
         try:
             pages, url = reader.pages.own(database.planned(dag_id, run_id))
-            return {**with_failure(pages.run(url), found)}
+            return {**with_failure(pages.run(url), found, time.time())}
         except ABSENT:
             graph, store = database.latest_place(dag_id)
             if found and found[0]["run"] is not None:
@@ -282,7 +282,7 @@ def last(reader: Reader, dag_id: str) -> tuple[Pages, str]:
 def _night(request: Request, user: GetUserDep, reader: Reader, dag_id: str, run: str) -> VersionedRun:
     pages, url = last(reader, dag_id)
     document = pages.another_run(url, run)
-    found = with_failure(document, _known(request, user, reader, dag_id)[1])
+    found = with_failure(document, _known(request, user, reader, dag_id)[1], time.time())
     return {**found, "version": document["version"]}
 
 

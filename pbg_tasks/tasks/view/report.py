@@ -18,6 +18,7 @@ from pbg_tasks.config.results import SHAPES
 from pbg_tasks.errors import ConfigError, FormatError, NotFoundError
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
+from pbg_tasks.publish.gc_holds import hold_key
 from pbg_tasks.publish.skips import skipped, why_skipped
 from pbg_tasks.report.comparison import comparison_document
 from pbg_tasks.report.facts import GraphFacts, RunFacts
@@ -165,7 +166,8 @@ def read_graph(graph: str, channel: Channel, *, reported: bool = False) -> Graph
 
     def facts(run: RunContext) -> RunFacts:
         moment = planned[run.key(RunLayout.spec)]
-        begun = max(planned.get(key) or 0.0 for key in (run.key(RunLayout.planned), failure_key(run.run_id)))
+        signs = (run.key(RunLayout.planned), failure_key(run.run_id), hold_key(run.run_id))
+        begun = max(planned.get(key) or 0.0 for key in signs)
         found = RunFacts(run.spec, run.url, run.spec_hash, CHAIN, NightResults(), planned=moment, begun=begun)
         try:
             results = read_results(run, threads=1)  # the runs are read side by side
@@ -303,9 +305,11 @@ def _refusal(run: RunContext) -> str | None:
 
 
 def _begun(run: RunContext) -> float:
-    """Return when a run was last planned, failed or tried again."""
+    """Return when a run was last planned, begun or failed."""
     failed = read_failure(run.store, run.run_id)
-    return max(run.planned(), (failed[1].info.modified or 0.0) if failed is not None else 0.0)
+    held = next(iter(run.store.list(hold_key(run.run_id))), None)  # which a role that reads pages may not open
+    infos = (held, failed[1].info if failed is not None else None)
+    return max(run.planned(), *((info.modified or 0.0) if info is not None else 0.0 for info in infos))
 
 
 def _decisions(run: RunContext) -> dict[str, Decided]:
