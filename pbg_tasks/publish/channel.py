@@ -372,7 +372,7 @@ class Channel:
             target = served.seq
         if target is None:
             raise InputError(f"release {there.seq} of channel {self.name!r} is the first: nothing to go back to")
-        if target == there.seq:
+        if target == there.seq and pointer.canary is None:
             return there, there
         _hold(self.store, self.release(target))
         release = self.release(target)  # read again, because it may have been removed before it was held

@@ -284,6 +284,14 @@ def test_release_that_a_pin_left_has_the_grace(store):
     assert pin_of(nights, "ads") is None
 
 
+def test_rollback_to_what_is_served_ends_share(store):
+    move(store).share(0.5)
+    there = served(store).release
+    assert Channel(store, "production").rollback(to=1, by="noah") == (there, there)
+    assert set(readers(store).values()) == {"r1"}
+    assert (served(store).stopped.seq, served(store).stopped.by) == (3, "noah")
+
+
 def test_canary_being_removed_does_not_stop_rollback(store):
     move(store, 2).promote()
     move(store).share(0.5)
