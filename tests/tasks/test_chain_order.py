@@ -148,6 +148,46 @@ def test_newest_run_of_a_day_decides(snapshots, tmp_path):
     assert why_skipped(channel, "d6") == f"nothing was held out (run {newest.run_id})"
 
 
+def continued_or_waits(store, snapshots):
+    try:
+        return continued(Channel(store, "production"), snapshots, 7)
+    except OutOfTurnError:
+        return "waits"
+
+
+def to_publish(root):
+    """Release d5, and return a function that publishes d6."""
+    store = TurnedStore(root)
+    release(Channel(store, "production"), 5)
+    write_run(store, "r6")
+    fields = candidate(store, "r6", "d6")
+    return store, lambda: Channel(store, "production").publish(fields, planned_on=1)
+
+
+def test_night_published_meanwhile_is_not_passed_over(snapshots, tmp_path):
+    for after in range(1, 60):
+        store, publish = to_publish(tmp_path / f"turned{after}")
+        store.interrupt(after, publish)
+        found = continued_or_waits(store, snapshots)
+        if not store.calm():
+            assert found == "waits"
+            return  # d6 would be published after all was done
+        assert found in {"waits", "d6"}
+    pytest.fail("d6 was published in between every time: the range is too short")
+
+
+def test_night_that_is_half_published_is_awaited(snapshots, tmp_path):
+    for after in range(1, 60):
+        store, publish = to_publish(tmp_path / f"turned{after}")
+        found = []
+        store.interrupt(after, lambda store=store, found=found: found.append(continued_or_waits(store, snapshots)))
+        publish()
+        if not store.calm():
+            return  # d7 would be planned after all was done
+        assert [*found, continued_or_waits(store, snapshots)] in (["waits", "d6"], ["d6", "d6"])
+    pytest.fail("d7 was planned in between every time: the range is too short")
+
+
 def test_night_after_rollback_continues_the_served_release(channel, snapshots):
     for day in (5, 6):
         release(channel, day)

@@ -13,7 +13,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from pbg_tasks.config.nights import snapshot_order
-from pbg_tasks.errors import ConfigError, OutOfTurnError
+from pbg_tasks.errors import ConfigError, InputError, OutOfTurnError
 from pbg_tasks.publish.skips import skipped, when_skipped
 from pbg_tasks.tasks.approval import under_way
 
@@ -51,7 +51,7 @@ def release_to_continue(channel: Channel, nights: Nights, snapshots: Snapshots, 
             f"snapshot {snapshot!r} continues that of {before!r}, of which channel {channel.name!r} has no release; "
             f"{_to_run_first(channel, due)}, or go on without {before!r}: `pbg skip SPEC {before}`"
         )
-    return release
+    return channel.before(snapshot)  # read again, because the night before may have been published meanwhile
 
 
 def _check_listed(snapshots: Snapshots, snapshot: str) -> list[str] | None:
@@ -133,4 +133,22 @@ def has_finished(channel: Channel, snapshot: str) -> bool:
         again = under_way(channel.store, lambda key: key == snapshot, below=f"runs/{snapshot}-", planned_after=since)
         if not any(night.spec.graph.channel == channel.name for night in again):
             return True
-    return any(each.snapshot == snapshot for each in channel.releases(newest_first=True))
+    released = (each for each in channel.releases(newest_first=True) if each.snapshot == snapshot)
+    return any(not _is_pending(channel, each) for each in released)
+
+
+def _is_pending(channel: Channel, release: Release) -> bool:
+    """Whether the channel is yet to point to a recorded release.
+
+    Its publication is under way, or was killed and goes on when its task is tried again. A night that came late is
+    recorded only, since the channel served a later snapshot by then.
+    """
+    pointer = channel.current()
+    highest = 0 if pointer.info is None else pointer.highest
+    if highest is None or release.seq <= highest:
+        return False
+    try:
+        then = None if release.previous is None else channel.release(release.previous)
+    except InputError:  # removed
+        return False
+    return then is None or snapshot_order(then.snapshot) <= snapshot_order(release.snapshot)
