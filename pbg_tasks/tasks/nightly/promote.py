@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 _TRIES = 4
 """Number of times that the rules are asked while other processes move the readers' channel."""
+_RULE = "promote: "
+"""Begin of the name by which a rule promotes or shares."""
 
 
 class PromotedRelease(TypedDict):
@@ -173,7 +175,7 @@ def _promote_due(graph: GraphSpec, rules: Promote, source: Channel, target: Chan
         source,
         target,
         None if newest is None else newest.seq,
-        by=f"promote: {rule}",
+        by=f"{_RULE}{rule}",
         other_space=rules.other_space,
         seen=was,
     )
@@ -186,7 +188,7 @@ def _due(graph: GraphSpec, source: Channel, newest: Release | None, target: Poin
     A share of None means all readers.
     """
     rules, there = graph.promote, target.release
-    stopped = target.stopped
+    stopped, canary = target.stopped, target.canary
     if rules is None or newest is None:
         return f"channel {source.name} has no release yet", None
     if there is not None and there.run == newest.run:
@@ -201,6 +203,9 @@ def _due(graph: GraphSpec, source: Channel, newest: Release | None, target: Poin
     reason, share = f"channel {rules.to} was rolled back from release {newest.seq} of {source.name}", None
     if newest.seq not in left:
         reason, share = _by_rules(rules, passed, ended, is_first=there is None)
+    of_person = canary is not None and canary.is_of(source.name, newest.seq) and not canary.by.startswith(_RULE)
+    if share is not None and canary is not None and of_person:
+        return f"{canary.share:.4g} of the keys read release {newest.seq}, as {canary.by} decided", None
     return reason, share
 
 
