@@ -68,6 +68,27 @@ def test_trial_replaces_better_release_by_approval_alone(place, capsys):
     assert "publish: takes the place of release 1 of this snapshot; filtered MRR 0." in capsys.readouterr().err
 
 
+def test_better_release_published_meanwhile_is_not_replaced(place, monkeypatch):
+    place.write_spec(gates=SMALL_GRAPH | {"max_mrr_drop": 1.0})
+    place.snapshot("d1", ring(60))
+    late = plan(place.spec, "d1", overrides=[WORSE], epochs=1)["run"]
+    good = plan(place.spec, "d1", epochs=30)["run"]
+    for run in (late, good):
+        for task in [task for task in TASKS if task != "publish"]:
+            run_task(task, run)
+    point = Channel._point
+
+    def second(*args, **how):
+        monkeypatch.setattr(Channel, "_point", point)
+        run_task("publish", good)
+        return point(*args, **how)
+
+    monkeypatch.setattr(Channel, "_point", second)
+    with pytest.raises(ConflictError, match=rf"\(run {good.rpartition('/')[2]}\) of snapshot d1 was published since"):
+        run_task("publish", late)
+    assert [(row["run"], row["current"]) for row in history(place.spec)][-1] == (good.rpartition("/")[2], True)
+
+
 def test_corrected_day_falls_as_far_as_nights(place):
     place.write_spec(gates=SMALL_GRAPH | {"max_mrr_drop": 1.0})
     place.snapshot("d1", ring(60))

@@ -67,7 +67,6 @@ def _publish(run: RunContext) -> PublishFindings:
         return PublishFindings(published=False, reason="the run was planned not to be published")
     preserved, evaluated = run.need(PreserveResult), run.need(EvalResult).document()
     channel = Channel(run.store, graph.channel)
-    _check_replaced(run)
     release, points = channel.publish(
         {
             "graph": graph.graph,
@@ -83,6 +82,7 @@ def _publish(run: RunContext) -> PublishFindings:
         },
         planned_on=previous.seq if previous else None,
         independent=run.spec.walk == "independent",
+        check=lambda _: _check_replaced(run),  # also of a release that moves the channel meanwhile
     )
     url = f"{run.store.url}/{release.directory}"
     say(f"publish: release {release.seq} of channel {graph.channel}: {url}")
