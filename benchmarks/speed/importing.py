@@ -79,8 +79,8 @@ def write_edges_tsv(path: Path, *, edges: int, entities: int) -> None:
 def measure(tools: Tools, *, quick: bool) -> list[Measurement]:
     """Compare imports of 10 M edges.
 
-    10 M edges take PBG a quarter of an hour, and are left out when ``quick``. 50 M edges, imported within 2 GB, and 25 M
-    names are ours only.
+    10 M edges take PBG a quarter of an hour, and are left out when ``quick``. 50 M edges, within 2 GB, and 25 M names
+    are ours only.
 
     Into one partition: PBG sets aside 50 MiB for each list of a bucket, and more buckets would count that against it.
     """

@@ -195,7 +195,7 @@ def test_accelerators_refuse_samples():
 
 
 def test_auto_leaves_to_cpus_what_no_gpu_trains(monkeypatch):
-    """Else a night or a candidate would fail where there is a GPU."""
+    """A night or candidate would fail beside a GPU."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     keys = ({}, SAMPLED, {"mask_known_negatives": True})
     dense, few, masked = (make_config("standard", "translation", "dot", "softmax", **each) for each in keys)
