@@ -11,6 +11,7 @@ from pbg_tasks.formats.edges import EdgeList
 from pbg_tasks.formats.embeddings import read_embeddings
 from pbg_tasks.model.scoring import RelationScorer
 from pbg_tasks.model.stored_parameters import initial_parameters
+from pbg_tasks.training.data import newcomers
 from pbg_tasks.training.data.newcomers import Newcomers
 from pbg_tasks.training.data.partitions import PartitionKey
 from pbg_tasks.training.data.tables import Table
@@ -128,6 +129,25 @@ def test_new_entity_starts_where_its_relations_lead(tmp_path):
     mean = (known[3] + lhs[0] + 3 * (known[4] + lhs[1]) + known[5] + rhs[1]) / 5
     np.testing.assert_allclose(vectors[0], mean * graph.usual_length / np.linalg.norm(mean), rtol=1e-5)
     assert sums[0] == np.median(graph.sums[:KNOWN]) / 4
+
+
+def test_known_rows_are_looked_at_in_blocks(tmp_path, monkeypatch):
+    """A million at once take twice the memory of their partition."""
+    graph, seen = Graph(make_config(), [(3, 0, 40), (4, 1, 41), (40, 1, 42)], new=3), Newcomers._seen
+    counts, (report, *whole) = [], graph.placed(tmp_path / "whole")
+
+    def noted(self, entity, table, rows):
+        counts.append(len(rows))
+        return seen(self, entity, table, rows)
+
+    monkeypatch.setattr(Newcomers, "_seen", noted)
+    monkeypatch.setattr(newcomers, "_BLOCK_VALUES", 7 * DIMENSION)
+    again, *parts = graph.placed(tmp_path / "parts")
+    assert max(counts) == 7
+    assert sum(counts) == KNOWN
+    assert again == report
+    for found, expected in zip(parts, whole, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 def test_operator_is_inverted_for_standard_relations(tmp_path):

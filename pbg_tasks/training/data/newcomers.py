@@ -31,7 +31,7 @@ from pbg_tasks.training.data.partitions import PartitionKey
 from pbg_tasks.training.schedule import bucket_order
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from pbg_tasks.config import ConfigSchema
@@ -154,7 +154,9 @@ class Newcomers:
         table = self._source.table(key)
         arrivals = self._arrivals.get(key)
         if arrivals is not None:
-            table.embeddings[arrivals.known :] = torch.from_numpy(np.array(arrivals.rows_ND))
+            rows_ND = table.embeddings[arrivals.known :]
+            for part in _blocks(*rows_ND.shape):
+                rows_ND[part] = torch.from_numpy(np.array(arrivals.rows_ND[part]))
         return table
 
     def place(self) -> dict[str, dict[str, int]]:
@@ -232,6 +234,11 @@ class Newcomers:
     def _sample(self, entity: str, table: Table, known: int) -> np.ndarray:
         limit = _SAMPLED // self._config.entities[entity].num_partitions
         rows = torch.arange(0, known, max(1, -(-known // limit)))
+        parts = _blocks(max(1, len(rows)), table.embeddings.shape[1])
+        return np.concatenate([self._seen(entity, table, rows[part]) for part in parts])
+
+    def _seen(self, entity: str, table: Table, rows: torch.Tensor) -> np.ndarray:
+        """Return length, bias and optimizer sum of known rows, as they are looked up."""
         found_ND = table.embeddings[rows].float()
         if self._config.max_norm is not None and self._config.entities[entity].trainable:
             found_ND = torch.renorm(found_ND, 2, 0, self._config.max_norm)
@@ -272,9 +279,8 @@ class Newcomers:
         settled[~settled] = there.placed_N[from_new[~settled]]
         chosen = chosen[settled]
         table = tables[other][getattr(relation, other)].embeddings
-        step = max(1, _BLOCK_VALUES // table.shape[1])
-        for start in range(0, len(chosen), step):
-            block = chosen[start : start + step]
+        for part in _blocks(len(chosen), table.shape[1]):
+            block = chosen[part]
             rel = edges.rel[block]
             predicted = scorer.wanted(
                 table[torch.from_numpy(getattr(edges, other)[block])].float(),
@@ -297,10 +303,9 @@ class Newcomers:
         usual = {entity: self._usual(entity) for entity in entities}
         for key, arrivals in self._arrivals.items():
             rows = np.flatnonzero((arrivals.weight_N > 0) & ~arrivals.placed_N)
-            step = max(1, _BLOCK_VALUES // max(1, arrivals.rows_ND.shape[1]))
-            for start in range(0, len(rows), step):
+            for part in _blocks(len(rows), arrivals.rows_ND.shape[1]):
                 placed[key.entity] = placed.get(key.entity, 0) + self._settle_rows(
-                    key.entity, arrivals, rows[start : start + step], usual[key.entity]
+                    key.entity, arrivals, rows[part], usual[key.entity]
                 )
         return placed
 
@@ -321,3 +326,10 @@ class Newcomers:
     def _usual(self, entity: str) -> Usual:
         found = np.concatenate([sample for key, sample in self._samples.items() if key.entity == entity])
         return Usual(*(np.median(found, axis=0).tolist() if len(found) else (0.0, 0.0, 0.0)))
+
+
+def _blocks(count: int, dimension: int) -> Iterator[slice]:
+    """Yield the slices of rows that are worked on at once."""
+    step = max(1, _BLOCK_VALUES // dimension)
+    for start in range(0, count, step):
+        yield slice(start, start + step)
