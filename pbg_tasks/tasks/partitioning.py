@@ -29,10 +29,10 @@ from pbg_tasks.training.data.partitions import Layout
 from pbg_tasks.training.iterations import chunk_count
 from pbg_tasks.training.ranks.leases import check_useful
 from pbg_tasks.training.ranks.memory_shares import device_part, gang_part
-from pbg_tasks.training.valid_sample import affordable, ranked_in_bucket
+from pbg_tasks.training.valid_sample import affordable, all_compared, negatives_of_edge, ranked_in_bucket
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from pbg_tasks.config import ModelConfig
     from pbg_tasks.prepare.bucket_sample import BucketSample
@@ -156,16 +156,17 @@ class Expected:
             weighted=graph.columns.weight is not None,
             remote=is_remote(graph.store),
             gang=gang,
-            ranked=self._ranked(graph, config),
+            ranked=self._ranked(graph, config, counts),
         )
         return training_forecast(size)
 
-    def _ranked(self, graph: GraphSpec, config: ModelConfig) -> int:
+    def _ranked(self, graph: GraphSpec, config: ModelConfig, counts: Mapping[str, Sequence[int]]) -> int:
         """Return the most valid edges of a bucket that early stopping ranks."""
         if graph.train.early_stopping is None:
             return 0
-        split, negatives = graph.split, config.num_batch_negs + config.num_uniform_negs
-        edges = affordable(int(self.edges * (1 - split.valid - split.test)), negatives, config.dimension)
+        split, negatives = graph.split, negatives_of_edge(config, counts)
+        trained, all_negs = int(self.edges * (1 - split.valid - split.test)), all_compared(config)
+        edges = affordable(trained, negatives, config.dimension, all_negs=all_negs)
         return ranked_in_bucket(
             edges, int(self.edges * split.valid), config.partitions("lhs") * config.partitions("rhs")
         )

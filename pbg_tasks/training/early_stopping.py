@@ -39,6 +39,7 @@ class EarlyStopping:
         negatives: number of negatives of an edge and side.
         dimension: of the embeddings.
         seed: seed of the run, from which the sample is drawn.
+        all_negs: whether the negatives are all entities.
     """
 
     patience: int
@@ -48,6 +49,7 @@ class EarlyStopping:
     negatives: int
     dimension: int
     seed: int
+    all_negs: bool = False
     _samples: dict[Bucket, EdgeList] = field(default_factory=dict, compare=False)
 
     @property
@@ -58,7 +60,7 @@ class EarlyStopping:
 
     @property
     def _affordable(self) -> int:
-        return affordable(sum(self.trained.values()), self.negatives, self.dimension)
+        return affordable(sum(self.trained.values()), self.negatives, self.dimension, all_negs=self.all_negs)
 
     @property
     def of_bucket(self) -> int:

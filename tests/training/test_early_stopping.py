@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pbg_tasks.config import ModelConfig
 from pbg_tasks.formats.edges import EdgeList
 from pbg_tasks.training.early_stopping import EarlyStopping, stops
 from pbg_tasks.training.schedule import Bucket
-from pbg_tasks.training.valid_sample import MOST, affordable
+from pbg_tasks.training.valid_sample import MOST, affordable, all_compared, negatives_of_edge
 from tests.checkpoint.samples import iteration
 
 
@@ -65,6 +66,23 @@ def test_affordable_sample_grows_with_training(trained, negatives, dimension, ed
 def test_ranking_takes_a_twentieth_at_most(negatives, dimension, of_edge, of_ranking):
     """Microseconds as measured with the native engine."""
     assert affordable(10**6, negatives, dimension) * of_ranking <= 0.05 * 10**6 * of_edge
+
+
+@pytest.mark.parametrize(("all_negs", "number", "edges"), [(True, 2_034, 588), (False, 500, 0)])
+def test_all_entities_count_as_negatives(all_negs, number, edges):
+    """Without a sample no training among all entities would stop early."""
+    config = ModelConfig.model_validate(
+        {
+            "entities": {"user": {"num_partitions": 2}, "item": {"num_partitions": 1}},
+            "relations": [{"name": "r", "lhs": "user", "rhs": "item", "all_negs": all_negs}],
+            "dimension": 200,
+            "num_batch_negs": 0,
+            "num_uniform_negs": 0 if all_negs else 500,
+        }
+    )
+    assert all_compared(config) is all_negs
+    assert negatives_of_edge(config, {"user": [2_000, 2_034], "item": [9_000]}) == number
+    assert affordable(32_888, number, 200, all_negs=all_negs) == edges
 
 
 def test_sample_is_of_largest_buckets():

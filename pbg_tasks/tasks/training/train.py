@@ -35,6 +35,7 @@ from pbg_tasks.training.engine.device import find_place
 from pbg_tasks.training.engine.resident import find_devices
 from pbg_tasks.training.ranks.group.gang import RankEnv
 from pbg_tasks.training.schedule import Bucket, grid
+from pbg_tasks.training.valid_sample import all_compared, negatives_of_edge
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -164,11 +165,13 @@ def job_of(run: RunContext, version: int, scratch: Path, *, ignore_memory: bool)
         weighted=run.spec.graph.columns.weight is not None,
         ignore_memory=ignore_memory,
         all_edges=all_edges,
-        early_stopping=_early_stopping(run, buckets, scratch),
+        early_stopping=_early_stopping(run, entities, buckets, scratch),
     )
 
 
-def _early_stopping(run: RunContext, buckets: BucketResult, scratch: Path) -> EarlyStopping | None:
+def _early_stopping(
+    run: RunContext, entities: PartitionResult, buckets: BucketResult, scratch: Path
+) -> EarlyStopping | None:
     rule = run.spec.graph.train.early_stopping
     if rule is None:
         return None
@@ -179,9 +182,10 @@ def _early_stopping(run: RunContext, buckets: BucketResult, scratch: Path) -> Ea
         FiledEdges(files, where=files.where),
         total=buckets.edges.valid,
         trained={Bucket(i, j): size for i, row in enumerate(matrix) for j, size in enumerate(row)},
-        negatives=model.num_batch_negs + model.num_uniform_negs,
+        negatives=negatives_of_edge(model, entities.counts),
         dimension=model.dimension,
         seed=run.spec.graph.train.seed,
+        all_negs=all_compared(model),
     )
 
 
