@@ -18,6 +18,7 @@ from pbg_tasks.storage import LocalStore
 from pbg_tasks.training.data.edge_files import FiledEdges
 from pbg_tasks.training.data.partitions import PartitionKey, partition_keys
 from pbg_tasks.training.data.tables import Table
+from pbg_tasks.training.engine import rounding
 from pbg_tasks.training.engine.anchor import Anchor
 from pbg_tasks.training.starting_point import StartingPoint
 from tests.training.buckets import PARTITIONS, ROWS, SPEC, Buckets, make_config, objects, train_alone
@@ -77,6 +78,31 @@ def test_anchor_takes_proximal_step_for_known_rows(tmp_path):
     assert torch.equal(table.embeddings[5], known[5])
     assert torch.equal(table.embeddings[KNOWN:], start[KNOWN:])
     assert torch.equal(table.row_sums, torch.ones(ROWS))
+
+
+def test_random_bits_are_made_in_parts(tmp_path, monkeypatch):
+    """Those of a block at once take 150 MB."""
+    config, scrambled = make_config(embedding_precision="bf16"), rounding.scrambled
+    anchor, key = Anchor(release(tmp_path / "release", config), 3.0, tmp_path), PartitionKey("n", 2)
+    made = []
+
+    def noted(seed_B, columns):
+        made.append(len(seed_B))
+        return scrambled(seed_B, columns)
+
+    def drawn(at_once):
+        made.clear()
+        monkeypatch.setattr(rounding, "_AT_ONCE", at_once)
+        table = Table(torch.full((ROWS, 4), 0.5).bfloat16(), torch.ones(ROWS))
+        anchor.draw(key, table, LAST)
+        return table.embeddings
+
+    monkeypatch.setattr(rounding, "scrambled", noted)
+    whole = drawn(1 << 18)
+    assert made == [KNOWN]
+    assert torch.equal(drawn(4 * 3), whole)
+    assert sum(made) == KNOWN
+    assert max(made) == 3
 
 
 @pytest.mark.parametrize(("path", "chunk"), [(0, 1), (1, 0)])

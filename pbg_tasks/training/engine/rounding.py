@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _SALT = 0x2545F4914F6CDD1D  # so that its bits are not those of sampled gradients
 _PAIRS = 16  # columns d and d + 16 of a block of 32 have the two halves of one random number
 _LAST = 0xFFFF
+_AT_ONCE = 1 << 18  # numbers; their random bits take seven times their memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,12 @@ class Rounding:
 
         The numbers of a row depend on its number in ``rows_K``.
         """
+        step = max(1, _AT_ONCE // max(1, value_KD.shape[1]))
+        parts = [slice(start, start + step) for start in range(0, max(1, len(rows_K)), step)]
+        found = [self._rounded(value_KD[part], rows_K[part]) for part in parts]
+        return found[0] if len(found) == 1 else torch.cat(found)
+
+    def _rounded(self, value_KD: Tensor, rows_K: Tensor) -> Tensor:
         random_KD = self._random(rows_K, value_KD.shape[1])
         bits_KD = value_KD.view(torch.int32).long() + random_KD
         return torch.where(value_KD.isnan(), value_KD.bfloat16(), _cut(bits_KD))
