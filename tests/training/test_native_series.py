@@ -90,3 +90,12 @@ def test_batches_of_slow_operator_stay_single(operator, several):
     relations = [{"name": "r", "lhs": "e", "rhs": "e", "operator": operator}]
     config = ModelConfig.model_validate({"entities": {"e": {"num_partitions": 1}}, "relations": relations} | few)
     assert NativeEngine(config, 1)._several == several
+
+
+@pytest.mark.parametrize(("chunk", "several"), [(10, 1), (50, 6), (100, 10)])
+def test_batches_of_many_draws_stay_few(chunk, several):
+    """The negatives of all are in memory at once, by each worker."""
+    keys = {"dimension": 16, "batch_size": 10_000, "num_batch_negs": chunk, "num_uniform_negs": 100}
+    relations = [{"name": "r", "lhs": "e", "rhs": "e"}]
+    config = ModelConfig.model_validate({"entities": {"e": {"num_partitions": 1}}, "relations": relations} | keys)
+    assert NativeEngine(config, 1)._several == several

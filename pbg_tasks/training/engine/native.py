@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 _OPERATIONS = 4_000_000_000
 """Operations of the products of batches that are trained as one."""
+_DRAWN = 1 << 17
+"""Negatives that are drawn for them on a side: 4 MiB of both sides, while they are joined."""
 
 
 class NativeEngine(Engine):
@@ -230,12 +232,14 @@ class _Call:
 def _several(config: ModelConfig) -> int:
     """Return the number of batches to train as one.
 
-    By their products they take a tenth of a second at most, for which a training that is asked to stop goes on.
+    By their products they take a tenth of a second at most, for which a training that is asked to stop goes on. The
+    negatives of all are drawn before the first, so their memory is limited, too.
     """
     if any(relation.all_negs for relation in config.relations):
         return 1
     longest = max(_operations(config, relation) for relation in config.relations)
-    return max(1, min(CHECK_EVERY, _OPERATIONS // longest))
+    plan = chunk_plan(config, config.relations[0], config.batch_size)  # the same for all
+    return max(1, min(CHECK_EVERY, _OPERATIONS // longest, _DRAWN // max(1, plan.chunks * plan.uniform)))
 
 
 def _operations(config: ModelConfig, relation: RelationSchema) -> int:
