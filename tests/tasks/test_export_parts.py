@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from pbg_tasks.cli import app
 from pbg_tasks.config.exports import ExportOptions
-from pbg_tasks.errors import ConfigError, ConflictError, FormatError, NotFoundError
+from pbg_tasks.errors import ConfigError, ConflictError, FormatError, InputError, NotFoundError
 from pbg_tasks.formats.angel import layout
 from pbg_tasks.formats.entity_sets import EXPIRED, EntitySet
 from pbg_tasks.publish.exchange import ReadOptions
@@ -132,6 +132,13 @@ def test_reader_sees_nothing_before_merge(data, place):
     before = contents(out)
     assert merge(data, "npy", out, 2)["files"] == len(before) - 1
     assert contents(out) == before
+
+
+@pytest.mark.parametrize("exchange", FORMATS)
+def test_import_takes_no_part_for_whole(data, place, exchange):
+    part(data, exchange, place / "out", "1/5")
+    with pytest.raises(InputError, match="nothing there to import; check the path, or merge the parts of an export"):
+        import_embeddings(exchange, str(place / "out"), str(place / "in"))
 
 
 def test_part_brings_its_own_partitions_only(data, place):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pbg_tasks.checkpoint.manifest import decode
 from pbg_tasks.errors import ConfigError, FormatError, InputError, NotFoundError
 from pbg_tasks.formats.names import UNFINISHED
-from pbg_tasks.publish.exchange.manifest import MANIFEST, MARK, ExchangeManifest
+from pbg_tasks.publish.exchange.manifest import MANIFEST, MARK, PARTS, STAGED, ExchangeManifest
 from pbg_tasks.storage import LocalStore, open_file, open_store
 from pbg_tasks.storage.names import is_hidden
 from pbg_tasks.storage.staging import fetch_verified, sha256_file
@@ -33,7 +33,7 @@ class Inbox:
     Attributes:
         url: as given.
         single: whether the URL names one file.
-        sizes: bytes of each file, by name; the manifest is left out.
+        sizes: bytes of each file, by name; the manifest is left out, and so is what waits to be part of an export.
         manifest: manifest of an export of this package; None in any other folder.
 
     Raises:
@@ -151,7 +151,7 @@ def _look(url: str) -> tuple[bool, Store, dict[str, int]]:
         if (info := store.head(name)) is not None:
             return True, store, {name: info.size}
     store = open_store(url)
-    sizes = {info.key: info.size for info in store.list() if info.key != MANIFEST}
+    sizes = {info.key: info.size for info in store.list() if not info.key.startswith((MANIFEST, PARTS, STAGED))}
     if not sizes:
-        raise InputError(f"{url}: nothing there to import; check the path")
+        raise InputError(f"{url}: nothing there to import; check the path, or merge the parts of an export first")
     return False, store, sizes
