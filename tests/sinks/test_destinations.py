@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from pbg_tasks.errors import ConfigError, StorageError
+from pbg_tasks.errors import AccessError, ConfigError, StorageError
 from pbg_tasks.publish.sinks import open_sink, sink_options
 
 
@@ -52,3 +52,25 @@ def test_metadata_service_by_name_gets_no_request(sink, resolved):
 def test_unknown_host_is_a_storage_error(sink):
     with pytest.raises(StorageError, match="Name or service not known"):
         open_web(sink, "https://vectors.example")
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind"),
+    [
+        ("auth check failure, please check api key is correct", AccessError),
+        ("PrivilegeLoad: permission deny to ann in the `default` database", AccessError),
+        ("status = StatusCode.UNAUTHENTICATED", AccessError),
+        ("Fail connecting to server on auth:19530, illegal connection params or server unavailable", StorageError),
+        ("Fail connecting to server on milvus.auth.svc:19530, illegal connection params", StorageError),
+        ("collection 'shop_production_author_0' does not exist", StorageError),
+    ],
+)
+def test_names_are_no_refusals_of_milvus(reason, kind, resolved, monkeypatch):
+    def failing(**_):
+        raise RuntimeError(reason)
+
+    resolved.append("93.184.216.34")
+    monkeypatch.setattr("pymilvus.MilvusClient", failing)
+    with pytest.raises(StorageError) as raised:
+        open_web("milvus", "https://vectors.example")
+    assert raised.type is kind
