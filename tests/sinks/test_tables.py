@@ -296,6 +296,15 @@ def test_failed_index_of_milvus_ends_wait():
         tables.finish("m_n_1", record("m"))
 
 
+def test_requests_of_milvus_count_their_names():
+    sent = []
+    client = SimpleNamespace(upsert=lambda _, data: sent.append([row["row"] for row in data]))
+    names = ["é" * 30_000] * 300  # 18 MB
+    MilvusTables(sys, client, "https://host:19530", MilvusOptions()).add("m_n_1", 7, Rows(names, np.zeros((300, 4))))
+    assert max(map(len, sent)) == (8 << 20) // (60_000 + 16)
+    assert [row for rows in sent for row in rows] == list(range(7, 307))
+
+
 def test_restarted_qdrant_builds_its_index_again(monkeypatch):
     from qdrant_client import models
 

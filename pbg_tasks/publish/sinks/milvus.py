@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _RECORD, _PLACE = "pbg.record", "the destination of sink milvus"
 _TOKEN = "MILVUS_TOKEN"  # noqa: S105 - the name of a variable
 _METRICS = {"l2": "L2", "cosine": "COSINE", "dot": "IP"}
-_REQUEST_BYTES = 8 << 20  # of vectors in one request; a server refuses messages of 64 MiB
+_REQUEST_BYTES = 8 << 20  # of names and vectors in one request; a server refuses messages of 64 MiB
 _LONGEST_NAME = 65_535  # bytes of a VARCHAR
 _QUERIES = 100  # queries of one request
 _FETCHED = 500  # rows of one request
@@ -158,10 +158,10 @@ class MilvusTables:
 
     def add(self, table: str, start: int, rows: Rows) -> None:
         """Write rows by their primary key: a second write changes nothing."""
-        long = next((name for name in rows.names if len(name.encode()) > _LONGEST_NAME), None)
-        if long is not None:
+        long = max(rows.names, key=lambda name: len(name.encode()), default="")
+        if (longest := len(long.encode())) > _LONGEST_NAME:
             raise FormatError(f"table {table}: Milvus holds names of {_LONGEST_NAME} bytes at most, not {long!r:.60}")
-        step = max(1, _REQUEST_BYTES // (4 * rows.vectors.shape[1]))
+        step = max(1, _REQUEST_BYTES // (4 * rows.vectors.shape[1] + longest))
         for first in range(0, len(rows.names), step):
             pairs = zip(rows.names[first : first + step], rows.vectors[first : first + step].tolist(), strict=True)
             data = [
