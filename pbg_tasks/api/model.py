@@ -531,7 +531,7 @@ class Model:
     def _only_table(self, entity_type: str | None) -> EntityTable:
         if entity_type is None and len(self.entity_types) > 1:
             raise InputError(f"name an entity type: the model has {', '.join(map(repr, self.entity_types))}")
-        return self._table(entity_type or self.entity_types[0])
+        return self._table(self.entity_types[0] if entity_type is None else entity_type)
 
     def _table(self, entity_type: str) -> EntityTable:
         table = self._contents.entities.get(entity_type)
@@ -544,7 +544,7 @@ class Model:
     def _type_of(self, names: list[str], entity_type: str | None) -> str:
         """Return the given type, or the one with the first name."""
         if entity_type is not None or len(self.entity_types) == 1:
-            return entity_type or self.entity_types[0]
+            return self.entity_types[0] if entity_type is None else entity_type
         having = [kind for kind, table in self._contents.entities.items() if names and names[0] in table.names]
         if len(having) == 1:
             return having[0]

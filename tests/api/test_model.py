@@ -259,8 +259,11 @@ def test_types_with_equal_names_are_distinguished(trained):
         assert len(model.top_k("u0_1", "likes", k=200, rhs_type="u", exclude_known=bought)) == 50
         with pytest.raises(InputError, match="name an entity type"):
             model.entities()
-        with pytest.raises(UnknownNameError, match="no entity type is named 'w'"):
-            model.embedding("u0_3", "w")
+        for wrong in ("w", ""):
+            with pytest.raises(UnknownNameError, match=f"no entity type is named '{wrong}'; the model has 'u', 'v'"):
+                model.embedding("u0_3", wrong)
+            with pytest.raises(UnknownNameError, match=f"no entity type is named '{wrong}'; the model has 'u', 'v'"):
+                model.entities(wrong)
 
 
 def test_predict_that_is_no_side_is_named(trained):
