@@ -41,7 +41,7 @@ from pbg_tasks.checkpoint.reader import (
 )
 from pbg_tasks.checkpoint.segments import Segments, read_progress
 from pbg_tasks.checkpoint.writer_heartbeat import PATIENCE_SECONDS, WriterHeartbeat, wait_until_free
-from pbg_tasks.errors import ConfigError, ConflictError, FormatError, NotFoundError, OvertakenError
+from pbg_tasks.errors import ConfigError, ConflictError, FormatError, NotFoundError, OvertakenError, StorageError
 from pbg_tasks.storage.names import join
 from pbg_tasks.storage.staging import Scratch, sha256_file
 from pbg_tasks.storage.uploads import end_old_uploads
@@ -81,6 +81,7 @@ class CheckpointWriter:
         self.spec = spec
         self.manifest, self.files = found.manifest, found.files
         self._head, self._info = head, info
+        self._unanswered: set[bytes] = set()  # contents of HEAD.json whose swap ended without an answer
         self._outdated = outdated
         self._segments = Segments(self.put, head.writer_epoch)
         self.progress = _unfinished(store, prefix, head, spec)
@@ -263,15 +264,31 @@ class CheckpointWriter:
 
     def _swap(self, update: dict[str, object], *, what: str) -> None:
         head = self._head.model_copy(update=update)
+        data = encode_unique(head)
         try:
-            self._info = self.store.swap(self.key(HEAD), encode_unique(head), expected=self._info)
+            self._info = self._replace_head(data)
         except ConflictError as error:
             verdict = "counts only if it is named there" if isinstance(error, OvertakenError) else "does not count"
             raise ConflictError(
                 f"{self.store.url}/{self.key(HEAD)}: another writer claimed this run; {what} of "
                 f"writer epoch {self._head.writer_epoch} {verdict}"
             ) from None
+        except StorageError:
+            if head.version == self._head.version:  # a version that may count is never taken back
+                self._unanswered.add(data)
+            raise
         self._head = head
+        self._unanswered.clear()
+
+    def _replace_head(self, data: bytes) -> ObjectInfo:
+        """Swap HEAD.json, also where this writer's last swap had no answer."""
+        try:
+            return self.store.swap(self.key(HEAD), data, expected=self._info)
+        except ConflictError:
+            there = self.store.get(self.key(HEAD)) if self._unanswered else None
+            if there is None or there.data not in self._unanswered:  # they are unique
+                raise
+        return self.store.swap(self.key(HEAD), data, expected=there.info)
 
     def write_mirror(self) -> None:
         """Write the version that counts for PBG."""

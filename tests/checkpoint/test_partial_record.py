@@ -15,8 +15,9 @@ from pbg_tasks.checkpoint import (
     segments,
     watch_progress,
 )
+from pbg_tasks.checkpoint.reader import HEAD
 from pbg_tasks.checkpoint.writer import LEASE
-from pbg_tasks.errors import ConflictError, FormatError, NotFoundError
+from pbg_tasks.errors import ConflictError, FormatError, NotFoundError, StorageError
 from tests.checkpoint.samples import PREFIX, SPEC, commit, iteration
 
 FILE = "embeddings_all_0.v1.h5"
@@ -81,6 +82,47 @@ def test_replaced_and_unnamed_objects_are_deleted(store, tmp_path):
         writer.sweep()
         found = [key for key in keys(store) if key.startswith(("partial/", "progress"))]
         assert found == [second.name, "progress.v1.e1.2.json"]
+
+
+@pytest.fixture
+def unanswered(store, tmp_path, monkeypatch):
+    """Record something by a swap that takes place without an answer."""
+
+    def run(writer):
+        swap = store.swap
+
+        def silent(key, *given, **named):
+            info = swap(key, *given, **named)
+            if key.endswith(HEAD):
+                raise StorageError("no answer")
+            return info
+
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "swap", silent)
+            with pytest.raises(StorageError, match="no answer"):
+                writer.record(progress(writer, 1, put(writer, tmp_path, b"first")))
+
+    return run
+
+
+def test_record_after_swap_without_answer_counts(store, tmp_path, unanswered):
+    """It was refused as another writer's, and Airflow skipped the night."""
+    with claim(store, PREFIX, SPEC) as writer:
+        unanswered(writer)
+        writer.record(progress(writer, 2, put(writer, tmp_path, b"second", lease=2)))
+        writer.commit(writer.settle(writer.progress), iteration=iteration(1), edges=10)
+    assert store.get(f"{PREFIX}/{FILE}").data == b"second"
+    assert keys(store) == ["HEAD.json", "checkpoint_version.txt", FILE, "manifest.v1.json"]
+
+
+def test_successor_after_swap_without_answer_counts(store, tmp_path, unanswered):
+    with claim(store, PREFIX, SPEC) as old:
+        unanswered(old)
+        store.delete(f"{PREFIX}/{LEASE}")
+        with claim(store, PREFIX, SPEC) as new:
+            assert new.progress.number == 1
+            with pytest.raises(ConflictError, match="another writer claimed this run; record 2 of writer epoch 1"):
+                old.record(progress(old, 2, put(old, tmp_path, b"late", lease=9)))
 
 
 def test_fenced_writer_records_and_settles_nothing(store, tmp_path):
