@@ -172,6 +172,17 @@ def test_two_processes_of_one_rank_are_refused(gather):
     assert all("two processes call themselves rank 1" in text for text in texts)
 
 
+def test_rank_that_returns_too_early_may_try_again():
+    """Its gang needs up to a minute to end."""
+    store, own = HashStore(), rendezvous.Arrival(**ARRIVAL)
+    store.set("arrivals/0", json.dumps(ARRIVAL))
+    arguments = store, RankEnv(1, 2, 0, "tcp://127.0.0.1:1"), own, time.monotonic() + 1, 1.0, lambda: None
+    assert rendezvous._exchange_arrivals(*arguments) == [own]
+    with pytest.raises(RankLostError, match="start again once that gang has ended"):
+        rendezvous._exchange_arrivals(*arguments)
+    assert not store.check(["refusal"])
+
+
 def test_second_rank_zero_is_refused(gather):
     results = gather({}, {"rank": 0}, timeout=1.5)
     assert sorted(result["error"][0] for result in results) == [CONFIG, LOST]

@@ -219,6 +219,11 @@ def _exchange_arrivals(
     """Store this process's settings, and return those of the others."""
     store.add("came", 1)
     if store.add(f"claims/{env.rank}", 1) > 1:
+        if env.master and store.check([f"arrivals/{rank}" for rank in range(env.size)]):
+            raise RankLostError(
+                f"the gang at {env.meeting_point} has begun with another rank {env.rank}: start again once that gang "
+                "has ended, as it does within a minute after a rank is lost, or give each process its own rank"
+            )
         left = "" if env.master else f", unless an earlier gang left the file of {env.init_method}: then remove it"
         _refuse(store, env, f"two processes call themselves rank {env.rank}: give each its own{left}")
     store.set(f"arrivals/{env.rank}", canonical_json(own._asdict()).decode())
