@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -28,6 +29,11 @@ _HELD, _UNHELD = "pbg-scratch-", "pbg-unheld-"
 
 One is made under the second and takes the first once it is held, so a process that ends at any moment leaves nothing
 that would have to become old before it may be removed.
+"""
+_MARK = ".held"
+"""File in a scratch directory that its process locks, too.
+
+NFS locks files among machines, and directories within each machine alone.
 """
 
 
@@ -182,10 +188,28 @@ def sweep(root: Path) -> list[Path]:
     removed = []
     for pattern, age in ((f"{_HELD}*", {"age": 0.0}), (f"{_UNHELD}*", {})):
         for leftover in abandoned(root, pattern, **age):
+            if _is_held_elsewhere(leftover):
+                continue
             # Another sweep may have found it too, and a leftover that stays is no reason to fail.
             shutil.rmtree(leftover, ignore_errors=True)
             removed += [] if leftover.exists() else [leftover]
     return removed
+
+
+def _is_held_elsewhere(directory: Path) -> bool:
+    """Return whether a process locks its mark, perhaps on another machine."""
+    return (directory / _MARK).exists() and not any(abandoned(directory, _MARK, age=0.0))
+
+
+def _hold_mark(path: Path) -> int:
+    """Lock a new mark.
+
+    A file system that locks no file keeps what a killed process left there.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return descriptor
 
 
 class Scratch:
@@ -224,12 +248,14 @@ class Scratch:
             sweep(self._root)
             made = Path(tempfile.mkdtemp(prefix=_UNHELD, dir=self._root))
             self._hold = hold(made)
+            self._mark = _hold_mark(made / _MARK)
             self.path = made.rename(made.with_name(made.name.replace(_UNHELD, _HELD)))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        os.close(self._mark)  # before it is removed, because NFS renames an open file
         with disk_errors(self.path), suppress(FileNotFoundError):  # others clean temporary directories, too
             shutil.rmtree(self.path)
         os.close(self._hold)

@@ -180,7 +180,7 @@ def training(stack, name):
     for process in processes_of(stack, name):
         with suppress(OSError):
             if words in Path(f"/proc/{process.pid}/cmdline").read_bytes():
-                return [each for each in scratch(stack, name).glob("pbg-scratch-*") if any(each.iterdir())]
+                return [each for each in scratch(stack, name).glob("pbg-scratch-*") if any(each.glob("[!.]*"))]
     return []
 
 

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
+import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -155,8 +158,22 @@ def test_next_scratch_removes_leftover_of_killed_process(tmp_path):
 
 def test_scratch_that_others_removed_is_no_error(tmp_path):
     with Scratch(tmp_path) as scratch:
-        scratch.path.rmdir()
+        shutil.rmtree(scratch.path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_scratch_of_another_machine_stays(tmp_path, monkeypatch):
+    """NFS lets every machine lock a directory."""
+    flock = fcntl.flock
+
+    def lock(descriptor, how):
+        if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            flock(descriptor, how)
+
+    with Scratch(tmp_path) as scratch:
+        monkeypatch.setattr(fcntl, "flock", lock)
+        assert sweep(tmp_path) == []
+        assert scratch.path.is_dir()
 
 
 def test_leftover_that_another_sweep_removes_is_no_error(tmp_path, monkeypatch):
