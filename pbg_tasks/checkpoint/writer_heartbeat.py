@@ -14,13 +14,13 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from pbg_tasks.errors import ConflictError, ResourceError, StorageError
+from pbg_tasks.errors import ConflictError, NotFoundError, ResourceError, StorageError
 from pbg_tasks.progress import say
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pbg_tasks.storage import Store
+    from pbg_tasks.storage import ObjectInfo, Store
 
 BEAT_SECONDS = 5.0
 SILENCE_SECONDS = 16.0
@@ -129,6 +129,17 @@ def _holder(store: Store, key: str) -> dict[str, str | int]:
     return found
 
 
+def _seen(store: Store, key: str) -> ObjectInfo | None:
+    """Return the facts of a lease; None without it.
+
+    It is read, because NFS may answer a look from a cache for longer than a heartbeat may be silent.
+    """
+    try:
+        return store.get(key).info
+    except NotFoundError:
+        return None
+
+
 def wait_until_free(
     store: Store,
     key: str,
@@ -143,7 +154,7 @@ def wait_until_free(
     Raises:
         ConflictError: its heartbeat still goes on after ``patience`` seconds.
     """
-    seen = store.head(key)
+    seen = _seen(store, key)
     if seen is None:
         return
     holder = _holder(store, key)
@@ -154,7 +165,7 @@ def wait_until_free(
     while waited < patience and waited - last_beat < SILENCE_SECONDS:
         sleep(1.0)
         waited += 1.0
-        now = store.head(key)
+        now = _seen(store, key)
         if now is None or is_dead(holder):
             return
         if now.tag != seen.tag:

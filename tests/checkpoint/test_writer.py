@@ -186,6 +186,21 @@ def test_writer_that_ends_while_watched_is_followed(store):
     assert next(beats) == 10
 
 
+def test_living_writer_counts_despite_cached_status(store, monkeypatch):
+    """A client of NFS may keep one for a minute."""
+    lease, beats = f"{PREFIX}/{LEASE}", iter(range(100))
+
+    def beat(_seconds):
+        holder = process_identity() | {"machine": "elsewhere"}
+        store.put(lease, json.dumps({"holder": holder, "beat": next(beats)}).encode())
+
+    beat(0)
+    cached = store.head(lease)
+    monkeypatch.setattr(store, "head", lambda _: cached)
+    with pytest.raises(ConflictError, match="is alive and owns this run"):
+        wait_until_free(store, lease, sleep=beat)
+
+
 def test_writer_leaves_lease_of_its_successor(store):
     other = json.dumps({"holder": process_identity() | {"machine": "elsewhere"}, "beat": 0}).encode()
     with claim(store, PREFIX, SPEC):
