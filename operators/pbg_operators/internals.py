@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from airflow.sdk.definitions.callback import AsyncCallback as AsyncCallback
     from airflow.sdk.definitions.deadline import BaseDeadlineReference as BaseDeadlineReference
     from airflow.sdk.definitions.deadline import DeadlineAlert as DeadlineAlert
+    from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance as RuntimeTaskInstance
     from airflow.sdk.observability.stats import Stats as Stats
     from airflow.sdk.types import TaskInstanceKey as TaskInstanceKey
     from airflow.timetables.trigger import CronPartitionTimetable as CronPartitionTimetable
@@ -56,6 +57,7 @@ MODULES = {
     "ExecutorLoader": "airflow.executors.executor_loader",
     "ExecutorSafeguard": "airflow.sdk.bases.operator",
     "GetUserDep": "airflow.api_fastapi.core_api.security",
+    "RuntimeTaskInstance": "airflow.sdk.execution_time.task_runner",
     "SerializedDagModel": "airflow.models.serialized_dag",
     "Stats": "airflow.sdk.observability.stats",
     "TaskInstance": "airflow.models.taskinstance",

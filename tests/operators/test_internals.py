@@ -50,6 +50,7 @@ RELIED_ON = {
     "ExecutorLoader": lambda it: has("alias", "module_path")(it.get_executor_names(validate_teams=False)[0]),
     "ExecutorSafeguard": has("tracker"),
     "GetUserDep": lambda it: typing.get_origin(it) is typing.Annotated,
+    "RuntimeTaskInstance": lambda it: takes("dag_id", "task_ids", "run_ids", "map_index")(it.get_task_states),
     "SerializedDagModel": has("dag_version_id", "data", "latest_item_select_object"),
     "Stats": has("gauge", "incr"),
     "TaskInstance": has("dag_id", "run_id", "task_id", "map_index", "dag_version_id", "state", "end_date"),

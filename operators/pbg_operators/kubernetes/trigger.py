@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
 
+DEFERRED = "deferred"
+"""State, to Airflow, of a task that a triggerer waits for."""
+
+
 class TrainJobTrigger(BaseTrigger):
     """Watch a Job until it has ended, and copy its ranks' output.
 
@@ -60,7 +64,14 @@ class TrainJobTrigger(BaseTrigger):
         yield TriggerEvent(event_of(error))  # type: ignore[no-untyped-call] # Airflow's
 
     async def on_kill(self) -> None:
-        """Delete the Job; the ranks store their progress while their pods end."""
+        """Delete the Job; the ranks store their progress while their pods end.
+
+        Airflow, up to 3.3.2 at least, also calls this in a triggerer that hung for half a minute, once another one has
+        its triggers. The task is still deferred then, and its Job goes on.
+        """
+        if await self._is_awaited():
+            self._say("another triggerer waits for the Job, which goes on")
+            return
         cluster, handle = await self._cluster(), Handle(**self.handle)
         await asyncio.to_thread(cluster.delete_job, handle.name, handle.uid, handle.kind)
 
@@ -68,6 +79,24 @@ class TrainJobTrigger(BaseTrigger):
         """Record the positions in the logs, for the triggerer that continues."""
         if self._watch is not None:
             await asyncio.to_thread(self._watch.record)
+
+    async def _is_awaited(self) -> bool:
+        """Return whether the task still waits.
+
+        Where that is unknown it does not: a user's kill has to end the Job.
+        """
+        from pbg_operators.internals import RuntimeTaskInstance  # DAGs are parsed without it
+
+        if (ti := self.task_instance) is None:
+            return False
+        try:
+            found = await sync_to_async(RuntimeTaskInstance.get_task_states)(
+                dag_id=ti.dag_id, task_ids=[ti.task_id], run_ids=[ti.run_id], map_index=ti.map_index
+            )
+        except Exception as error:  # noqa: BLE001 - any of Airflow's
+            self.log.warning("the state of the task cannot be read, so its Job is deleted: %s", error)
+            return False
+        return DEFERRED in found.get(ti.run_id, {}).values()
 
     async def _wait(self) -> PbgError | None:
         self._watch = watch = Watch(

@@ -9,11 +9,13 @@ import asyncio
 import importlib
 import json
 import time
+from types import SimpleNamespace
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 from structlog.testing import capture_logs
 
+from pbg_operators.internals import RuntimeTaskInstance
 from pbg_operators.task import RetryableError
 from tests.operators.kubernetes.conftest import JOB, operator
 from tests.operators.kubernetes.jobs import QUICK, RANKS, RESULT, TRAIN, logged_lines
@@ -73,6 +75,33 @@ def test_users_kill_deletes_the_job(double, fake_pbg, context):
 
     asyncio.run(killed())
     double.wait(lambda: not double.jobs() and not double.pods())
+
+
+@pytest.mark.parametrize(("map_index", "key"), [(-1, "train"), (3, "train_3")])
+def test_job_that_another_triggerer_watches_stays(double, fake_pbg, context, monkeypatch, map_index, key):
+    """Airflow cancels a moved trigger as a user's kill does."""
+    fake_pbg(QUICK)
+    _, trigger = deferred(context)
+    trigger.task_instance = SimpleNamespace(dag_id="g", run_id="r", task_id="train", map_index=map_index)
+    states = {"r": {key: "deferred"}}
+    monkeypatch.setattr(RuntimeTaskInstance, "get_task_states", lambda **_: states)
+    asyncio.run(trigger.on_kill())
+    assert double.jobs()
+    states["r"][key] = "failed"
+    asyncio.run(trigger.on_kill())
+    double.wait(lambda: not double.jobs())
+
+
+def test_kill_counts_where_state_is_unknown(double, fake_pbg, context, monkeypatch):
+    def fails(**_):
+        raise RuntimeError("no answer")
+
+    fake_pbg(QUICK)
+    _, trigger = deferred(context)
+    trigger.task_instance = SimpleNamespace(dag_id="g", run_id="r", task_id="train", map_index=-1)
+    monkeypatch.setattr(RuntimeTaskInstance, "get_task_states", fails)
+    asyncio.run(trigger.on_kill())
+    double.wait(lambda: not double.jobs())
 
 
 def test_replaced_triggerer_continues_logs_where_left(double, fake_pbg, context):
