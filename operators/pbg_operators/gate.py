@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 LONGEST = 500
 """Largest number of characters of a reason."""
+QUESTION = "question"
+"""Key of the task state with the run that the task has asked about."""
 PAUSES = 60.0, 240.0
 """Seconds between the tries to store an answer: another try of the task would ask once more."""
 
@@ -64,16 +66,40 @@ class ApprovalGateOperator(PbgOperator, ApprovalOperator):
         Raises:
             TaskAwaitingInput: the task waits for a decision.
             Unusable: the refusal cannot be approved.
+            Refused: the task has asked about another run before.
         """
         try:
             return super().execute(context)
         except Unusable:
             raise
         except Refused as refusal:
+            self._require_first_question(context, refusal)
             choice = "**Approve** goes on with the night all the same, **Reject** ends it."
             context["ti"].xcom_push(key=ASKED_KEY, value=True)
             self.body = f"{as_markdown(str(refusal))}\n\n{choice}"
             return ApprovalOperator.execute(self, context)  # type: ignore[no-any-return] # it only raises
+
+    def _require_first_question(self, context: Context, refusal: Refused) -> None:
+        """Refuse to ask about a second run.
+
+        Where a task is cleared, Airflow keeps its question, up to 3.3.2 at least. The reasons for which it refused an
+        earlier run would stand beside the answer about this one. A run that is asked about again has the same reasons.
+
+        Raises:
+            Refused: the question is another run's.
+        """
+        state, run = context["task_state_store"], self.arguments[0]
+        earlier = state.get(QUESTION, run)
+        if earlier == run:
+            state.set(QUESTION, run)
+            return
+        unasked = Refused(
+            f"{refusal}; not asked in Airflow, as it would show the question about run {earlier} of "
+            "before this task was cleared: decide by `pbg approve` and clear the task, or begin another DAG run of the "
+            "snapshot, which asks"
+        )
+        unasked.unsent = refusal.unsent
+        raise unasked from None
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, JsonValue]:
         """Store the decision, and go on or end the night.

@@ -51,12 +51,13 @@ def told():
 
 @pytest.fixture
 def asking(told, context, monkeypatch):
-    questions = []
+    questions, state = [], {}
     monkeypatch.setattr(
         "airflow.providers.standard.operators.hitl.upsert_hitl_detail", lambda **detail: questions.append(detail)
     )
     context["ti"].id = "0"
     context["task_instance"] = context["ti"]
+    context["task_state_store"] = SimpleNamespace(get=state.get, set=state.__setitem__)
     task = ApprovalGateOperator(
         task_id="gate",
         command="gate",
@@ -107,6 +108,18 @@ def test_question_names_the_planned_snapshot(tmp_path, context):
     context["ti"].xcom_pull = lambda task_ids: results[task_ids]
     task.render_template_fields(context | {"dag": dag, "dag_run": SimpleNamespace(partition_key="d9")})
     assert task.subject == "shop: gate refused 2026-11-20"
+
+
+def test_second_run_gets_no_earlier_question(calls, asking, told):
+    """Airflow keeps the first question of a task that is cleared."""
+    for _ in range(2):  # of one run
+        with pytest.raises(TaskAwaitingInput):
+            asking.task.execute(asking.context)
+    asking.task.arguments = ["/store/runs/d1-ba9876543210"]
+    with pytest.raises(Refused, match=rf"0\.2 asked; not asked in Airflow.* about run {RUN},.* another DAG run"):
+        asking.task.execute(asking.context)
+    assert len(asking.questions) == 2
+    assert len(told) == 3
 
 
 def test_unusable_night_is_not_asked_about(fake_pbg, asking, told):
