@@ -34,7 +34,7 @@ class RedoOperator(PbgOperator):
 
         Raises:
             AirflowFailException: the form names no day, or a field holds credentials.
-            AirflowSkipException: the days were only to be listed, or none became a release.
+            AirflowSkipException: the days were only to be listed, none became a release, or the channel serves another.
         """
         first, dry_run = context["params"]["from"], context["params"]["dry_run"]
         if not first:
@@ -46,9 +46,14 @@ class RedoOperator(PbgOperator):
             result = self._run(self._environment(), self.command, arguments)
         found = answer(RedoAnswer, self.command, result)
         released = [day for day in found.redone if day.release is not None]
-        if not released:
+        if not released or not found.served:
             context["ti"].xcom_push(key="return_value", value=result)
-            raise AirflowSkipException(f"no day became a release; the days are {', '.join(found.days)}")
+            raise AirflowSkipException(
+                f"the channel does not serve release {released[-1].release} of {released[-1].snapshot}; `pbg releases "
+                f"{self.spec}` shows what it serves"
+                if released
+                else f"no day became a release; the days are {', '.join(found.days)}"
+            )
         event = context["outlet_events"][self.asset]
         event.extra = {"release": released[-1].release, "snapshot": released[-1].snapshot}
         event.add_partitions(released[-1].snapshot)

@@ -778,10 +778,11 @@ class RedoneDay(Stored):
 
 
 class RedoAnswer(Stored):
-    """Answer of ``pbg redo``."""
+    """Answer of ``pbg redo``; ``served``: the channel serves the last day."""
 
     days: list[str]
     redone: list[RedoneDay]
+    served: Flag = True
 
 
 class StartedAnswer(Stored):

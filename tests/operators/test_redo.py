@@ -44,6 +44,16 @@ def test_newest_release_of_the_days_is_an_event(redo, fake_pbg, context):
     assert (event.extra, event.partition_keys) == ({"release": 5, "snapshot": "d3"}, {"d3"})
 
 
+def test_release_that_is_not_served_is_no_news(redo, fake_pbg, context):
+    """A day's release from before a roll-back is not published again."""
+    left = DONE | {"served": False}
+    fake_pbg(f"print({json.dumps(json.dumps(left))})")
+    with pytest.raises(AirflowSkipException, match=r"not serve release 5 of d3; `pbg releases /graph\.yaml`"):
+        redo()
+    assert context["ti"].pushed["return_value"] == left
+    assert not context["outlet_events"][CHANNEL].extra
+
+
 def test_dry_run_lists_days_and_is_no_news(redo, fake_pbg, context):
     listed = DONE | {"redone": []}
     fake_pbg(

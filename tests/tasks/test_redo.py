@@ -96,13 +96,13 @@ def test_redo_past_rolled_back_day_is_refused(chain):
 
 def test_redo_after_roll_back_names_way_on(chain, capsys):
     """The day has its release, which is not published again."""
-    redo(chain.spec, "d4")
+    assert redo(chain.spec, "d4")["served"]
     rollback(chain.spec, to=3)
-    redo(chain.spec, "d4")
+    assert not redo(chain.spec, "d4")["served"]
     told = f"serves release 3 of d3; {WAY_TO_5} moves it to release 5 of d4"
     assert told in capsys.readouterr().err
     rollback(chain.spec, to=5)
-    redo(chain.spec, "d4")
+    assert redo(chain.spec, "d4")["served"]
     assert "serves release" not in capsys.readouterr().err
 
 
@@ -271,7 +271,8 @@ def test_refused_day_ends_redo_and_names_days_left(chain):
 
 
 def test_dry_run_lists_days_and_does_none(chain):
-    assert redo(chain.spec, "d3", dry_run=True) == {"from": "d3", "days": ["d3", "d4"], "redone": []}
+    listed = {"from": "d3", "days": ["d3", "d4"], "redone": [], "served": False}
+    assert redo(chain.spec, "d3", dry_run=True) == listed
     assert len(history(chain.spec)) == 4
 
 

@@ -32,7 +32,7 @@ class RedoneDay(TypedDict):
 
 
 # By a call, as `from` is no name in Python.
-Redone = TypedDict("Redone", {"from": str, "days": list[str], "redone": list[RedoneDay]})
+Redone = TypedDict("Redone", {"from": str, "days": list[str], "redone": list[RedoneDay], "served": bool})
 
 
 def redo(spec: Path, first: str, *, overrides: Sequence[str] | None = None, dry_run: bool = False) -> Redone:
@@ -49,7 +49,8 @@ def redo(spec: Path, first: str, *, overrides: Sequence[str] | None = None, dry_
         dry_run: only return the days.
 
     Returns:
-        ``days`` in their order, and of each that was done its run and release in ``redone``.
+        ``days`` in their order, of each that was done its run and release in ``redone``, and in ``served`` whether the
+            channel serves the last one.
 
     Raises:
         ConfigError: the nights of the graph are no chain.
@@ -80,9 +81,8 @@ def redo(spec: Path, first: str, *, overrides: Sequence[str] | None = None, dry_
         redone.append({"snapshot": day, "run": summary["run"], "release": release["release"] if release else None})
         if number == len(days):
             days += _days(graph, day, options)[1:]
-    if redone:
-        _report_served(graph, redone[-1])
-    return {"from": first, "days": days, "redone": redone}
+    served = bool(redone) and _is_served(graph, redone[-1])
+    return {"from": first, "days": days, "redone": redone, "served": served}
 
 
 def _check_way(graph: GraphSpec, redone: Sequence[RedoneDay], day: str, options: str) -> None:
@@ -111,15 +111,17 @@ def _is_left(there: Release, day: RedoneDay) -> bool:
     return there_order < order or (there_order == order and there.seq != day["release"])
 
 
-def _report_served(graph: GraphSpec, last: RedoneDay) -> None:
-    """Report a release that is served in place of the last day's."""
+def _is_served(graph: GraphSpec, last: RedoneDay) -> bool:
+    """Return whether the last day is served; report another release."""
     served, number = Channel(graph_store(graph), graph.channel).current().release, last["release"]
-    if served is None or number is None or not _is_left(served, last):
-        return
-    say(
-        f"redo: channel {graph.channel} was rolled back or redone, and serves release {served.seq} of "
-        f"{served.snapshot}; {way_to(graph.channel, number)} moves it to release {number} of {last['snapshot']}"
-    )
+    if served is None or number is None:
+        return False
+    if _is_left(served, last):
+        say(
+            f"redo: channel {graph.channel} was rolled back or redone, and serves release {served.seq} of "
+            f"{served.snapshot}; {way_to(graph.channel, number)} moves it to release {number} of {last['snapshot']}"
+        )
+    return served.run == last["run"].rpartition("/")[2]
 
 
 def _days(graph: GraphSpec, first: str, options: str) -> list[str]:
