@@ -55,8 +55,9 @@ class RedoOperator(PbgOperator):
                 else f"no day became a release; the days are {', '.join(found.days)}"
             )
         event = context["outlet_events"][self.asset]
-        event.extra = {"release": released[-1].release, "snapshot": released[-1].snapshot}
-        event.add_partitions(released[-1].snapshot)
+        last = released[-1]
+        event.extra = {"release": last.release, "snapshot": last.snapshot, "directory": last.directory}
+        event.add_partitions(last.snapshot)
         return result
 
     def lineage(self) -> tuple[list[str], list[str]]:

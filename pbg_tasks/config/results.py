@@ -774,6 +774,7 @@ class RedoneDay(Stored):
     """Day that ``pbg redo`` did again; ``release``: None where it became none."""
 
     snapshot: str
+    directory: str | None = None
     release: Count | None = None
 
 

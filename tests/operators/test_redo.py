@@ -22,7 +22,10 @@ CHANNEL = Asset(name="g_production", uri="file:///store/channels/production")
 DONE = {
     "from": "d2",
     "days": ["d2", "d3"],
-    "redone": [{"snapshot": "d2", "run": "/r2", "release": 4}, {"snapshot": "d3", "run": "/r3", "release": 5}],
+    "redone": [
+        {"snapshot": "d2", "run": "/r2", "directory": "/r2/release", "release": 4},
+        {"snapshot": "d3", "run": "/r3", "directory": "/r3/release", "release": 5},
+    ],
 }
 
 
@@ -41,7 +44,8 @@ def test_newest_release_of_the_days_is_an_event(redo, fake_pbg, context):
     fake_pbg(f"print(*sys.argv[1:], file=sys.stderr); print({json.dumps(json.dumps(DONE))})")
     assert redo() == DONE
     event = context["outlet_events"][CHANNEL]
-    assert (event.extra, event.partition_keys) == ({"release": 5, "snapshot": "d3"}, {"d3"})
+    assert event.extra == {"release": 5, "snapshot": "d3", "directory": "/r3/release"}
+    assert event.partition_keys == {"d3"}
 
 
 def test_release_that_is_not_served_is_no_news(redo, fake_pbg, context):

@@ -59,6 +59,7 @@ def test_redo_continues_each_day_as_redone(chain):
     assert result["days"] == DAYS[1:]
     assert [(each["snapshot"], each["release"]) for each in result["redone"]] == [("d2", 5), ("d3", 6), ("d4", 7)]
     assert (current(chain).seq, current(chain).snapshot) == (7, "d4")
+    assert result["redone"][-1]["directory"].endswith(f"/{current(chain).directory}")
     assert ways(chain)[4:] == [(5, "d2", 1, None), (6, "d3", 5, None), (7, "d4", 6, None)]
     assert redo(chain.spec, "d2") == result
     assert current(chain).seq == 7

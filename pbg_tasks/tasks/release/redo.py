@@ -28,6 +28,7 @@ class RedoneDay(TypedDict):
 
     snapshot: str
     run: str
+    directory: str | None
     release: int | None
 
 
@@ -77,8 +78,9 @@ def redo(spec: Path, first: str, *, overrides: Sequence[str] | None = None, dry_
                 f"{error}; {number - 1} of {len(days)} days are redone, {', '.join(days[number - 1 :])} are not: mend "
                 f"or approve {day}, then `pbg redo SPEC {day}{options}`"
             ) from None
-        release = summary["release"]
-        redone.append({"snapshot": day, "run": summary["run"], "release": release["release"] if release else None})
+        made = summary["release"]
+        seq, place = (made["release"], made["directory"]) if made else (None, None)
+        redone.append({"snapshot": day, "run": summary["run"], "directory": place, "release": seq})
         if number == len(days):
             days += _days(graph, day, options)[1:]
     served = bool(redone) and _is_served(graph, redone[-1])
