@@ -26,7 +26,7 @@ _MEASURED = 1000  # least number of negatives with which an edge's ranking was m
 
 
 def all_compared(config: ModelConfig) -> bool:
-    """Return whether edges are trained and ranked among all entities of a partition."""
+    """Return whether edges are trained among all entities of a partition."""
     return all(relation.all_negs for relation in config.relations)
 
 

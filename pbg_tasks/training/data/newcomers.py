@@ -238,7 +238,7 @@ class Newcomers:
         return np.concatenate([self._seen(entity, table, rows[part]) for part in parts])
 
     def _seen(self, entity: str, table: Table, rows: torch.Tensor) -> np.ndarray:
-        """Return length, bias and optimizer sum of known rows, as they are looked up."""
+        """Return length, bias and sum of known rows, as looked up."""
         found_ND = table.embeddings[rows].float()
         if self._config.max_norm is not None and self._config.entities[entity].trainable:
             found_ND = torch.renorm(found_ND, 2, 0, self._config.max_norm)
