@@ -261,8 +261,7 @@ class Night(OfRelease):
     """Night of a channel.
 
     ``page`` is the address of a night of Airflow that has no run in the store; ``run`` is empty then. ``change`` is
-    that of the MRR since the release before, on the edges that both know. ``begun`` is as that of the run's page,
-    without its training.
+    that of the MRR since the release before, on the edges that both know. ``begun`` is as that of the run's page.
     """
 
     reported: bool

@@ -15,7 +15,7 @@ from pbg_tasks.report.history import early_night, history_document
 from pbg_tasks.report.pages import Links, render, render_block
 from pbg_tasks.report.run import run_document
 from pbg_tasks.report.standing import standing_document, with_failure, with_failures
-from pbg_tasks.tasks.view.report import read_graph, read_run
+from pbg_tasks.tasks.view.report import read_graph, read_results, read_run
 from tests.report.conftest import DAYS, HOSTILE
 from tests.report.document import Page, check_page
 
@@ -154,6 +154,15 @@ def test_begun_task_is_news_of_a_run(nights):
     facts = {each.run_id: each for each in read_graph("toy", Channel(nights.store, "production")).runs}
     (held,) = nights.store.list(f"runs/{run.run_id}/held.json")
     assert facts[run.run_id].begun >= held.modified
+
+
+def test_training_is_news_of_a_night(nights, monkeypatch):
+    """One by hand may take many times its forecast."""
+    module, run = "pbg_tasks.tasks.view.report", nights.run(DAYS[3])
+    monkeypatch.setattr(f"{module}.read_results", lambda run, **how: replace(read_results(run, **how), train=None))
+    monkeypatch.setattr(f"{module}.watch_progress", lambda *_: (None, 9e9))
+    facts = {each.run_id: each for each in read_graph("toy", Channel(nights.store, "production")).runs}
+    assert facts[run.run_id].begun == 9e9
 
 
 def test_stored_failure_is_kept_beside_airflows(nights, history):

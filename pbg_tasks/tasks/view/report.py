@@ -174,6 +174,7 @@ def read_graph(graph: str, channel: Channel, *, reported: bool = False) -> Graph
             return replace(
                 found,
                 results=results,
+                begun=max(begun, _heard(run, results)),
                 failed=run.failure(results.finished) if failure_key(run.run_id) in planned else None,
                 refused=_refusal(run) if run.spec.snapshot in refused else None,
                 decisions=_decisions(run),
@@ -310,6 +311,15 @@ def _begun(run: RunContext) -> float:
     held = next(iter(run.store.list(hold_key(run.run_id))), None)  # which a role that reads pages may not open
     infos = (held, failed[1].info if failed is not None else None)
     return max(run.planned(), *((info.modified or 0.0) if info is not None else 0.0 for info in infos))
+
+
+def _heard(run: RunContext, results: NightResults) -> float:
+    """Return when a training under way last stored something; 0.0 without one."""
+    if results.bucket is None or results.train is not None:
+        return 0.0
+    prefix = run.key(RunLayout.checkpoint)
+    committed, watched = run.store.head(f"{prefix}/{STATS}"), watch_progress(run.store, prefix)
+    return max((committed.modified if committed else None) or 0.0, (watched[1] if watched else None) or 0.0)
 
 
 def _decisions(run: RunContext) -> dict[str, Decided]:
