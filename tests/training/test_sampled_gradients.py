@@ -201,7 +201,7 @@ def test_auto_leaves_to_cpus_what_no_gpu_trains(monkeypatch):
     dense, few, masked = (make_config("standard", "translation", "dot", "softmax", **each) for each in keys)
     assert [on_gpu("auto", config) for config in (dense, few, masked)] == [True, False, False]
     assert [on_gpu(device, dense, "native") for device in ("auto", "cuda")] == [False, True]
-    assert type(find_place("auto", few)) is Host
+    assert {type(find_place("auto", *given)) for given in ((few,), (dense, "native"))} == {Host}
 
 
 def test_variance_without_samples_is_refused():

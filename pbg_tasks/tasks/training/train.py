@@ -80,7 +80,8 @@ def train(url: str, *, rank: int | None = None, ignore_memory: bool = False) -> 
 
 def _train_run(run: RunContext, env: RankEnv | None, *, ignore_memory: bool) -> Stored:
     run.need(BucketResult)
-    devices = devices_of(run.spec.graph.train.device, run.config, env)
+    wanted = run.spec.graph.train
+    devices = devices_of(wanted.device, run.config, env, wanted.engine)
     with Scratch() as scratch:
         target = TrainingTarget(
             config=run.config,
@@ -92,7 +93,9 @@ def _train_run(run: RunContext, env: RankEnv | None, *, ignore_memory: bool) -> 
         return _undertake(target, env, devices, scratch.path)
 
 
-def devices_of(device: DeviceName, config: ConfigSchema, env: RankEnv | None) -> list[ResidentDevice]:
+def devices_of(
+    device: DeviceName, config: ConfigSchema, env: RankEnv | None, engine: EngineName
+) -> list[ResidentDevice]:
     """Find the GPU of a process, or return its several.
 
     This is done before anything is read or written.
@@ -103,7 +106,7 @@ def devices_of(device: DeviceName, config: ConfigSchema, env: RankEnv | None) ->
     """
     if config.num_gpus <= 1:
         if env is None or env.role == "trainer":
-            find_place(device, config)
+            find_place(device, config, engine)
         return []
     if env is not None:
         raise ConfigError(f"num_gpus: {config.num_gpus}: a rank trains on one GPU; set it to 1, or train without ranks")
@@ -223,7 +226,7 @@ def train_directory(
         ResourceError: memory would run out, or there is no GPU.
     """
     env = RankEnv.from_environment(config, rank=rank)
-    devices = devices_of(device, config, env)
+    devices = devices_of(device, config, env, engine)
     if not config.edge_paths:
         raise ConfigError("edge_paths: is empty, so there is nothing to train on")
     started = time.monotonic()

@@ -140,7 +140,7 @@ def _trained(context: SearchContext, trial: str, rung: int, *, patient: bool) ->
     place = f"trials/{trial}/checkpoint{f'-{epochs}' if anew else ''}"
     candidate = replace(run, spec=run.spec.model_copy(update={"graph": graph}))
     config = candidate.config.model_copy(update={"checkpoint_path": f"{context.url}/{place}"})
-    devices = devices_of(graph.train.device, config, None)
+    devices = devices_of(graph.train.device, config, None, graph.train.engine)
     with Scratch() as scratch:
         target = TrainingTarget(
             config=config,

@@ -83,7 +83,7 @@ def make_engine(
         raise ConfigError("engine native: left to engine torch: device cuda (or num_gpus: 1)")
     from pbg_tasks.training.engine.device import Accelerator, find_place
 
-    place = place or find_place(device, config)
+    place = place or find_place(device, config, name)
     if reason:
         say(f"engine torch: {reason}")
     if chosen == "native":

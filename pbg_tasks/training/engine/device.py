@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from pbg_tasks.config import ModelConfig
-    from pbg_tasks.config.graph import DeviceName
+    from pbg_tasks.config.graph import DeviceName, EngineName
 
     Tables = Mapping[str, Table]
 
@@ -317,7 +317,7 @@ def _parts(tensor: Tensor) -> list[Tensor]:
     return [tensor[start : start + step] for start in range(0, len(tensor), step)]
 
 
-def find_place(device: DeviceName, config: ModelConfig) -> Host:
+def find_place(device: DeviceName, config: ModelConfig, engine: EngineName = "auto") -> Host:
     """Return the device of a training.
 
     A GPU is made this thread's current one.
@@ -325,12 +325,13 @@ def find_place(device: DeviceName, config: ModelConfig) -> Host:
     Args:
         device: ``cpu``, ``cuda``, or ``auto``: a GPU where torch finds one.
         config: its ``num_gpus`` above 0 means ``cuda``.
+        engine: that computes; with ``native``, ``auto`` is no GPU.
 
     Raises:
         ResourceError: the training needs a GPU, and torch finds none.
         ConfigError: this machine has more ranks than GPUs, or the config is for the CPU.
     """
-    if not on_gpu(device, config):
+    if not on_gpu(device, config, engine):
         return Host()
     if config.embedding_precision == "bf16":
         raise ConfigError("embedding_precision: bf16 is for the CPU; set device: cpu, or embedding_precision: f32")
