@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import time
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from email.utils import parsedate_to_datetime
 from functools import cache, lru_cache
 from pathlib import Path
@@ -229,14 +229,17 @@ def _written(info: dict[str, Any]) -> float:
 
 
 def _clock(location: str, name: str) -> float:
-    """Return the time by the clock that dates a file."""
+    """Return the time by the clock that dates a file.
+
+    Of an object that was removed meanwhile it is this machine's.
+    """
     date = None
     if location.startswith("s3://"):
         filesystem = filesystem_for(location)
         bucket, key, _ = filesystem.split_path(name)
-        with read_errors(location):
+        with read_errors(location), suppress(FileNotFoundError):
             answer = filesystem.call_s3("head_object", Bucket=bucket, Key=key)
-        date = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
+            date = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
     return parsedate_to_datetime(date).timestamp() if date else time.time()
 
 

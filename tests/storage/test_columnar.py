@@ -15,7 +15,7 @@ from fsspec.implementations.local import LocalFileSystem
 from s3fs.core import S3File
 
 from pbg_tasks.errors import AccessError, ConfigError, InputError, StorageError
-from pbg_tasks.storage import open_store
+from pbg_tasks.storage import columnar, open_store
 from pbg_tasks.storage.columnar import describe_once, filesystem_for, list_files, list_keys, newest_file, read_errors
 from pbg_tasks.storage.s3_async import SilentServerError
 from pbg_tasks.storage.s3_client import connect
@@ -201,6 +201,22 @@ def test_objects_age_by_the_stores_clock(s3_bucket, location):
             name, age = newest_file(f"{s3_bucket}/{location}")
         assert name == f"{s3_bucket}/d1/a.csv"
         assert abs(age) < 60
+
+
+@pytest.mark.s3
+def test_object_that_is_removed_meanwhile_has_age(s3_bucket, monkeypatch):
+    """It shows that the snapshot changes."""
+    store, listed = open_store(s3_bucket), columnar._listed
+    store.put("d1/a.csv", b"x")
+
+    def renamed(*given):
+        found = listed(*given)
+        store.delete("d1/a.csv")
+        return found
+
+    monkeypatch.setattr(columnar, "_listed", renamed)
+    name, age = newest_file(f"{s3_bucket}/d1")
+    assert (name, abs(age) < 60) == (f"{s3_bucket}/d1/a.csv", True)
 
 
 @pytest.mark.s3
