@@ -21,7 +21,8 @@ def history_document(graph: GraphFacts) -> HistoryDocument:
 
     It has the nights, oldest snapshot first, and the snapshots that the channel went without.
     """
-    releases = {release.run: release for release in graph.releases}
+    served = [release for release in graph.releases if release.seq == graph.current]
+    releases = {release.run: release for release in [*graph.releases, *served]}  # a run may have two
     runs = {run.run_id: run for run in graph.runs}
     nights = [_of_run(run, releases.get(run_id), graph) for run_id, run in runs.items()]
     nights += [_of_release(release, graph) for run_id, release in releases.items() if run_id not in runs]

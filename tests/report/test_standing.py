@@ -55,6 +55,15 @@ def test_graph_without_trouble_needs_no_one(nights, history):
     assert "at an event, or by hand" in text
 
 
+def test_served_one_of_two_releases_is_current(nights):
+    """A run may have a second one, and be rolled back to the first."""
+    found = read_graph("toy", Channel(nights.store, "production"))
+    served = next(each for each in found.releases if each.seq == found.current)
+    second = served.model_copy(update={"seq": served.seq + 1})
+    document = history_document(replace(found, releases=[*found.releases, second]))
+    assert [night["release"] for night in document["nights"] if night["current"]] == [served.seq]
+
+
 def test_refused_night_comes_first_with_reason(history):
     before = {**history, "nights": [night for night in history["nights"] if night["snapshot"] < DAYS[3]]}
     document, text = standing(before)
