@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pbg_tasks.checkpoint import CheckpointWriter
+from pbg_tasks.checkpoint.manifest import encode
 from pbg_tasks.cli import app
 from pbg_tasks.config.base import parse
 from pbg_tasks.config.launch import Launch
@@ -70,6 +71,14 @@ def test_damaged_night_is_left_out_of_forecasts(place, capsys):
     place.snapshot("d3", ring(60))
     assert plan(place.spec, "d3")["forecast"]["calibrated_on"] == [second.run_id]
     assert "train.json: not JSON; it was edited by hand" in capsys.readouterr().err
+
+
+def test_run_with_two_releases_is_one_night(place):
+    first = RunContext.open(night(place, "d1", 50)["run"])
+    channel = Channel(first.store, "production")
+    first.store.put_new(channel.release_key(2), encode(channel.release(1).model_copy(update={"seq": 2})))
+    place.snapshot("d2", ring(55))
+    assert plan(place.spec, "d2")["forecast"]["calibrated_on"] == [first.run_id]
 
 
 def test_last_try_of_interrupted_training_is_ignored(place, monkeypatch):

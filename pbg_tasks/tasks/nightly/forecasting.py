@@ -183,7 +183,8 @@ def measured_nights(run: RunContext) -> list[MeasuredNight]:
     The newest comes last.
     """
     releases = Channel(run.store, run.spec.graph.channel).releases(newest_first=True)
-    newest = list(islice((release.run for release in releases if release.run != run.run_id), NIGHTS))[::-1]
+    runs = islice((release.run for release in releases if release.run != run.run_id), NIGHTS)
+    newest = list(dict.fromkeys(runs))[::-1]  # a run may have two releases
     found = in_parallel(lambda name: _measured(replace(run, run_id=name)), newest, NIGHTS)
     return [night for night in found if night is not None]
 
