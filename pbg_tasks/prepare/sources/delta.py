@@ -5,9 +5,11 @@ A location is the table's own, local or in S3, with ``@{snapshot}`` behind it; a
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pbg_tasks.config import SnapshotFile
@@ -15,13 +17,19 @@ from pbg_tasks.config.sources import DeltaOptions
 from pbg_tasks.errors import AccessError, ConfigError, InputError, MissingSnapshotError, PbgError, StorageError
 from pbg_tasks.prepare.sources.arrow import ArrowSource
 from pbg_tasks.prepare.sources.base import shared
+from pbg_tasks.storage.columnar import filesystem_for, read_errors
+from pbg_tasks.storage.parallel import in_parallel
 from pbg_tasks.storage.s3_settings import s3_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    import fsspec
     import pyarrow as pa
 
+_COMMIT, _THREADS = re.compile(r"/\d{20}\.json$"), 8
+_SAME_ROWS = {"OPTIMIZE", "VACUUM START", "VACUUM END"}
+"""Operations that leave all rows as they are."""
 _COLOUR = re.compile(r"\x1b\[\d*m")
 _REFUSED = re.compile(r"40[13] (Unauthorized|Forbidden)")
 """Answer of a store in an error, which has the class of any failure."""
@@ -41,13 +49,19 @@ class DeltaSource(ArrowSource):
     def keys(self, template: str, environment: Mapping[str, str] = os.environ) -> list[str]:
         """List the versions whose log the table still has.
 
-        Those that only compacted files are left out.
+        Those that only compacted files are left out. Each commit is read: the library's history counts down from the
+        newest as if each had its description, which writers may leave out.
         """
+        place = template.rpartition("@")[0].rstrip("/")
         with _errors(template):
-            history = _open(template.rpartition("@")[0], environment).history()
-            kept = (each for each in history if each.get("operation") not in {"OPTIMIZE", "VACUUM START", "VACUUM END"})
-            versions = sorted(int(each["version"]) for each in kept)
-            return [str(version) for version in versions]
+            _open(place, environment)
+            files, log = filesystem_for(place, environment), f"{place}/_delta_log"
+            with read_errors(log):
+                files.invalidate_cache()
+                commits = sorted(path for path in files.ls(log, detail=False) if _COMMIT.search(path))
+                operations = in_parallel(partial(_operation, files), commits, _THREADS)
+        kept = (path for path, done in zip(commits, operations, strict=True) if done not in _SAME_ROWS)
+        return [str(int(path[-25:-5])) for path in kept]
 
     def schema(self, file: SnapshotFile) -> pa.Schema:
         """Return the columns of the version."""
@@ -69,6 +83,12 @@ class DeltaSource(ArrowSource):
     def _dataset(self, file: SnapshotFile) -> Any:  # noqa: ANN401 - untyped
         self.check(file)
         return _table(file.uri, os.environ).to_pyarrow_dataset()
+
+
+def _operation(files: fsspec.AbstractFileSystem, commit: str) -> str | None:
+    """Return what a commit did; None where it has no description."""
+    lines = [json.loads(line) for line in files.cat_file(commit).splitlines() if b'"commitInfo"' in line]
+    return next((line["commitInfo"].get("operation") for line in lines if "commitInfo" in line), None)
 
 
 def _fragments(dataset: Any) -> list[Any]:  # noqa: ANN401 - untyped

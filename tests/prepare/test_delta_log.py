@@ -1,0 +1,26 @@
+"""Versions of a Delta table whose commits lack descriptions."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import pyarrow as pa
+
+from pbg_tasks.config import Snapshots
+from pbg_tasks.prepare.sources import snapshot_keys
+
+
+def test_commit_without_description_keeps_its_number(tmp_path):
+    """The compaction before it, and nothing else, is left out."""
+    deltalake, place = importlib.import_module("deltalake"), tmp_path / "edges"
+    for name in "abc":
+        deltalake.write_deltalake(place, pa.table({"lhs": [name], "rel": ["r"], "rhs": ["x"]}), mode="append")
+    deltalake.DeltaTable(place).optimize.compact()
+    deltalake.write_deltalake(place, pa.table({"lhs": ["d"], "rel": ["r"], "rhs": ["x"]}), mode="append")
+    commit = Path(place, "_delta_log", f"{4:020}.json")
+    actions = commit.read_text().splitlines(keepends=True)
+    commit.write_text("".join(line for line in actions if not line.startswith('{"commitInfo"')))
+    assert len(deltalake.DeltaTable(place).history()) == 4
+    snapshots = Snapshots(location=f"{place}/@{{snapshot}}", format="delta")
+    assert snapshot_keys(snapshots) == ["0", "1", "2", "4"]
