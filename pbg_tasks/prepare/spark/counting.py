@@ -18,6 +18,7 @@ from pbg_tasks.prepare.spark.files import Outcome, raise_first
 from pbg_tasks.prepare.spark.reading import FITTING, LISTED, ReadFitting
 from pbg_tasks.prepare.spark.snapshot import listed
 from pbg_tasks.prepare.sql import DUCKDB
+from pbg_tasks.prepare.sql.spark import SPARK
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,7 +76,7 @@ def _sample(tables: Tables, spec: GraphSpec, edges: int) -> BucketSample:
     found = tables.session.sql(
         f"""
         SELECT CAST(lhs_type AS BIGINT) AS lhs_type, CAST(rhs_type AS BIGINT) AS rhs_type, lhs, rhs, spread FROM fitting
-        WHERE lhs IS NOT NULL AND rhs IS NOT NULL AND pmod(drawn, {every}) = 0
+        WHERE lhs IS NOT NULL AND rhs IS NOT NULL AND {SPARK.modulo("drawn", every)} = 0
         """
     ).toArrow()
     columns = {name: found[name].to_numpy() for name in found.column_names}
