@@ -11,7 +11,7 @@ import pytest
 from pbg_tasks.config import GraphSpec, SnapshotFile, Snapshots
 from pbg_tasks.errors import ConfigError, InputError
 from pbg_tasks.prepare import sources
-from pbg_tasks.prepare.sources import Layout, snapshot_source
+from pbg_tasks.prepare.sources import Layout, delta, iceberg, snapshot_source
 from pbg_tasks.tasks.nightly.chain import run_chain, run_task
 from pbg_tasks.tasks.nightly.plan import plan
 from tests.model.plugins import package_folder
@@ -212,6 +212,12 @@ def test_watch_of_versions_is_refused(place, install):
     night(place, {"v1": ring(40)}, nights={"watch": {"complete": "settled"}})
     with pytest.raises(ConfigError, match=r"nights\.watch lists snapshots, which format \w+ does not"):
         plan(place.spec, "v1")
+
+
+@pytest.mark.parametrize("source", [delta, iceberg])
+def test_lack_of_memory_is_no_stores_fault(source):
+    with pytest.raises(MemoryError, match="malloc"), source._errors("s3://lake/edges@1"):
+        raise MemoryError("malloc")
 
 
 def test_built_in_scans_are_as_before():

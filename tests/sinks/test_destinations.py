@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from pbg_tasks.errors import AccessError, ConfigError, StorageError
-from pbg_tasks.publish.sinks import open_sink, sink_options
+from pbg_tasks.publish.sinks import milvus, open_sink, qdrant, sink_options
 
 
 @pytest.fixture
@@ -74,3 +74,9 @@ def test_names_are_no_refusals_of_milvus(reason, kind, resolved, monkeypatch):
     with pytest.raises(StorageError) as raised:
         open_web("milvus", "https://vectors.example")
     assert raised.type is kind
+
+
+@pytest.mark.parametrize("sink", [milvus, qdrant])
+def test_lack_of_memory_is_no_servers_fault(sink):
+    with pytest.raises(MemoryError, match="malloc"), sink._errors("https://vectors.example"):
+        raise MemoryError("malloc")

@@ -14,7 +14,7 @@ HASHES = [0, 1, 3, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 2, 2**64 - 1]
 
 
 def test_sample_is_that_of_duckdb(cluster, monkeypatch):
-    """One of three edges is drawn, by hashes that Spark has with a sign."""
+    """Spark has hashes with a sign."""
     monkeypatch.setattr(counting, "SAMPLE", 1)
     numbers = [each - ((each >> 63) << 64) for each in HASHES]
     spec = SimpleNamespace(model=SimpleNamespace(entities={"n": None}))

@@ -142,7 +142,7 @@ def _errors(location: str) -> Iterator[None]:
     """
     try:
         yield
-    except PbgError:
+    except (PbgError, MemoryError):
         raise
     except Exception as error:  # the library's own classes, which are there only with it
         kind, text = type(error).__name__, _COLOUR.sub("", str(error))

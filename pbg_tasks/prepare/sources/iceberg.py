@@ -185,7 +185,7 @@ def _errors(location: str) -> Iterator[None]:
     """
     try:
         yield
-    except PbgError:
+    except (PbgError, MemoryError):
         raise
     except Exception as error:  # errors of SQLAlchemy, requests and others, which a catalog lets pass
         kind = type(error).__name__

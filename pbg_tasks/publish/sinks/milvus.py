@@ -85,7 +85,7 @@ def _errors(destination: str) -> Iterator[None]:
     """
     try:
         yield
-    except PbgError:
+    except (PbgError, MemoryError):
         raise
     except Exception as error:  # the client's own classes, which are there only with it
         text = str(error)

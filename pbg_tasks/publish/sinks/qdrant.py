@@ -71,7 +71,7 @@ def _errors(destination: str) -> Iterator[None]:
     """
     try:
         yield
-    except PbgError:
+    except (PbgError, MemoryError):
         raise
     except Exception as error:  # the client's own classes and those of its HTTP library, which are there only with it
         if getattr(error, "status_code", None) in _REFUSED:
