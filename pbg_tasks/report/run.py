@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
 from pbg_tasks.config.limits import refusal_by
+from pbg_tasks.config.relations import relation_labels
 from pbg_tasks.config.results import NOTHING_RANKED, Expected, Figures, PlanResult, RelationChanges, RelationDrift
 from pbg_tasks.errors import QualityGateError
 from pbg_tasks.forecast.outcome import compare
@@ -14,6 +15,9 @@ from pbg_tasks.forecast.work import EVAL_PART
 from pbg_tasks.report.training import training_document
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pbg_tasks.config import GraphSpec
     from pbg_tasks.config.results import DriftResult, EvalResult, VerdictDocument
     from pbg_tasks.forecast.outcome import Pair
     from pbg_tasks.report.documents import (
@@ -203,10 +207,12 @@ def _relations(run: RunFacts) -> list[RelationRow]:
     They are edges, changes of edges, metrics and drift.
     """
     validated, evaluated = run.results.validate, run.results.eval
-    drift = run.results.drift
-    rows = validated.relations if validated is not None else {}
+    drift, label = run.results.drift, _labels(run.spec.graph)
+    counted = validated.relations if validated is not None else {}
     difference = validated.difference if validated is not None else None
-    changes = difference.edges.relations if difference is not None and difference.edges is not None else {}
+    changed = difference.edges.relations if difference is not None and difference.edges is not None else {}
+    rows = {label(name): edges for name, edges in counted.items()}
+    changes = {label(name): each for name, each in changed.items()}
     ranked = evaluated.relations if evaluated is not None else {}
     moved = drift.relations if drift is not None else {}
     listed: list[RelationRow] = []
@@ -227,6 +233,24 @@ def _relations(run: RunFacts) -> list[RelationRow]:
             }
         )
     return sorted(listed, key=lambda each: (-(each["edges"] or 0), each["name"]))
+
+
+def _labels(graph: GraphSpec) -> Callable[[str], str]:
+    """Return a function from labels of ``validate`` to those of metrics.
+
+    Where columns give the types of ends, each label of the former has them, of the latter only names that repeat.
+    """
+    model, columns = graph.model, graph.columns
+    if columns.lhs_type is None:
+        return str
+    if model.relations_from_data:
+        (only,) = model.relations
+        return lambda name: name.removesuffix(f" ({only.lhs}, {only.rhs})")
+    names = [each.name for each in model.relations]
+    counted = names if columns.rel is not None else names[:1] * len(names)
+    typed = [f"{name} ({each.lhs}, {each.rhs})" for name, each in zip(counted, model.relations, strict=True)]
+    known = dict(zip(typed, relation_labels(model, names), strict=True))
+    return lambda name: known.get(name, name)
 
 
 def _trained(run: RunFacts) -> Trained | None:
