@@ -207,7 +207,8 @@ class RunDocument(TypedDict):
 
     ``reason`` is why it was refused or failed, ``stopped`` in which task, ``log`` is the address of that task's log.
     ``failed_at`` is when that task failed, in seconds since 1970; None where only Airflow knows of it. ``begun`` is the
-    last time at which the store saw the run planned, failed, trained, or a task of it begun.
+    last time at which the store saw the run planned, failed, trained, or a task of it begun. ``relation_count``
+    counts relations that ``relations`` lacks, too.
     """
 
     kind: Literal["run"]
@@ -233,6 +234,7 @@ class RunDocument(TypedDict):
     entities: Stored | None
     entity_types: dict[str, Stored]
     relations: list[RelationRow]
+    relation_count: int | None
     training: Training
     trained: Trained | None
     metrics: dict[str, dict[str, float | None]]

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 TITLES = {"validate": "Data gate: snapshot", "partition": "Data gate: entities", "gate": "Quality gate"}
 """Tasks that judge, with the title of each verdict."""
+_LISTED = 1000
+"""Most relations that the result of ``validate`` lists."""
 _DIFFERENCE = ("since", "awaited", "edges", "degrees", "columns", "volumes")
 
 
@@ -75,6 +77,7 @@ def run_document(run: RunFacts) -> RunDocument:
             name: found.document() for name, found in (partitioned.types.items() if partitioned is not None else ())
         },
         "relations": _relations(run),
+        "relation_count": _relation_count(run),
         "training": training_document(run),
         "trained": _trained(run),
         "metrics": _metrics(evaluated),
@@ -110,9 +113,19 @@ def _model(run: RunFacts) -> ModelPart:
     }
     operators: dict[str, int | None] = dict(Counter(relation.operator for relation in model.relations))
     if model.dynamic_relations:  # one entry of the spec stands for all names of the column
-        validated = run.results.validate
-        operators = dict.fromkeys(operators, len(validated.relations) if validated is not None else None)
+        operators = dict.fromkeys(operators, _relation_count(run))
     return {"settings": {title: str(value) for title, value in settings.items()}, "operators": operators}
+
+
+def _relation_count(run: RunFacts) -> int | None:
+    """Return the number of relations; None before they are counted.
+
+    Where there are more than ``validate`` lists, it is that of the model.
+    """
+    validated, partitioned = run.results.validate, run.results.partition
+    if validated is None or len(validated.relations) < _LISTED:
+        return None if validated is None else len(validated.relations)
+    return None if partitioned is None else partitioned.relations
 
 
 def state(run: RunFacts) -> State:
