@@ -20,7 +20,7 @@ from pbg_tasks.evaluate.questions import Side
 from pbg_tasks.evaluate.ranking import Model
 from pbg_tasks.evaluate.report import EvaluationReport
 from pbg_tasks.evaluate.rounds import PairedRounds, RankedRounds
-from pbg_tasks.evaluate.sampling import Sample, floors_have_edges, ratios_beside, relation_edges, replaced_ratios
+from pbg_tasks.evaluate.sampling import Sample, floors_decide, ratios_beside, relation_edges, replaced_ratios
 from pbg_tasks.evaluate.tables import MAX_BLOCK_ROWS, Budget, EntityTable
 from pbg_tasks.formats.edges import EdgeList
 from pbg_tasks.formats.memory import keep_freed_memory
@@ -270,8 +270,9 @@ class _Asking:
                 break
 
     def _is_decided(self) -> bool:
-        ranked_rows, _ = self.rounds.counted(self.chosen.extra)
-        if self.gates is None or not floors_have_edges(self.gates, self.asked.rel, ranked_rows, self._names):
+        done, _ = self.rounds.counted(self.chosen.extra)
+        ranked = mean_reciprocal([ranks.select(done) for ranks in self.rounds.found.values()])
+        if self.gates is None or not floors_decide(self.gates, self.asked.rel, done, ranked, self._names):
             return False
         beside_best = self.paired if self.best is self.compared else self.paired_best
         # A trial is hardly ever clearly no worse, so its limit alone would rank all edges.

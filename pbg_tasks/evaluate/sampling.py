@@ -182,23 +182,32 @@ def relation_edges(gates: Gates) -> int:
     return max((floor.min_edges for floor in floors), default=RelationFloor(min_mrr=0).min_edges)
 
 
-def floors_have_edges(gates: Gates, rel: np.ndarray, ranked: np.ndarray, labels: Sequence[str]) -> bool:
+def floors_decide(
+    gates: Gates, rel: np.ndarray, ranked: np.ndarray, reciprocal: np.ndarray, labels: Sequence[str]
+) -> bool:
     """Return whether each relation with a floor can be judged.
 
     Args:
         gates: of the graph.
         rel: int64 (N,), relation of each edge of the sample.
-        ranked: int64, rows of the edges that were ranked.
+        ranked: int64 (M,), rows of the edges that were ranked.
+        reciprocal: float64 (M,), their reciprocal ranks by tonight's model.
         labels: names of the relations.
 
     Returns:
-        True where each has ``min_edges`` ranked edges, or all that the sample has of it.
+        True where each has ``min_edges`` ranked edges, whose mean is clear of the floor, or all that the sample has.
     """
-    there, done = (np.bincount(each, minlength=len(labels)) for each in (rel, rel[ranked]))
     floors = [gates.relations.get(label, gates.relations.get(EVERY_OTHER)) for label in labels]
-    return all(
-        floor is None or done[number] >= min(floor.min_edges, there[number]) for number, floor in enumerate(floors)
+    least, limit = (
+        np.array([0 if floor is None else getattr(floor, key) for floor in floors]) for key in ("min_edges", "min_mrr")
     )
+    there = np.bincount(rel, minlength=len(labels))
+    done, total, squares = (np.bincount(rel[ranked], each, len(labels)) for each in (None, reciprocal, reciprocal**2))
+    mean = total / np.maximum(done, 1)
+    variance = np.maximum(squares - done * mean**2, 0) / np.maximum(done - 1, 1)
+    clear = np.abs(mean - limit) > STANDARD_ERRORS * np.sqrt(variance / np.maximum(done, 1))
+    judged = (done >= least) & ((limit == 0) | (clear & (done >= _FEWEST)))
+    return bool((judged | (done == there)).all())
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from pbg_tasks.evaluate.sampling import (
     ROUND_EDGES,
     Reciprocals,
     Sample,
-    floors_have_edges,
+    floors_decide,
     pair_decides,
     start_ratios,
 )
@@ -132,7 +132,21 @@ def test_many_relations_take_half_the_limit_at_most():
 def test_floor_asks_for_the_edges_there_are(floors, enough):
     gates = Gates(relations={name: {"min_mrr": 0.1, "min_edges": edges} for name, edges in floors.items()})
     rel = np.array([0, 0, 0, 0, 1, 1, 1, 1, 2])
-    assert floors_have_edges(gates, rel, np.array([0, 1, 2, 4, 5, 8]), ["a", "b", "c", "d"]) is enough
+    ranked, far = np.array([0, 1, 2, 4, 5, 8]), np.full(6, 0.5)
+    assert floors_decide(gates, rel, ranked, far, ["a", "b", "c", "d"]) is enough
+
+
+@pytest.mark.parametrize(
+    ("mrr", "ranked", "enough"),
+    [(0.15, 32, True), (0.05, 32, True), (0.11, 32, False), (0.09, 32, False), (0.11, 40, True)],
+)
+def test_floor_of_relation_near_its_mrr(mrr, ranked, enough):
+    """Three standard errors are 0.03 here; of 40 edges all are ranked."""
+    gates = Gates(relations={"b": {"min_mrr": 0.1}, "*": {"min_mrr": 0.0}})
+    rel, ours = np.arange(80) % 2, mrr + 0.05 * (-1.0) ** np.arange(ranked)
+    found = np.concatenate((np.full(ranked, 0.1), ours))
+    rows = np.concatenate([np.flatnonzero(rel == number)[:ranked] for number in (0, 1)])
+    assert floors_decide(gates, rel, rows, found, ["a", "b"]) is enough
 
 
 def test_relation_between_rare_and_common_is_judged(tmp_path, monkeypatch):
