@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, TypedDict
 
-from pbg_tasks.config.results import EvalResult
+from pbg_tasks.config.results import EvalResult, TrainResult
 from pbg_tasks.forecast.night import short_seconds, written
 from pbg_tasks.forecast.usage import Usage, is_of_last_try
 from pbg_tasks.forecast.work import EVAL_PART
@@ -72,8 +72,10 @@ def compare(forecast: ForecastDocument, results: Mapping[str, TaskResult]) -> Ou
     }
     if (costs := forecast.prices) is not None:
         expected, actual = _other_parts(planned, finished, results)
-        machines = forecast.machines
-        pair = _pair(_price(costs, planned, machines, expected), _price(costs, finished, machines, actual))
+        trained = results.get(TrainResult.TASK)
+        alone = isinstance(trained, TrainResult) and trained.ranks == 1  # `pbg run` ignores the launch
+        machines = 1 if alone else forecast.machines
+        pair = _pair(_price(costs, planned, forecast.machines, expected), _price(costs, finished, machines, actual))
         found["cost"] = {**pair, "currency": costs.currency}
     return found
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pbg_tasks.config import Costs
-from pbg_tasks.config.results import EvalResult, ForecastDocument, PartsTaken, Taken, TaskResult
+from pbg_tasks.config.results import EvalResult, ForecastDocument, PartsTaken, Taken, TaskResult, TrainResult
 from pbg_tasks.forecast.calibration import MeasuredNight
 from pbg_tasks.forecast.night import forecast_night
 from pbg_tasks.forecast.outcome import compare, outcome_table
@@ -162,6 +162,16 @@ def test_all_parts_are_paid_in_fact():
     assert found["total_seconds"] == {"forecast": 2400.0, "actual": 2400.0, "ratio": 1.0}
     assert found["cost"]["forecast"] == pytest.approx(2.0 * (2400 + 3 * 600) / 3600)
     assert found["cost"]["actual"] == pytest.approx(2.0 * (2400 + 900) / 3600)
+
+
+@pytest.mark.parametrize(("ranks", "paid"), [(1, 1), (4, 4)])
+def test_machines_that_trained_are_paid(ranks, paid):
+    """`pbg run` trains alone, whatever the spec's launch is."""
+    gang = forecast_night(PLANNED, [], engine="native", machines=4, ranks=4, costs=Costs(hour=2.0))
+    trained = TrainResult.model_validate(result(PLANNED["train"]).document() | {"epochs": 1, "ranks": ranks})
+    found = compare(ForecastDocument.model_validate(gang.to_json()), {"train": trained})
+    assert found["cost"]["forecast"] == pytest.approx(2.0)
+    assert found["cost"]["actual"] == pytest.approx(2.0 * paid)
 
 
 def test_ranks_share_time_that_one_takes():
