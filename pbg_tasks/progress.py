@@ -29,7 +29,7 @@ _SMALL = 0.01
 
 def human_count(value: float) -> str:
     """Write a count with three significant digits: ``1234567`` -> ``1.23 M``."""
-    for factor, unit in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
+    for factor, unit in ((1e12, " T"), (1e9, " G"), (1e6, " M"), (1e3, " k")):
         if round(abs(value) / factor, 3) >= 1:  # 999,600 is 1 M, not 1e+03 k
             return f"{value / factor:.3g}{unit}"
     return f"{value:.3g}"

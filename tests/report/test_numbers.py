@@ -61,7 +61,16 @@ def test_difference_that_rounds_to_zero_is_no_loss(unit, text):
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(999_499, "999 k"), (999_600, "1 M"), (-999_600, "-1 M"), (999.6, "1 k"), (12, "12")]
+    ("value", "text"),
+    [
+        (999_499, "999 k"),
+        (999_600, "1 M"),
+        (-999_600, "-1 M"),
+        (999.6, "1 k"),
+        (12, "12"),
+        (999_600_000_000, "1 T"),
+        (2.5e12, "2.5 T"),
+    ],
 )
 def test_count_near_next_unit_has_that_unit(value, text):
     assert human_count(value) == text
