@@ -87,9 +87,9 @@ def seconds(value: float | None) -> str:
     """
     if value is None:
         return NONE
-    if value < _MINUTE:
+    if round(value) < _MINUTE:  # 59.6 s are a minute, not 60 s
         return f"{value:.1f} s" if value < _MINUTE / 6 else f"{value:.0f} s"
-    if value < _HOUR:
+    if round(value) < _HOUR:
         minutes, rest = divmod(round(value), _MINUTE)
         return f"{minutes} min {rest:02d} s"
     hours, minutes = divmod(round(value / _MINUTE), _MINUTE)

@@ -25,6 +25,8 @@ from pbg_tasks.report import numbers
         (numbers.seconds, 0.527, "0.5 s"),
         (numbers.seconds, 125, "2 min 05 s"),
         (numbers.seconds, 11400, "3 h 10 min"),
+        (numbers.seconds, 59.7, "1 min 00 s"),
+        (numbers.seconds, 3599.7, "1 h 00 min"),
         (numbers.moment, 0.0, "1970-01-01 00:00"),
         (numbers.count, None, numbers.NONE),
     ],
