@@ -224,8 +224,7 @@ class RankWork:
         iteration, edge_chunk = self._iteration, assigned.edge_chunk
         place = f"({edge_chunk.bucket.lhs}, {edge_chunk.bucket.rhs})"
         title = f"epoch {iteration.epoch_idx + 1}/{iteration.num_epochs}, bucket {place}"
-        with Progress(title, total=edge_chunk.edges) as progress:
-            progress.advance(assigned.begun.edges)
+        with Progress(title, total=edge_chunk.edges, begun=assigned.begun.edges) as progress:
             yield partial(self._advance, progress, title)
 
     def _advance(self, progress: Progress, title: str, count: int, loss: float) -> None:

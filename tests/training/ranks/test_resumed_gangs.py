@@ -11,13 +11,19 @@ partitions exchanged through the store, which costs a crash no more than the buc
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 
 from pbg_tasks.storage.local import LocalStore
+from pbg_tasks.training.data.edge_files import EdgeChunk
 from pbg_tasks.training.engine.on_torch import TorchEngine
+from pbg_tasks.training.engine.pace import Position
+from pbg_tasks.training.loop import Assignment
 from pbg_tasks.training.ranks.iteration_state import IterationState
 from pbg_tasks.training.ranks.leases import LeaseBook
+from pbg_tasks.training.ranks.rank import RankWork
+from pbg_tasks.training.schedule import Bucket
 from tests.training.buckets import Buckets, objects
 from tests.training.buckets import make_config as make_single_config
 from tests.training.ranks.crashes import Crash, ledger
@@ -124,3 +130,13 @@ def test_two_resumed_ranks_end_as_one_following(buckets, rounds, tmp_path, monke
     train(config, buckets, alone, tmp_path / "c")
     assert sum(ledger(together)[1]) <= 2 * (1 + ahead) * EDGES_OF_A_BUCKET
     assert objects(alone, config) == objects(together, config)
+
+
+def test_stored_part_of_a_bucket_has_no_rate(capsys):
+    """An earlier gang trained it, in a time that this one does not know."""
+    work = object.__new__(RankWork)
+    work._iteration = SimpleNamespace(epoch_idx=0, num_epochs=2)
+    begun = Assignment(EdgeChunk(0, Bucket(0, 1), 0, 100), (0.0, 1.0), begun=Position(3, 60))
+    with work.watched(begun):
+        pass
+    assert "epoch 1/2, bucket (0, 1): done, 60 edges in 0:00, 0 edges/s" in capsys.readouterr().err
