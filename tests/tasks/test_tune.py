@@ -321,6 +321,18 @@ def test_overtrained_candidate_counts_by_its_best():
     assert yaml.safe_load(document["patch"]) == {"model.lr": 0.1, "model.num_epochs": 2}
 
 
+def test_time_of_a_failure_counts_once():
+    """It stands for its candidate in the rungs that follow."""
+    trial = f"{1:012x}"
+    candidates = (TriedCandidate(trial=trial, changes={"model.lr": 0.1}),)
+    search = Search(graph="g", snapshot="d1", metric="mrr", eta=2, epochs=(1, 2, 4), candidates=candidates)
+    good = Outcome(trial=trial, epochs=1, status="finished", figures={"mrr": 0.5}, seconds=3.0)
+    bad = Outcome(trial=trial, epochs=2, status="failed", reason="the loss is nan", seconds=5.0)
+    rungs = [Rung(rung=number, ranking=(each,), kept=(trial,)) for number, each in enumerate((good, bad, bad))]
+    facts = {"run": "r", "store": "s", "search_id": "i", "search": search, "rungs": rungs, "latest": {}}
+    assert tune_document(facts)["rows"][0]["seconds"] == 8.0
+
+
 def test_candidates_that_fail_later_count_by_earlier_rungs(graph):
     begun = start(written(graph, {"space": {"model.lr": [0.1, 0.03]}, "halving": {"eta": 2}}), "d1")
     context = SearchContext.open(begun["run"], begun["search"])
