@@ -80,6 +80,13 @@ def size(value: float | None) -> str:
     return f"{value:.0f} B" if unit == 0 else f"{value:.3g} {_BYTES[unit]}"
 
 
+def money(value: float | None) -> str:
+    """Return an amount of money; of less than 1, three digits."""
+    if value is None:
+        return NONE
+    return f"{value:,.2f}" if value == 0 or value >= 1 else f"{value:.3g}"
+
+
 def seconds(value: float | None) -> str:
     """Return a duration in suitable units.
 

@@ -197,6 +197,7 @@ def _environment() -> Environment:
         "score",
         "percent",
         "size",
+        "money",
         "seconds",
         "moment",
         "isoformat",

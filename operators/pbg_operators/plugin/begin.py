@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Literal, TypedDict
 
 from pbg_tasks.config.nights import snapshot_order
+from pbg_tasks.report.numbers import money
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -83,7 +84,7 @@ def begin_document(
         "left_out": len(newest[SHOWN:]),
         "forecast": forecast["expected_seconds"] if forecast else None,
         "took": run["seconds"] if run is not None else None,
-        "cost": f"{cost['actual'] or cost['forecast']:.2f} {cost['currency']}" if cost else None,
+        "cost": f"{money(cost['actual'] or cost['forecast'])} {cost['currency']}" if cost else None,
         "current": next((night for night in history["nights"] if night["current"]), None),
         "api": api,
         "runs": runs,
