@@ -56,7 +56,7 @@ def test_graph_without_trouble_needs_no_one(nights, history):
 
 
 def test_served_one_of_two_releases_is_current(nights):
-    """A run may have a second one, and be rolled back to the first."""
+    """A channel may be rolled back to a run's first."""
     found = read_graph("toy", Channel(nights.store, "production"))
     served = next(each for each in found.releases if each.seq == found.current)
     second = served.model_copy(update={"seq": served.seq + 1})
