@@ -198,9 +198,8 @@ def floors_decide(
         True where each has ``min_edges`` ranked edges, whose mean is clear of the floor, or all that the sample has.
     """
     floors = [gates.relations.get(label, gates.relations.get(EVERY_OTHER)) for label in labels]
-    least, limit = (
-        np.array([0 if floor is None else getattr(floor, key) for floor in floors]) for key in ("min_edges", "min_mrr")
-    )
+    least = np.array([0 if floor is None else floor.min_edges for floor in floors])
+    limit = np.array([0.0 if floor is None else floor.min_mrr for floor in floors])
     there = np.bincount(rel, minlength=len(labels))
     done, total, squares = (np.bincount(rel[ranked], each, len(labels)) for each in (None, reciprocal, reciprocal**2))
     mean = total / np.maximum(done, 1)

@@ -75,8 +75,8 @@ def tune_document(facts: TuneFacts) -> TuneDocument:
 def _outcomes(facts: TuneFacts) -> dict[str, list[Outcome]]:
     """Return the results of each candidate, rung by rung.
 
-    Of a decided rung they are those by which it was decided. A failure stands in each later rung, too, but took its time
-    once.
+    Of a decided rung they are those by which it was decided. A failure stands in each later rung, too, and took
+    its time once.
     """
     found: dict[str, list[Outcome]] = {each.trial: [] for each in facts["search"].candidates}
     for outcome in (*(each for rung in facts["rungs"] for each in rung.ranking), *facts["latest"].values()):

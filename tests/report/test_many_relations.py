@@ -1,4 +1,4 @@
-"""Number of relations on a run's page, of which results list the most frequent."""
+"""Number of relations on a run's page."""
 
 from __future__ import annotations
 

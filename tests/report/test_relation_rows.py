@@ -1,4 +1,4 @@
-"""Rows of relations on a run's page, whose tasks label them in two ways."""
+"""Rows of relations on a run's page."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ def test_two_resumed_ranks_end_as_one_following(buckets, rounds, tmp_path, monke
 
 
 def test_stored_part_of_a_bucket_has_no_rate(capsys):
-    """An earlier gang trained it, in a time that this one does not know."""
+    """This gang does not know its time."""
     work = object.__new__(RankWork)
     work._iteration = SimpleNamespace(epoch_idx=0, num_epochs=2)
     begun = Assignment(EdgeChunk(0, Bucket(0, 1), 0, 100), (0.0, 1.0), begun=Position(3, 60))
