@@ -5,7 +5,6 @@ Nights, retries, kills, and rollbacks. The file is longer than others: all of it
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import os
@@ -243,7 +242,9 @@ def test_killed_training_loses_at_most_one_epoch(place):
 def test_second_training_of_one_run_is_refused(place, monkeypatch):
     place.snapshot("d1", ring(80))
     run = prepared(place, epochs=15)
-    monkeypatch.setattr("pbg_tasks.tasks.training.gang.claim", functools.partial(claim, patience=7))
+    monkeypatch.setattr(
+        "pbg_tasks.tasks.training.gang.claim", lambda *place, **how: claim(*place, **how | {"patience": 7})
+    )
     with start_training(run) as process:
         wait_for(process, "epoch 1/15 committed")
         with pytest.raises(ConflictError, match="is alive and owns this run"):
