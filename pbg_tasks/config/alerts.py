@@ -86,7 +86,7 @@ def check_timezone(name: str) -> None:
     """
     try:
         ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError):
+    except (ZoneInfoNotFoundError, ValueError, OSError):  # a folder of zones, such as Europe, is no file
         raise ValueError(f"timezone {name!r} is no IANA name such as Europe/Berlin") from None
 
 

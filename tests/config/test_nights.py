@@ -33,6 +33,7 @@ def test_keys_are_ordered_by_time_and_number(keys):
     [
         ({"calendar": {"cron": "0 2 * *"}}, "has not the five fields"),
         ({"calendar": {"cron": "0 2 * * *", "timezone": "Mars/Base"}}, "no IANA name"),
+        ({"calendar": {"cron": "0 2 * * *", "timezone": "Europe"}}, "timezone 'Europe' is no IANA name"),
         ({"calendar": {"cron": "0 2 * * *", "key_format": "%Y/%m/%d"}}, "no snapshot key"),
         ({"calendar": {"cron": "0 25 * * *"}}, r"cron '0 25 \* \* \*': hour 25 is not from 0 to 23"),
         ({"calendar": {"cron": "5-60/5 2 * * *"}}, "minute 60 is not from 0 to 59"),
