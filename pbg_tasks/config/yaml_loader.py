@@ -6,7 +6,6 @@ The library takes a twentieth of the CPU time of a short task.
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import yaml
 
@@ -31,6 +30,7 @@ class Loader(yaml.SafeLoader):
         super().__init__(stream)
         self._values = 0
         self._sizes: dict[int, int] = {}
+        self._written: set[int] = set()  # mappings whose keys were checked
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         """Count the values of a node."""
@@ -51,11 +51,18 @@ class Loader(yaml.SafeLoader):
             raise yaml.composer.ComposerError(None, None, many, mark)
         return node
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - PyYAML's signature
-        """Refuse keys that appear twice or are no words.
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Refuse keys that appear twice or are no words; merge ``<<``.
 
-        A key is a word also where YAML 1.1 has a boolean, as for the ``on`` of a notifier.
+        A key is a word also where YAML 1.1 has a boolean, as for the ``on`` of a notifier. Only the keys that a mapping
+        was written with count: once it is merged, as for one that takes it over, it may have a key twice.
         """
+        if id(node) not in self._written:
+            self._written.add(id(node))
+            self._check_keys(node)
+        super().flatten_mapping(node)
+
+    def _check_keys(self, node: yaml.MappingNode) -> None:
         seen = set()
         for key_node, _ in node.value:
             if not isinstance(key_node, yaml.ScalarNode):
@@ -68,7 +75,6 @@ class Loader(yaml.SafeLoader):
             if key in seen:
                 raise yaml.constructor.ConstructorError(None, None, f"key {key!r} appears twice", key_node.start_mark)
             seen.add(key)
-        return super().construct_mapping(node, deep=deep)
 
 
 # 1e-3, which every config has, is a number as in YAML 1.2. This also gives the loader resolvers of its own.

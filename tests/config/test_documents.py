@@ -81,6 +81,13 @@ def test_yaml_merge_keys_work():
     assert parse_document(text, source="a.yaml")["more"] == {"a": 1, "b": 3}
 
 
+def test_merged_yaml_may_be_merged_before_its_turn():
+    """Mappings nearer to the top are built first."""
+    text = b"base: &base {on: 1, b: 2}\ndeep: {more: &more {<<: *base, b: 3}}\nlast: {<<: *more, c: 4}"
+    found = parse_document(text, source="a.yaml")
+    assert (found["deep"]["more"], found["last"]) == ({"on": 1, "b": 3}, {"on": 1, "b": 3, "c": 4})
+
+
 @pytest.mark.parametrize(
     ("source", "data", "expected"),
     [
