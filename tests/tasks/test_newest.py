@@ -62,3 +62,21 @@ def test_draft_names_why_snapshot_is_passed_over(tmp_path, capsys):
 def test_place_without_anything_is_named(tmp_path):
     with pytest.raises(InputError, match=f"{tmp_path}/nowhere: nothing is there; name a run's URL"):
         overview(f"{tmp_path}/nowhere")
+
+
+@pytest.mark.parametrize(
+    ("files", "place", "location"),
+    [
+        (["d1/part.0.csv", "d2/part.0.csv", "d1/part.1.csv"], "", "{snapshot}/*.csv"),  # as Dask names them
+        (["d1/part.0.csv", "d1/part.1.csv"], "/d1", "{snapshot}/*.csv"),
+        (["d1/part-0.c000.csv", "d1/part-0.c001.csv"], "/d1", "{snapshot}/*.csv"),
+        (["d1/e.2026-11-20.csv"], "", "{snapshot}/*.csv"),
+        (["e.2026-11-20.csv.gz", "e.2026-11-21.csv.gz"], "", "{snapshot}.csv.gz"),
+        (["d1.edges.csv", "d1.nodes.csv"], "", "{snapshot}.edges.csv"),
+    ],
+)
+def test_numbers_between_dots_end_no_location(tmp_path, files, place, location):
+    for name in files:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("a,b\n")
+    assert find_snapshots(f"{tmp_path}{place}").snapshots.location == f"{tmp_path}/{location}"

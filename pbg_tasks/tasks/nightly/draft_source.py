@@ -33,6 +33,8 @@ _FORMATS = {".parquet": "parquet", ".csv": "csv", ".tsv": "tsv", ".txt": "tsv", 
 _PART = re.compile(
     r"(part|data|chunk|shard)?[-_.]?\d{1,6}([-_]of[-_]\d+|[-_][0-9a-f-]{8,}.*)?|part[-_].*", re.IGNORECASE
 )
+_NUMBERED = re.compile(r".*\.c?[0-9][0-9TZ_:+-]*(?=\.)")
+"""Parts of a name between dots, to the last one that is a number or a day."""
 _SHOWN_COLUMNS = 8
 _DELTA_LOG = "_delta_log/"
 _TABLE_DEPTH = 4
@@ -201,21 +203,30 @@ def _template(place: str) -> str:
     found = [uri for uri, _, _ in list_files(place, distinct=False)]
     if found == [place]:
         folder, _, name = place.rpartition("/")
-        return f"{folder}/{{snapshot}}{name.removeprefix(name.partition('.')[0])}"
+        return f"{folder}/{{snapshot}}{_suffix(name)}"
     every = [uri.removeprefix(f"{place}/") for uri in found]
     # A link beside snapshots, such as "latest", is none of their names.
     below = [name for name in every if not Path(place, name.partition("/")[0]).is_symlink()] or every
     folders = sorted({name.partition("/")[0] for name in below if "/" in name}, key=snapshot_order)
     if not folders:
-        stem, dot, suffix = below[0].partition(".")
-        if not _PART.fullmatch(stem):
-            return f"{place}/{{snapshot}}{dot}{suffix}"
+        suffix = _suffix(below[0])
+        if not _PART.fullmatch(below[0].removesuffix(suffix)):
+            return f"{place}/{{snapshot}}{suffix}"
         parent, _, key = place.rpartition("/")
-        return f"{parent}/{_keyed(key)}/*{dot}{suffix}"
+        return f"{parent}/{_keyed(key)}/*{suffix}"
     newest = [name.partition("/")[2] for name in below if name.startswith(f"{folders[-1]}/")]
-    suffixes = {name.removeprefix(name.partition(".")[0]) for name in newest}
+    suffixes = {*map(_suffix, newest)}
     files = f"/*{suffixes.pop()}" if len(suffixes) == 1 and not any("/" in name for name in newest) else ""
     return f"{place}/{_keyed(folders[-1])}{files}"
+
+
+def _suffix(name: str) -> str:
+    """Return the end of a file's name that files of other days share.
+
+    It begins at the first dot after which there is no number, as of a part or a day: ``part.0.parquet`` may be beside
+    ``part.1.parquet`` tomorrow, and ``edges.2026-11-20.csv`` is ``edges.2026-11-21.csv`` then.
+    """
+    return _NUMBERED.sub("", name.removeprefix(name.partition(".")[0]))
 
 
 def _keyed(name: str) -> str:
