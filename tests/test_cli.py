@@ -80,12 +80,12 @@ def test_newest_snapshot_needs_no_name(place):
     assert f"channel production of {place.store}" in pbg("show", place.store).stdout
 
 
-@pytest.mark.parametrize("change", [["--epochs", "1"], ["-p", "model.lr=0.5"], ["-p", "train={seed: 3}"]])
+@pytest.mark.parametrize("change", ["--epochs=1", "-pmodel.lr=0.5", "-ptrain={seed: 3}", "-psplit.test=0.2"])
 def test_changed_training_publishes_on_request_only(place, change):
-    done = pbg("plan", place.spec, "d1", *change, "--json")
+    done = pbg("plan", place.spec, "d1", change, "--json")
     assert done.returncode == 0, done.stderr
     assert "it becomes no release without --publish" in done.stderr
-    asked = pbg("plan", place.spec, "d1", *change, "--publish", "--json")
+    asked = pbg("plan", place.spec, "d1", change, "--publish", "--json")
     plain = pbg("plan", place.spec, "d1", "--json")
     runs = [RunContext.open(json.loads(each.stdout)["run"]) for each in (done, asked, plain)]
     assert [run.spec.publish for run in runs] == [False, True, True]

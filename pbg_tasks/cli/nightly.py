@@ -54,7 +54,7 @@ Due = Annotated[
 ]
 
 
-_OF_TRAINING = re.compile(r"""["']?(model|train)["']?[.=]""")  # sections of a spec; a patch is meant to stay
+_OF_TRAINING = re.compile(r"""["']?(model|train|split|columns)["']?[.=]""")  # of a spec; a patch is meant to stay
 
 
 def _planning(name: str, act: Callable[..., None]) -> None:
