@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 BASE = (
     *("eval.split=valid", "train.warm_start=false", "train.warm_epochs=null", "train.anchor=0.0"),
     *("train.shrink=null", "train.delta=null", "train.early_stopping=null", "model.init_path=null"),
-    *("model.num_machines=1", "model.num_partition_servers=-1"),
+    *("model.num_machines=1", "model.num_partition_servers=-1", "launch.ranks=1"),
 )
 """Changes of the spec for a search.
 

@@ -172,19 +172,22 @@ class Expected:
         )
 
 
-def resolve(graph: GraphSpec, counts: SnapshotCounts, before: ReleaseSizes | None) -> tuple[GraphSpec, Expected]:
+def resolve(
+    graph: GraphSpec, counts: SnapshotCounts, before: ReleaseSizes | None, *, ranks: int = 1
+) -> tuple[GraphSpec, Expected]:
     """Put numbers in place of ``auto``.
 
     Args:
         graph: the spec.
         counts: of its snapshot.
         before: the release it continues.
+        ranks: that are to train.
 
     Returns:
         The spec, and the sizes that its training will have to hold.
 
     Raises:
-        ConfigError: no number of partitions is enough, or they are too few for several GPUs.
+        ConfigError: no number of partitions is enough, or they are too few for several GPUs or ranks.
     """
     kept = before.kept(graph.model) if before else None
     expected = Expected.of(counts, before.rows if before and kept else {})
@@ -199,6 +202,7 @@ def resolve(graph: GraphSpec, counts: SnapshotCounts, before: ReleaseSizes | Non
         graph = with_partitions(graph, chosen)
     if graph.model.num_gpus > 1:
         check_useful(graph.model, graph.model.num_gpus, "GPUs")
+    check_useful(graph.model, ranks, "ranks (launch.ranks)")
     if graph.model.partition_buffer == AUTO:
         graph = _with_buffer(graph, _largest_buffer(graph, expected))
         say(f"plan: partition_buffer {graph.model.partition_buffer or 'as by default, for want of memory'}")

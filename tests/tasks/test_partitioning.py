@@ -86,6 +86,15 @@ def test_partitions_of_rank_zero_are_forecast_for_gang(place):
     assert planned(place, 0.42)["run"] == several["run"]
 
 
+def test_ranks_that_could_never_train_are_refused(place):
+    place.snapshot("d1", ring(50))
+    small = {"dimension": 8, "num_epochs": 1}  # for which auto is one partition
+    with pytest.raises(ConfigError, match=r"2 ranks \(launch.ranks\) cannot train at once.* num_partitions to 4"):
+        planned(place, 1.0, small, launch={"ranks": 2})
+    assert not (place.store / "runs").exists()
+    assert run_chain(place.spec, "d1")["release"]  # in one process, whatever the launch is
+
+
 def test_plan_needs_no_torch(place):
     """The scheduler's image has none."""
     place.snapshot("d1", ring(50))

@@ -124,7 +124,7 @@ def plan(
             hold(store, run_with(release.directory, release.run))
         counts = _counted(graph, files)
         sizes = ReleaseSizes.of(store, release) if release else None
-        graph, expected = resolve(graph, counts, sizes)
+        graph, expected = resolve(graph, counts, sizes, ranks=written.launch.ranks)
         previous = continued(graph, release, sizes) if release and sizes else None
         if publish and previous is not None and not previous.keep_ids:
             _check_not_moved(channel, graph, previous)
