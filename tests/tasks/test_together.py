@@ -9,7 +9,7 @@ from pbg_tasks.errors import ConfigError, QualityGateError
 from pbg_tasks.publish import Channel
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.context import CHAIN, RunContext
-from pbg_tasks.tasks.nightly.chain import run_task, run_together
+from pbg_tasks.tasks.nightly.chain import run_chain, run_task, run_together
 from pbg_tasks.tasks.nightly.plan import plan
 from tests.tasks.conftest import ring
 
@@ -34,6 +34,13 @@ def test_night_of_few_commands_has_every_result(place, planned):
     assert all(run.result(task) for task in CHAIN)
     assert finished["published"] is True
     assert Channel(open_store(place.store), "production").current().release.run == run.run_id
+
+
+def test_night_for_several_machines_is_done_by_one(place):
+    """Partition servers on Kubernetes take such a model."""
+    place.write_spec({"num_machines": 4, "num_partition_servers": 1, "distributed_init_method": "env://"})
+    place.snapshot("d1", ring(120))
+    assert run_chain(place.spec, "d1")["release"]["published"]
 
 
 def test_second_call_does_what_is_left(planned, capfd):

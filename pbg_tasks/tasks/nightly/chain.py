@@ -118,7 +118,10 @@ def run_chain(
         raise
     try:
         for name in TASKS:
-            run_task(name, url)
+            if name == "train":
+                _train(url)
+            else:
+                run_task(name, url)
         _export(url)
         if rules is not None and RunContext.open(url).need(PublishResult).published:
             from pbg_tasks.tasks.nightly.promote import promote_by_rules
@@ -127,6 +130,13 @@ def run_chain(
     finally:
         write_pages(url)
     return show(url)
+
+
+def _train(url: str) -> None:
+    """Train a run in this process, also where its model is one for several machines."""
+    from pbg_tasks.tasks.training.train import train
+
+    train(url, alone=True)
 
 
 def _export(url: str) -> None:

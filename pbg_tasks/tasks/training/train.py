@@ -53,12 +53,13 @@ _OWN_KEYS = {
 """Keys of a config in which the machines of a gang may differ."""
 
 
-def train(url: str, *, rank: int | None = None, ignore_memory: bool = False) -> Result:
+def train(url: str, *, rank: int | None = None, alone: bool = False, ignore_memory: bool = False) -> Result:
     """Train a run to its end, from its newest state.
 
     Args:
         url: of the run.
         rank: of this process in a gang whose size is the config's ``num_machines``; None: taken from the environment.
+        alone: train in this process, whatever ``num_machines`` is, unless the environment makes it one of several.
         ignore_memory: train even if the forecast exceeds the memory.
 
     Returns:
@@ -70,7 +71,7 @@ def train(url: str, *, rank: int | None = None, ignore_memory: bool = False) -> 
         RankLostError: another rank of the gang was lost.
     """
     run = RunContext.open(url)
-    env = RankEnv.from_environment(run.config, rank=rank)
+    env = RankEnv.from_environment(run.config, rank=rank, alone=alone)
     if env is not None and env.rank:
         if (done := run.find(TrainResult)) is not None:
             return done.document()  # rank 0 does not come to a meeting, either

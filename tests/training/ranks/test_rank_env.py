@@ -19,12 +19,12 @@ def config(**keys):
 
 @pytest.fixture
 def find(monkeypatch):
-    def from_environment(keys=None, rank=None, **environment):
+    def from_environment(keys=None, rank=None, alone=False, **environment):
         for name in VARIABLES:
             monkeypatch.delenv(name, raising=False)
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
-        return RankEnv.from_environment(config(**(keys or {})), rank=rank)
+        return RankEnv.from_environment(config(**(keys or {})), rank=rank, alone=alone)
 
     return from_environment
 
@@ -57,6 +57,13 @@ FOUR = {"num_machines": 4, "distributed_init_method": TCP}
 def test_rank_finds_its_place(find, capsys, keys, rank, environment, env):
     assert find(keys, rank, **environment) == env
     assert not capsys.readouterr().err
+
+
+def test_process_without_rank_may_train_alone(find, capsys):
+    assert find(FOUR, alone=True) is None
+    assert "num_machines is 4, all tasks are done here: this process trains alone" in capsys.readouterr().err
+    assert find(FOUR, 3, alone=True) == (3, 4, 0, TCP)
+    assert find({}, None, alone=True, RANK="2", WORLD_SIZE="4", **MASTER) == (2, 4, 0, "env://")
 
 
 def test_place_has_rank_and_world(find):

@@ -62,13 +62,13 @@ class RankEnv(NamedTuple):
         return self.init_method if self.master is None else "{}:{}".format(*self.master)
 
     @classmethod
-    def from_environment(cls, config: ModelConfig, *, rank: int | None = None) -> RankEnv | None:
+    def from_environment(cls, config: ModelConfig, *, rank: int | None = None, alone: bool = False) -> RankEnv | None:
         """Read the rank of this process from the environment.
 
         The rank is the one given, else ``RANK``, else ``JOB_COMPLETION_INDEX``. ``WORLD_SIZE`` is the number of all
         processes, including partition servers; without it the config's numbers are used. The address of rank 0 is
         ``MASTER_ADDR`` and ``MASTER_PORT``, or else ``distributed_init_method``, which also comes first where a rank is
-        given.
+        given. With ``alone`` the config's numbers do not count for a process without a rank.
 
         Returns:
             The process; None where it trains alone.
@@ -78,9 +78,10 @@ class RankEnv(NamedTuple):
         """
         number, source = _own_rank(rank)
         size = number_of("WORLD_SIZE")
-        if size == 1 and not number:
+        if (size == 1 and not number) or (alone and size is None and number is None):
             if config.num_machines > 1:
-                say(f"num_machines is {config.num_machines}, WORLD_SIZE is 1: this process trains alone")
+                cause = "WORLD_SIZE is 1" if size else "all tasks are done here"
+                say(f"num_machines is {config.num_machines}, {cause}: this process trains alone")
             return None
         servers = max(config.num_partition_servers, 0)
         if size is None:
