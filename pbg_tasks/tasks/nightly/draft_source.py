@@ -221,7 +221,7 @@ def _template(place: str) -> str:
 
 
 def _suffix(name: str) -> str:
-    """Return the end of a file's name that files of other days share.
+    """Return the end of a name that other days share.
 
     It begins at the first dot after which there is no number, as of a part or a day: ``part.0.parquet`` may be beside
     ``part.1.parquet`` tomorrow, and ``edges.2026-11-20.csv`` is ``edges.2026-11-21.csv`` then.

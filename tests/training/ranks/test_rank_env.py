@@ -19,7 +19,7 @@ def config(**keys):
 
 @pytest.fixture
 def find(monkeypatch):
-    def from_environment(keys=None, rank=None, alone=False, **environment):
+    def from_environment(keys=None, rank=None, *, alone=False, **environment):
         for name in VARIABLES:
             monkeypatch.delenv(name, raising=False)
         for name, value in environment.items():
