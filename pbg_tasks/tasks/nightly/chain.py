@@ -133,7 +133,7 @@ def run_chain(
 
 
 def _train(url: str) -> None:
-    """Train a run in this process, also where its model is one for several machines."""
+    """Train in this process, also a model for several machines."""
     from pbg_tasks.tasks.training.train import train
 
     train(url, alone=True)
