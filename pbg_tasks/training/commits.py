@@ -101,7 +101,7 @@ class Commits:
         ranked = [after for edge_chunk in done if (after := eval_stats(edge_chunk.after)) is not None]
         held_out = EvalStats.mean(ranked) if ranked else None
         self.stats.append(self._lines(iteration, done, held_out, io))
-        valid = self._plan.figure(iteration, held_out)
+        valid = self._plan.figure(iteration, held_out, before)
         manifest = self._writer.commit(
             dict(objects), iteration=iteration, edges=trained, retrained=retrained, valid=valid
         )

@@ -127,7 +127,7 @@ class EarlyStopping:
                 f"off, because fewer than {FEWEST} of the {self.total} valid edges can be ranked in 4 % of an epoch's "
                 "time, too few to judge an epoch by"
             )
-        return "off, because there was no valid edge to rank"
+        return "off, because there was no valid edge to rank, or an earlier version trained epochs without ranking any"
 
 
 def ends_epoch(iteration: Iteration) -> bool:

@@ -65,16 +65,20 @@ class IterationPlan:
         """Return whether a version ends the training before its last epoch."""
         return self.early_stopping is not None and self.early_stopping.stops(manifest)
 
-    def figure(self, iteration: Iteration, stats: EvalStats | None) -> float | None:
+    def figure(self, iteration: Iteration, stats: EvalStats | None, before: Manifest | None) -> float | None:
         """Return the figure by which an epoch's version is compared, if any.
+
+        There is none after epochs without one, as an earlier version of this package may have trained them: figures
+        are counted as epochs.
 
         Args:
             iteration: that is trained.
             stats: of the edges that were ranked in it.
+            before: the version before it.
         """
         if self.early_stopping is None or not self.early_stopping.size or stats is None or not ends_epoch(iteration):
             return None
-        return stats.mrr
+        return stats.mrr if len(before.valid if before is not None else ()) == iteration.epoch_idx else None
 
     def check_resumable(self, writer: CheckpointWriter, start: StartingPoint) -> None:
         """Refuse to continue a version that counts other iterations.

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from pbg_tasks.config import ModelConfig
 from pbg_tasks.formats.edges import EdgeList
 from pbg_tasks.training.early_stopping import EarlyStopping, stops
+from pbg_tasks.training.iteration_plan import IterationPlan
 from pbg_tasks.training.schedule import Bucket
 from pbg_tasks.training.valid_sample import MOST, affordable, all_compared, negatives_of_edge
 from tests.checkpoint.samples import iteration
@@ -108,6 +111,13 @@ def test_sample_is_of_largest_buckets():
 )
 def test_stop_comes_after_patience(figures, patience, stopped):
     assert stops(figures, patience) is stopped
+
+
+@pytest.mark.parametrize(("figures", "figure"), [((0.1, 0.2), 0.3), ((0.1,), None), ((), None)])
+def test_epoch_after_unranked_ones_has_no_figure(figures, figure):
+    """A training that goes on after an upgrade would release a wrong epoch."""
+    plan, before = SimpleNamespace(early_stopping=rule()), SimpleNamespace(valid=figures)
+    assert IterationPlan.figure(plan, iteration(3), SimpleNamespace(mrr=0.3), before) == figure
 
 
 def test_sample_is_drawn_by_bucket_once():
