@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _COMMIT, _THREADS = re.compile(r"/\d{20}\.json$"), 8
 _SAME_ROWS = {"OPTIMIZE", "VACUUM START", "VACUUM END"}
 """Operations that leave all rows as they are."""
+_KNOWN: dict[str, dict[tuple[str, int, str], str | None]] = {}
+"""What the commits of a log did, as it was last listed: a watch lists again and again, perhaps 40,000 of them."""
 _COLOUR = re.compile(r"\x1b\[\d*m")
 _REFUSED = re.compile(r"40[13] (Unauthorized|Forbidden)")
 """Answer of a store in an error, which has the class of any failure."""
@@ -58,10 +60,14 @@ class DeltaSource(ArrowSource):
             files, log = filesystem_for(place, environment), f"{place}/_delta_log"
             with read_errors(log):
                 files.invalidate_cache()
-                commits = sorted(path for path in files.ls(log, detail=False) if _COMMIT.search(path))
-                operations = in_parallel(partial(_operation, files), commits, _THREADS)
-        kept = (path for path, done in zip(commits, operations, strict=True) if done not in _SAME_ROWS)
-        return [str(int(path[-25:-5])) for path in kept]
+                listed = (info for info in files.ls(log, detail=True) if _COMMIT.search(info["name"]))
+                commits = sorted((each["name"], each["size"], _stamp(each)) for each in listed)
+                known = _KNOWN.get(log, {})
+                unread = [commit for commit in commits if commit not in known]
+                read = in_parallel(partial(_operation, files), [path for path, *_ in unread], _THREADS)
+        known = known | dict(zip(unread, read, strict=True))
+        _KNOWN[log] = done = {commit: known[commit] for commit in commits}
+        return [str(int(path[-25:-5])) for (path, *_), did in done.items() if did not in _SAME_ROWS]
 
     def schema(self, file: SnapshotFile) -> pa.Schema:
         """Return the columns of the version."""
@@ -83,6 +89,11 @@ class DeltaSource(ArrowSource):
     def _dataset(self, file: SnapshotFile) -> Any:  # noqa: ANN401 - untyped
         self.check(file)
         return _table(file.uri, os.environ).to_pyarrow_dataset()
+
+
+def _stamp(info: Mapping[str, Any]) -> str:
+    """Return what another file of a name and size has otherwise."""
+    return str(info.get("ETag") or info.get("mtime"))
 
 
 def _operation(files: fsspec.AbstractFileSystem, commit: str) -> str | None:
