@@ -31,7 +31,6 @@ def history_document(graph: GraphFacts) -> HistoryDocument:
         for snapshot, told in graph.unplanned.items()
         if snapshot not in graph.refused
     ]
-    without = graph.refused.keys() - {release.snapshot for release in graph.releases}  # approved ones have a release
     return {
         "kind": "history",
         "graph": graph.graph,
@@ -42,10 +41,24 @@ def history_document(graph: GraphFacts) -> HistoryDocument:
         "readers": [*graph.readers],
         "limits": _limits(graph, nights),
         "nights": sorted(nights, key=night_order),
-        "refused": [{"snapshot": key, "reason": graph.refused[key]} for key in sorted(without, key=snapshot_order)],
+        "refused": [{"snapshot": key, "reason": graph.refused[key]} for key in _without_release(graph)],
         "left_out": graph.left_out,
         "searches": [*graph.searches],
     }
+
+
+def _without_release(graph: GraphFacts) -> list[str]:
+    """Return the snapshots that the channel went without, oldest first.
+
+    A mark stays for good, also where its snapshot was mended or approved and has a release. So of snapshots before the
+    oldest release, once earlier ones are removed, only those are known that still have a run.
+    """
+    released = {release.snapshot for release in graph.releases}
+    without = sorted(graph.refused.keys() - released, key=snapshot_order)
+    if not released or any(release.seq == 1 for release in graph.releases):
+        return without
+    planned, oldest = {run.spec.snapshot for run in graph.runs}, min(map(snapshot_order, released))
+    return [key for key in without if key in planned or snapshot_order(key) > oldest]
 
 
 def _limits(graph: GraphFacts, nights: list[Night]) -> MrrLimits:

@@ -197,6 +197,14 @@ def test_older_releases_are_listed_with_their_pages(nights, monkeypatch):
     assert history["left_out"] == 1  # the refused night, which has no row
 
 
+def test_channel_went_without_known_days_alone(nights):
+    facts = read_graph("toy", Channel(nights.store, "production"))
+    every, last = facts.releases, facts.releases[-1:]  # the refused day may have had a release before the last one
+    for runs, releases, known in (([], every, 1), (facts.runs, last, 1), ([], [], 1), ([], last, 0)):
+        found = history_document(replace(facts, runs=runs, releases=releases))["refused"]
+        assert [each["snapshot"] for each in found] == [DAYS[2]] * known
+
+
 def test_snapshots_are_sorted_by_number(history):
     nights = [{**history["nights"][0], "snapshot": key, "reported": False} for key in ("9", "10")]
     page = check_page(render({**history, "nights": nights}, LINKS))
