@@ -240,7 +240,7 @@ class Evaluation(Growing):
     Attributes:
         split: of the held-out edges.
         max_candidates: with more entities than this of one type, that many are sampled once and stored, also for the
-            nights that follow; another number samples all types anew.
+            nights that follow; another number samples all types anew, the expiry of most candidates their type.
         max_edges: evaluate at most this many edges, of each relation its share, the first by their stable hash: fewer
             where these are enough for the decisions of the gates, with ``min_edges`` of each relation that has a floor
             there; null means all.

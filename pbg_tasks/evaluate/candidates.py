@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+_ENOUGH = 0.5
+"""Part of the candidates that could be drawn from which on a sample is used again, though others of it are hidden."""
+
+
 class Candidates(EntitySet):
     """Sample of candidates that stays the same from night to night."""
 
@@ -30,28 +34,42 @@ class Candidates(EntitySet):
 
     @classmethod
     def draw(
-        cls, counts: Mapping[str, list[int]], limit: int, seed: int, *, kept: Candidates | None = None
+        cls,
+        counts: Mapping[str, list[int]],
+        limit: int,
+        seed: int,
+        *,
+        kept: Candidates | None = None,
+        hidden: EntitySet | None = None,
     ) -> Candidates | None:
         """Draw ``limit`` entities of each larger type, without replacement.
+
+        Where entities come and go, all of a sample are hidden at last: a type is drawn anew before that.
 
         Args:
             counts: entities of each partition, by type.
             limit: largest number of candidates of a type.
             seed: of the choice.
-            kept: a sample whose types are not drawn again.
+            kept: a sample whose types are not drawn again while enough of it is left.
+            hidden: entities that are no candidates; None: there are none.
 
         Returns:
             The sample of all such types; None where there is none.
         """
-        partition: dict[str, np.ndarray] = {} if kept is None else dict(kept.partition)
-        offset: dict[str, np.ndarray] = {} if kept is None else dict(kept.offset)
+        kept, hidden = kept or cls({}, {}), hidden or EntitySet({}, {})
+        partition, offset = dict(kept.partition), dict(kept.offset)
         for entity, listed in counts.items():
-            total = sum(listed)
-            if total <= limit or entity in partition:
+            bases = np.concatenate(([0], np.cumsum(listed)))
+            own, gone = kept.numbers(entity, bases), hidden.numbers(entity, bases)
+            total = int(bases[-1]) - (0 if gone is None else len(gone))
+            size = min(limit, total)
+            left = own if own is None or gone is None else np.setdiff1d(own, gone, assume_unique=True)
+            if bases[-1] <= limit or (left is not None and (gone is None or len(left) >= _ENOUGH * size)):
                 continue
             rng = np.random.default_rng([seed, *entity.encode()])
-            numbers = np.sort(rng.choice(total, size=limit, replace=False, shuffle=False))
-            bases = np.concatenate(([0], np.cumsum(listed)))
+            numbers = np.sort(rng.choice(total, size=size, replace=False, shuffle=False))
+            if gone is not None:  # they were numbered without those
+                numbers += np.searchsorted(gone - np.arange(len(gone)), numbers, side="right")
             partition[entity] = np.searchsorted(bases, numbers, side="right") - 1
             offset[entity] = numbers - bases[partition[entity]]
         return cls(partition, offset, limit) if partition else None

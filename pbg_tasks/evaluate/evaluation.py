@@ -213,7 +213,8 @@ class _Asking:
         if train is not None:
             _stream(train, numbering, [add for side in sides.values() for add in (side.add_known, side.add_training)])
 
-        self.candidates = Candidates.draw(ranked.counts, evaluation.max_candidates, seed, kept=candidates)
+        limit = evaluation.max_candidates
+        self.candidates = Candidates.draw(ranked.counts, limit, seed, kept=candidates, hidden=ranked.hidden)
         self.tables = _tables(ranked, numbering, self.candidates, counting.share)
         groups = list(by_types(config, self.families, asked))
         models = [config, *(model.config for model in (compared, best, replaced) if model is not None)]

@@ -9,6 +9,7 @@ import pytest
 
 from pbg_tasks.config import Evaluation
 from pbg_tasks.evaluate.candidates import Candidates
+from pbg_tasks.formats.entity_sets import EntitySet
 from tests.evaluate.graphs import Graph, make_config
 
 
@@ -58,3 +59,24 @@ def test_sample_without_limit_infers_it_from_size():
     old = Candidates.from_bytes(replace(sample, limit=None).to_bytes())
     assert old.limit is None
     assert old.drawn_with == 20
+
+
+def test_sample_that_mostly_expired_is_drawn_anew():
+    counts = {"user": [40, 40], "item": [30]}
+    first = Candidates.draw(counts, 20, seed=0)
+    bases = np.array([0, 40, 80])
+
+    def night(expired):
+        sample = expired.astype(np.int64)
+        hidden = EntitySet({"user": sample // 40}, {"user": sample % 40})
+        return Candidates.draw(counts, 20, seed=0, kept=first, hidden=hidden), sample
+
+    again, _ = night(first.numbers("user", bases)[:10])
+    np.testing.assert_array_equal(again.numbers("user", bases), first.numbers("user", bases))
+    anew, gone = night(first.numbers("user", bases)[:11])
+    found = anew.numbers("user", bases)
+    assert len(np.unique(found)) == 20
+    assert not np.isin(found, gone).any()
+    np.testing.assert_array_equal(anew.numbers("item", np.array([0, 30])), first.numbers("item", np.array([0, 30])))
+    few, _ = night(np.arange(65))
+    np.testing.assert_array_equal(few.numbers("user", bases), np.arange(65, 80))  # all that are left

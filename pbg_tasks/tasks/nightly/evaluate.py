@@ -135,8 +135,9 @@ def _count(run: RunContext, share: Share) -> EvalPart:
         )
         drift = None
         if brought.baseline is not None:
-            counts = brought.night.counts
-            sample = Candidates.draw(counts, graph.eval.max_candidates, graph.train.seed, kept=stored_candidates(run))
+            counts, limit = brought.night.counts, graph.eval.max_candidates
+            kept, hidden = stored_candidates(run), brought.tonight.hidden
+            sample = Candidates.draw(counts, limit, graph.train.seed, kept=kept, hidden=hidden)
             own = share.partitions(counts)
             drift = store_drift(
                 run, partition_drifts(run, brought.baseline, brought.tonight, sample, own), scratch.path
