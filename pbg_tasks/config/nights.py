@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import Annotated, Literal, Self
 from zoneinfo import ZoneInfo
 
@@ -78,6 +79,21 @@ def _check_cron(cron: str) -> None:
                 raise ValueError(f"cron {cron!r}: {name} {field!r} holds {word!r}, which is none of its words")
 
 
+def _check_rises(key_format: str) -> None:
+    """Refuse keys that go back where a month or a year begins.
+
+    Nights of such a day would be recorded as late ones, and no reader would see them. The days are Thursdays, by which
+    also the number of an ISO week is one of its year.
+    """
+    weeks = (datetime(2026, 11, 5, 2, tzinfo=ZoneInfo("UTC")) + timedelta(weeks=at) for at in range(14))
+    for earlier, later in pairwise(week.strftime(key_format) for week in weeks):
+        if snapshot_order(later) < snapshot_order(earlier):
+            raise ValueError(
+                f"key_format {key_format!r} gives {earlier!r} and then {later!r}, which counts as the older snapshot: "
+                "the channel would stay where it is; name snapshots by year, month and day in this order, in numbers"
+            )
+
+
 class Calendar(Frozen):
     """Schedule by which Airflow begins nights, and their snapshots.
 
@@ -101,6 +117,7 @@ class Calendar(Frozen):
         key = datetime(2026, 11, 20, 2, tzinfo=ZoneInfo("UTC")).strftime(self.key_format)
         if not re.fullmatch(SNAPSHOT_KEY, key):
             raise ValueError(f"key_format {self.key_format!r} gives {key!r}, which is no snapshot key")
+        _check_rises(self.key_format)
         return self
 
 

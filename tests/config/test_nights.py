@@ -35,6 +35,15 @@ def test_keys_are_ordered_by_time_and_number(keys):
         ({"calendar": {"cron": "0 2 * * *", "timezone": "Mars/Base"}}, "no IANA name"),
         ({"calendar": {"cron": "0 2 * * *", "timezone": "Europe"}}, "timezone 'Europe' is no IANA name"),
         ({"calendar": {"cron": "0 2 * * *", "key_format": "%Y/%m/%d"}}, "no snapshot key"),
+        *(
+            ({"calendar": {"cron": "0 2 * * *", "key_format": key_format}}, f"'{earlier}' and then '{later}', which")
+            for key_format, earlier, later in (
+                ("%d-%m-%Y", "26-11-2026", "03-12-2026"),
+                ("%m-%d-%Y", "12-31-2026", "01-07-2027"),
+                ("%Y-%b-%d", "2026-Nov-26", "2026-Dec-03"),
+                ("d%-j", "d365", "d7"),
+            )
+        ),
         ({"calendar": {"cron": "0 25 * * *"}}, r"cron '0 25 \* \* \*': hour 25 is not from 0 to 23"),
         ({"calendar": {"cron": "5-60/5 2 * * *"}}, "minute 60 is not from 0 to 59"),
         ({"calendar": {"cron": "0 2 0,15 * *"}}, "day 0 is not from 1 to 31"),
@@ -64,6 +73,12 @@ def test_contradictions_are_refused(nights, said):
 @pytest.mark.parametrize("cron", ["*/15 0-23/2 L JAN-mar,12 7", "0 2 1,31 * mon-FRI", "0 2 * * 5#3", "0 2 * * L5"])
 def test_calendar_takes_words_steps_and_lists(cron):
     assert parse(Nights, {"calendar": {"cron": cron}}, source="nights").calendar.cron == cron
+
+
+@pytest.mark.parametrize("key_format", ["%Y%m%d", "%y-%-m-%-d", "%G-W%V", "%Y-%V", "%Y-%U", "%Y.%j", "%Y-%m-%dT%H"])
+def test_calendar_takes_keys_that_rise(key_format):
+    calendar = {"cron": "0 2 * * *", "key_format": key_format}
+    assert parse(Nights, {"calendar": calendar}, source="nights").calendar.key_format == key_format
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,7 @@ def test_stop_comes_after_patience(figures, patience, stopped):
 
 @pytest.mark.parametrize(("figures", "figure"), [((0.1, 0.2), 0.3), ((0.1,), None), ((), None)])
 def test_epoch_after_unranked_ones_has_no_figure(figures, figure):
-    """A training that goes on after an upgrade would release a wrong epoch."""
+    """An upgraded training would release a wrong epoch."""
     plan, before = SimpleNamespace(early_stopping=rule()), SimpleNamespace(valid=figures)
     assert IterationPlan.figure(plan, iteration(3), SimpleNamespace(mrr=0.3), before) == figure
 

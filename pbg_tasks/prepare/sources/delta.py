@@ -31,7 +31,7 @@ _COMMIT, _THREADS = re.compile(r"/\d{20}\.json$"), 8
 _SAME_ROWS = {"OPTIMIZE", "VACUUM START", "VACUUM END"}
 """Operations that leave all rows as they are."""
 _KNOWN: dict[str, dict[tuple[str, int, str], str | None]] = {}
-"""What the commits of a log did, as it was last listed: a watch lists again and again, perhaps 40,000 of them."""
+"""Operations of the commits of a log, as last listed: a watch lists again and again, perhaps 40,000 of them."""
 _COLOUR = re.compile(r"\x1b\[\d*m")
 _REFUSED = re.compile(r"40[13] (Unauthorized|Forbidden)")
 """Answer of a store in an error, which has the class of any failure."""
