@@ -91,7 +91,7 @@ class DeltaSource(ArrowSource):
         return _table(file.uri, os.environ).to_pyarrow_dataset()
 
 
-def _stamp(info: Mapping[str, Any]) -> str:
+def _stamp(info: Mapping[str, object]) -> str:
     """Return what another file of a name and size has otherwise."""
     return str(info.get("ETag") or info.get("mtime"))
 
