@@ -66,6 +66,7 @@ class MeasuredNight:
         parts: Sequence[TaskResult] = (),
         *,
         useful: float = math.inf,
+        in_pods: bool = False,
     ) -> MeasuredNight | None:
         """Return the figures of a run; None where they cannot be compared.
 
@@ -75,6 +76,7 @@ class MeasuredNight:
             results: of its other tasks, by name.
             parts: results of the parts of its evaluation.
             useful: number of ranks that can train at once.
+            in_pods: whether tonight's ranks have a machine each.
         """
         if forecast is None or forecast.rates != RATES:
             return None
@@ -84,6 +86,8 @@ class MeasuredNight:
             # Ranks with a machine each share the time that one would take, which is the time that is computed.
             seconds = measured["train"].seconds * min(trained.ranks, useful)
             measured["train"] = measured["train"]._replace(seconds=seconds)
+        if in_pods and forecast.machines == 1 and isinstance(trained, TrainResult) and trained.ranks > 1:
+            measured.pop("train", None)  # of ranks on one machine, or in pods after `pbg run` had planned it
         evaluated = results.get(EvalResult.TASK)
         whole = isinstance(evaluated, EvalResult) and evaluated.kept is not None  # then parts counted in vain, if any
         of_parts = [usage for each in parts if (usage := Usage.of_result(each)) is not None]

@@ -119,3 +119,13 @@ def test_time_of_ranks_is_that_of_one(machines, useful, seconds):
     trained = TrainResult.model_construct(**figures | {"usage": used(9.0).usage})
     found = MeasuredNight.of_results("run", forecast, {"train": trained}, useful=useful)
     assert found.measured["train"].seconds == seconds
+
+
+def test_pods_that_one_process_had_planned_correct_nothing():
+    """The first plan of a run stays."""
+    forecast = planned(RATES, train=list(PLANNED)).model_copy(update={"machines": 1})
+    figures = {"epochs": 1, "ranks": 4} | used(9.0).model_dump()
+    trained = TrainResult.model_construct(**figures | {"usage": used(9.0).usage})
+    results = {"train": trained, "gate": used(1.0)}
+    found = MeasuredNight.of_results("run", forecast, results, in_pods=True)
+    assert list(found.measured) == ["gate"]

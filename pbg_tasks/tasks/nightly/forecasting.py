@@ -155,7 +155,7 @@ def outlook(run: RunContext, expected: Expected, written: GraphSpec) -> Outlook:
     machines = launch.ranks + max(model.num_partition_servers, 0) if in_pods else 1
     night = forecast_night(
         planned,
-        measured_nights(run),
+        measured_nights(run, in_pods=in_pods),
         engine=engine,
         machines=machines,
         ranks=min(launch.ranks, useful_ranks(model)) if in_pods else 1,  # others wait
@@ -177,19 +177,23 @@ def _cpus_of(pod: KubernetesLaunch | None) -> int | None:
     return max(1, math.ceil(float(asked[:-1]) / 1000 if asked.endswith("m") else float(asked)))
 
 
-def measured_nights(run: RunContext) -> list[MeasuredNight]:
+def measured_nights(run: RunContext, *, in_pods: bool = False) -> list[MeasuredNight]:
     """Return forecasts and results of the graph's newest nights.
 
     The newest comes last.
+
+    Args:
+        run: of tonight.
+        in_pods: whether its ranks have a machine each.
     """
     releases = Channel(run.store, run.spec.graph.channel).releases(newest_first=True)
     runs = islice((release.run for release in releases if release.run != run.run_id), NIGHTS)
     newest = list(dict.fromkeys(runs))[::-1]  # a run may have two releases
-    found = in_parallel(lambda name: _measured(replace(run, run_id=name)), newest, NIGHTS)
+    found = in_parallel(lambda name: _measured(replace(run, run_id=name), in_pods=in_pods), newest, NIGHTS)
     return [night for night in found if night is not None]
 
 
-def _measured(earlier: RunContext) -> MeasuredNight | None:
+def _measured(earlier: RunContext, *, in_pods: bool) -> MeasuredNight | None:
     """Return an earlier run's forecast and results.
 
     None if they cannot be read. The run's own spec is not needed.
@@ -205,7 +209,7 @@ def _measured(earlier: RunContext) -> MeasuredNight | None:
     plan = results.pop("plan", None)
     forecast = plan.forecast if isinstance(plan, PlanResult) else None
     useful = useful_ranks(earlier.spec.graph.model)  # of tonight's spec; nights keep their partitions
-    return MeasuredNight.of_results(earlier.run_id, forecast, results, parts, useful=useful)
+    return MeasuredNight.of_results(earlier.run_id, forecast, results, parts, useful=useful, in_pods=in_pods)
 
 
 def _parts(run: RunContext) -> list[EvalPartResult]:
