@@ -42,7 +42,7 @@ class Tools:
         directory: for the benchmark's files, empty when it begins and removed when it ends.
         cache: for files that are made or fetched once.
         data: folder with data sets, as folders or ``NAME.tar.zst``.
-        pairs: rounds of each side.
+        pairs: number of rounds of each side.
         race_epochs: that PBG trains in the race.
         racers: the sides of the race that are run now.
         edges: of the graph whose nights are measured; None: as many as the benchmark has.

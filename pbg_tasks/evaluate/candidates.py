@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 _ENOUGH = 0.5
-"""Part of the candidates that could be drawn from which on a sample is used again, though others of it are hidden."""
+"""Share of a whole sample that has to be left, after its hidden entities, for the sample to be used again."""
 
 
 class Candidates(EntitySet):

@@ -33,7 +33,7 @@ _OPEN = ("running", "failed")
 _AFTER = 60.0
 """Seconds after the end of an attempt, by another clock, from which the store knows more of a run than Airflow."""
 _SILENCE = 2 * 3600.0
-"""Least time without news from which a run by hand counts as killed, else as many forecasts as ``_LATE``."""
+"""Least time without news after which a run by hand counts as killed; ``_LATE`` forecasts where that is longer."""
 _LATE = 2.5
 """Age of a release, in usual pauses between two, from which a graph is late."""
 _LONGER = 1.25

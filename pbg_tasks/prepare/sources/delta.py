@@ -92,7 +92,7 @@ class DeltaSource(ArrowSource):
 
 
 def _stamp(info: Mapping[str, object]) -> str:
-    """Return what another file of a name and size has otherwise."""
+    """Return the tag of a file, another once it is replaced."""
     return str(info.get("ETag") or info.get("mtime"))
 
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _OPERATIONS = 4_000_000_000
 """Operations of the products of batches that are trained as one."""
 _DRAWN = 1 << 17
-"""Negatives that are drawn for them on a side: 4 MiB of both sides, while they are joined."""
+"""Negatives that are drawn on a side for the batches of one call: 4 MiB of both sides, while they are joined."""
 
 
 class NativeEngine(Engine):
