@@ -277,7 +277,8 @@ struct pbg_workspace {
   Gradients rows[2];
   Gradients parameters[2][2];
   RowMemory ends[4], drawn;
-  Buffer<float> scores, row, by_candidate, discarded, widened, matrix[2], packed_factors[2], packed_queries, packed_strip;
+  Buffer<float> scores, row, by_candidate, discarded, widened, matrix[2];
+  Buffer<float> packed_factors[2], packed_queries, packed_strip, turned;
   Buffer<double> global;
   Buffer<uint16_t> half_queries, half_rows, half_factors, half_in_turns, half_turned, half_block;
   Buffer<const float*> candidates, pointers;
