@@ -293,6 +293,26 @@ def test_smaller_machine_decides_nothing_for_larger(graph, monkeypatch, others):
     assert all(row["mrr"] is not None for name, row in rows.items() if name != refused[0])
 
 
+def test_process_at_refused_candidate_keeps_its_decision(graph, monkeypatch):
+    """It began after the refusal and has no result yet."""
+    spec, leases = written(graph, {"space": {"model.lr": [0.1, 0.045]}}), []
+
+    def here(context, name, rung, *, patient=True):
+        if not leases:
+            leases.append((context.run.store, context.key(f"trials/{name}/checkpoint/lease.json")))
+            raise errors.ResourceError("train would take 9 GB")
+        leases[0][0].put(leases[0][1], b"{}")  # as another process does meanwhile
+        return trial_module.try_candidate(context, name, rung, patient=patient)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("pbg_tasks.tasks.tuning.tune.try_candidate", here)
+        with pytest.raises(errors.ResourceError, match="another process at this search may train it"):
+            tune(spec, "d1")
+    ((store, lease),) = leases
+    store.delete(lease)
+    assert all(row["mrr"] is not None for row in tune(spec, "d1")["rows"])
+
+
 def test_overtrained_candidate_counts_by_its_best():
     """Its patch has the epochs of its best rung."""
     search = Search(

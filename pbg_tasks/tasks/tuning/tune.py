@@ -117,6 +117,7 @@ def _climb(context: SearchContext, rung: int, pace: _Pace, *, others: bool) -> b
         ResourceError: so it is, and a candidate that cannot be trained here has no result yet.
     """
     names, lost = list(context.trials(rung)), dict[str, str]()
+    refused: dict[str, dict[str, str]] = {}
     pace.enter(rung, len(names))
     for name in list(names):
         if (before := context.outcome(name, rung)) is not None:
@@ -141,10 +142,11 @@ def _climb(context: SearchContext, rung: int, pace: _Pace, *, others: bool) -> b
                 continue
             except ResourceError as error:  # not stored: another machine may have more
                 say(f"tune: candidate {name} failed: {error}")
-                lost[name] = str(error)
+                lost[name], refused[name] = str(error), _tags(context, name)
             pace.passed(name, outcome)
         names = left
     waiting = [name for name in lost if context.outcome(name, rung) is None]
+    others = others or any(_tags(context, name) != refused[name] for name in waiting)
     if others and waiting and context.decision(rung) is None:
         raise ResourceError(
             f"{context.url}: candidate {waiting[0]} cannot be trained here ({lost[waiting[0]]}), and another process "
@@ -153,6 +155,14 @@ def _climb(context: SearchContext, rung: int, pace: _Pace, *, others: bool) -> b
         )
     decide(context, rung, lost)
     return others
+
+
+def _tags(context: SearchContext, name: str) -> dict[str, str]:
+    """Return the tags of a candidate's objects.
+
+    They change while a process trains it.
+    """
+    return {info.key: info.tag for info in context.run.store.list(context.key(f"trials/{name}/"))}
 
 
 class _Pace:
