@@ -56,8 +56,7 @@ def left_before(run: RunContext, name: str) -> Iterator[None]:
     except ConflictError as error:
         raise ConflictError(
             f"{error}; an earlier try of this task left other bytes, as another version of this package or of DuckDB, "
-            "Arrow or Spark would, or, of text files, another number of CPUs (resources.threads sets it): go on with "
-            f"the version and CPUs that began the run, or remove {run.url}/{name} and try again"
+            f"Arrow or Spark would: go on with the version that began the run, or remove {run.url}/{name} and try again"
         ) from error
 
 
