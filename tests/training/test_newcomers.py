@@ -150,6 +150,17 @@ def test_known_rows_are_looked_at_in_blocks(tmp_path, monkeypatch):
         np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
+def test_new_rows_of_bfloat16_are_copied_in_blocks(tmp_path, monkeypatch):
+    """All at once take twice the memory of their partition."""
+    counts, widened = [], torch.Tensor.float
+    monkeypatch.setattr(torch.Tensor, "float", lambda rows: counts.append(len(rows)) or widened(rows))
+    monkeypatch.setattr(newcomers, "_BLOCK_VALUES", 7 * DIMENSION)
+    rows = torch.randn(KNOWN, DIMENSION).bfloat16()
+    arrivals = newcomers.Arrivals.of(Table(rows, torch.zeros(KNOWN)), 10, tmp_path / "rows")
+    assert counts == [7, 7, 7, 7, 2]
+    np.testing.assert_array_equal(arrivals.rows_ND, widened(rows[10:]).numpy())
+
+
 def test_operator_is_inverted_for_standard_relations(tmp_path):
     graph = Graph(make_config(dynamic=False), [(3, 0, 40), (41, 1, 5)], new=2)
     _, vectors, _ = graph.placed(tmp_path)

@@ -72,10 +72,11 @@ class Arrivals:
         Raises:
             ResourceError: the disk has no room for them.
         """
-        rows = table.embeddings[known:].float().numpy()
-        count = len(rows)
-        on_disk = [new_array(path.with_suffix(kind), rows.shape) for kind in (".rows.npy", ".predicted.npy")]
-        on_disk[0][:] = rows
+        rows_ND = table.embeddings[known:]
+        count = len(rows_ND)
+        on_disk = [new_array(path.with_suffix(kind), tuple(rows_ND.shape)) for kind in (".rows.npy", ".predicted.npy")]
+        for part in _blocks(*rows_ND.shape):
+            on_disk[0][part] = rows_ND[part].float().numpy()
         return cls(
             known, on_disk[0], np.zeros(count, np.float32), on_disk[1], np.zeros(count), np.zeros(count, dtype=bool)
         )
