@@ -305,6 +305,15 @@ def test_requests_of_milvus_count_their_names():
     assert [row for rows in sent for row in rows] == list(range(7, 307))
 
 
+def test_requests_of_qdrant_count_vectors_and_names():
+    sent = []
+    client = SimpleNamespace(upsert=lambda _, points, wait: sent.append(points.ids if wait else []))
+    tables = qdrant.QdrantTables(SimpleNamespace(Batch=SimpleNamespace), client, "https://host:6333", QdrantOptions())
+    tables.add("q_n_1", 7, Rows(["é" * 500] * 200, np.zeros((200, 4096))))  # 500 of them are 49 MB
+    assert max(map(len, sent)) == (8 << 20) // (24 * 4096 + 1000)
+    assert [row for rows in sent for row in rows] == list(range(7, 207))
+
+
 def test_restarted_qdrant_builds_its_index_again(monkeypatch):
     from qdrant_client import models
 

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 _RECORD = "pbg"
 _API_KEY, _PLACE = "QDRANT_API_KEY", "the destination of sink qdrant"
-_POINTS = 500  # points of one request
+_POINTS, _REQUEST_BYTES = 500, 8 << 20  # most of one request; a server refuses those of 32 MiB
+_DIGITS = 24  # bytes of a vector's number, as JSON
 _QUERIES = 100  # queries of one request
 _LOOKS_SECONDS = 1.0
 _REFUSED = (401, 403)
@@ -144,11 +145,13 @@ class QdrantTables:
 
         A second write of them changes nothing.
         """
-        for first in range(0, len(rows.names), _POINTS):
-            names = rows.names[first : first + _POINTS]
+        longest = max((len(name.encode()) for name in rows.names), default=0)
+        step = max(1, min(_POINTS, _REQUEST_BYTES // (_DIGITS * rows.vectors.shape[1] + longest)))
+        for first in range(0, len(rows.names), step):
+            names = rows.names[first : first + step]
             batch = self._models.Batch(
                 ids=list(range(start + first, start + first + len(names))),
-                vectors=rows.vectors[first : first + _POINTS].tolist(),
+                vectors=rows.vectors[first : first + step].tolist(),
                 payloads=[{"id": name} for name in names],
             )
             self._client.upsert(table, points=batch, wait=True)
