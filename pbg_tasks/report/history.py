@@ -50,14 +50,17 @@ def history_document(graph: GraphFacts) -> HistoryDocument:
 def _without_release(graph: GraphFacts) -> list[str]:
     """Return the snapshots that the channel went without, oldest first.
 
-    A mark stays for good, also where its snapshot was mended or approved and has a release. So of snapshots before the
-    oldest release, once earlier ones are removed, only those are known that still have a run.
+    A mark stays for good, also where its snapshot was mended or approved and has a release. So once releases are
+    removed, perhaps between others that are pinned, of snapshots before all later releases only those are known that
+    still have a run.
     """
-    released = {release.snapshot for release in graph.releases}
-    without = sorted(graph.refused.keys() - released, key=snapshot_order)
-    if not released or any(release.seq == 1 for release in graph.releases):
+    released = {release.seq: release.snapshot for release in graph.releases}
+    without = sorted(graph.refused.keys() - {*released.values()}, key=snapshot_order)
+    removed = max({*range(1, max(released, default=0))} - released.keys(), default=0)
+    if not removed:
         return without
-    planned, oldest = {run.spec.snapshot for run in graph.runs}, min(map(snapshot_order, released))
+    planned = {run.spec.snapshot for run in graph.runs}
+    oldest = min(snapshot_order(snapshot) for seq, snapshot in released.items() if seq > removed)
     return [key for key in without if key in planned or snapshot_order(key) > oldest]
 
 
