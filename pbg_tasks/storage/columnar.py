@@ -223,9 +223,15 @@ def newest_file(location: str) -> tuple[str, float]:
 def _written(info: dict[str, Any]) -> float:
     """Return when a file came.
 
-    A copy may have kept the date of its original.
+    A copy may have kept the date of its original, and what a link leads to may have been there before it.
     """
-    return float(info["LastModified"].timestamp() if "LastModified" in info else max(info["mtime"], info["created"]))
+    if "LastModified" in info:
+        return float(info["LastModified"].timestamp())
+    moments = [info["mtime"], info["created"]]
+    if info["islink"]:
+        with suppress(OSError):  # it was removed meanwhile
+            moments.append(os.lstat(info["name"]).st_ctime)
+    return float(max(moments))
 
 
 def _clock(location: str, name: str) -> float:

@@ -219,6 +219,15 @@ def test_object_that_is_removed_meanwhile_has_age(s3_bucket, monkeypatch):
     assert (name, abs(age) < 60) == (f"{s3_bucket}/d1/a.csv", True)
 
 
+def test_link_is_as_young_as_itself(tmp_path):
+    """A producer fills a day with links to an archive."""
+    there = Path(re.__file__)
+    (tmp_path / "a.csv").symlink_to(there)
+    name, age = newest_file(str(tmp_path))
+    assert name == str(tmp_path / "a.csv")
+    assert age < (time.time() - there.stat().st_ctime) / 2
+
+
 @pytest.mark.s3
 def test_held_object_is_described_once(s3_bucket, monkeypatch):
     uri = f"{s3_bucket}/day/a.csv"
