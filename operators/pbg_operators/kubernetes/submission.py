@@ -78,9 +78,7 @@ def submit(
         ConflictError: it is another task's and under way.
         ResourceError: the Job was deleted meanwhile, or the cluster is busy.
     """
-    if recorded is not None and recorded.kind != gang.kind:  # the spec has another launcher since
-        recorded = None
-    job, attempt = _going_on(cluster, recorded), recorded.attempt if recorded else 0
+    job, attempt = _going_on(cluster, gang, recorded)
     while job is None:
         attempt += 1
         job = _create_or_adopt(cluster, gang, attempt)
@@ -93,15 +91,23 @@ def submit(
     return handle
 
 
-def _going_on(cluster: Cluster, recorded: Handle | None) -> Manifest | None:
-    """Return the recorded Job if it still exists and has not failed."""
-    if recorded is None:
-        return None
+def _going_on(cluster: Cluster, gang: Gang, recorded: Handle | None) -> tuple[Manifest | None, int]:
+    """Return the recorded Job, if it still goes on, and its attempt.
+
+    The spec may have another launcher since, and a task that was cleared together with its plan another run, while it
+    keeps what it recorded. A Job of those does not count.
+    """
+    if recorded is None or recorded.kind != gang.kind:
+        return None, 0
     try:
         job = cluster.read(recorded.kind, recorded.name)
     except NotFoundError:
-        return None
-    return job if job["metadata"]["uid"] == recorded.uid and phase(job) is not Phase.FAILED else None
+        return None, recorded.attempt
+    there = job["metadata"]
+    if there.get("annotations", {}).get(manifest.RUN) != gang.run:
+        return None, 0
+    goes_on = there["uid"] == recorded.uid and phase(job) is not Phase.FAILED
+    return job if goes_on else None, recorded.attempt
 
 
 def _create_or_adopt(cluster: Cluster, gang: Gang, attempt: int) -> Manifest | None:

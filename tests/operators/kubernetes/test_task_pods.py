@@ -17,6 +17,7 @@ from structlog.testing import capture_logs
 
 from pbg_operators.export import ExportOperator
 from pbg_operators.gate import ApprovalGateOperator
+from pbg_operators.kubernetes import manifest
 from pbg_operators.parts import EvalPartOperator
 from pbg_operators.reembed import build_dags_of
 from pbg_operators.task import PbgOperator, Refused, RetryableError, Unusable
@@ -71,6 +72,16 @@ def test_each_dag_run_makes_its_own_job(double, fake_pbg, context):
     context["task_state_store"].kept.clear()
     bucket("eval").execute(context)
     assert len({job["metadata"]["name"] for job in double.jobs()}) == 3
+
+
+def test_cleared_task_of_another_run_makes_its_job(double, fake_pbg, context):
+    """The cluster still has the Job of the first run."""
+    fake_pbg(COMMAND)
+    bucket().execute(context)
+    task, other = bucket(), RUN.replace("0123456789ab", "ba9876543210")
+    task.arguments = [other]
+    assert task.execute(context) == {"shown": [other, "--task=bucket", "--json"]}
+    assert {job["metadata"]["annotations"][manifest.RUN] for job in double.jobs()} == {RUN, other}
 
 
 def test_part_of_evaluation_is_its_own_pod(double, fake_pbg, context):
