@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowTimetableInvalid
 
 from pbg_operators.internals import CronPartitionTimetable
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pendulum import DateTime
 
 
@@ -18,6 +20,10 @@ class SnapshotTimetable(CronPartitionTimetable):
 
     A tick in the hour that clocks skip in spring is its own predecessor to Airflow, up to 3.3.2 at least. So the run of
     that tick had the key of its own day, and no run had that of the day before.
+
+    Nor does a backfill take a day before its night is due. Airflow's makes runs of all days to come. Each of them
+    begins with its day, before the snapshot is whole, and no other run of that day comes, because Airflow counts the
+    calendar's ticks from the last of them on.
     """
 
     def validate(self) -> None:
@@ -27,6 +33,15 @@ class SnapshotTimetable(CronPartitionTimetable):
             self._get_next(self.localize_partition_datetime(datetime.now(UTC)))
         except ValueError:
             raise AirflowTimetableInvalid(f"{self.summary!r} names a day that never comes") from None
+
+    def iter_partition_dagrun_infos(self, *, earliest: datetime, latest: datetime) -> Iterator[Any]:
+        """Yield the runs of a backfill, of days whose nights are due."""
+        now = self.localize_partition_datetime(datetime.now(self._timezone))
+        last = self._get_partition_date(run_date=self._align_to_prev(now))
+        for run in super().iter_partition_dagrun_infos(earliest=earliest, latest=latest):
+            if run.partition_date is None or run.partition_date > last:
+                return
+            yield run
 
     def _get_prev(self, current: DateTime) -> DateTime:
         before = current

@@ -72,6 +72,14 @@ def test_calendar_names_each_day_when_clocks_change(cron, timezone, first, offse
     assert keys == [str(first + timedelta(days=day + offset)) for day in range(7)]
 
 
+@pytest.mark.parametrize("offset", [-2, -1, 0])
+def test_backfill_takes_no_day_before_its_night(offset):
+    timetable, today = timetable_of(Calendar(cron="0 0 * * *", offset=offset), "spec"), datetime.now(UTC)
+    window = {"earliest": today - timedelta(days=5), "latest": today + timedelta(days=5)}
+    keys = [run.partition_key for run in timetable.iter_partition_dagrun_infos(**window)]
+    assert keys == [str((today + timedelta(days=days)).date()) for days in range(-4, offset + 1)]
+
+
 def test_graph_without_calendar_has_no_nightly_dag(tmp_path, monkeypatch):
     assert set(bag_of(tmp_path, monkeypatch).dags) == {"reembed_small", "drill_small"}
 
@@ -116,12 +124,12 @@ class Backfills:
     def __init__(self, dag_id):
         self.dag_id = dag_id
 
-    def create(self, how):
-        """Create a backfill of ``DAYS``; return its runs' keys."""
+    def create(self, how, days=DAYS):
+        """Create a backfill of days; return its runs' keys."""
         from airflow.cli.cli_parser import get_parser
 
         before = len(self.runs())
-        arguments = f"backfill create --dag-id {self.dag_id} --from-date {DAYS[0]} --to-date {DAYS[-1]}T23:59:59"
+        arguments = f"backfill create --dag-id {self.dag_id} --from-date {days[0]} --to-date {days[-1]}T23:59:59"
         given = get_parser().parse_args([*arguments.split(), "--max-active-runs", "2", "--reprocess-behavior", how])
         given.func(given)
         return [run.partition_key for run in self.runs()[before:]]
@@ -159,7 +167,9 @@ def backfills(tmp_path, monkeypatch):
         session.merge(DagBundleModel(name="tests"))
     bag = bag_of(tmp_path, monkeypatch, calendar={"cron": "0 2 * * *"})
     sync_bag_to_db(bag, bundle_name="tests", bundle_version="1")
-    return Backfills("nightly_small")
+    made = Backfills("nightly_small")
+    yield made
+    made.finish(failed=None)  # Airflow has one backfill of a DAG at a time
 
 
 def test_backfills_of_range_make_expected_runs(backfills):
@@ -171,3 +181,10 @@ def test_backfills_of_range_make_expected_runs(backfills):
     assert backfills.create("failed") == [DAYS[2]]
     backfills.finish(failed=None)
     assert backfills.create("completed") == DAYS
+
+
+def test_backfill_leaves_out_days_to_come(backfills):
+    """The night of a day is due on the next, at two."""
+    due = (datetime.now(UTC) - timedelta(hours=26)).date()
+    days = [str(due + timedelta(days=number)) for number in range(-2, 4)]
+    assert backfills.create("none", days) == days[:3]
