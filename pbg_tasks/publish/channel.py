@@ -17,7 +17,7 @@ from pbg_tasks.checkpoint.manifest import decode, encode, encode_unique, sha256
 from pbg_tasks.config.nights import snapshot_order
 from pbg_tasks.errors import ConfigError, ConflictError, FormatError, InputError, NotFoundError
 from pbg_tasks.publish.gc_holds import hold, run_with
-from pbg_tasks.publish.release import Current, Pointer, Release, check_person, newest_before, served_before
+from pbg_tasks.publish.release import Current, Pointer, Release, check_person, newest_before, served_before, still_holds
 from pbg_tasks.storage.parallel import in_parallel
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ class Channel:
             moves = there is None or snapshot_order(there.snapshot) <= snapshot_order(candidate["snapshot"])
             if moves and not independent:
                 self._check_plan(there, candidate["snapshot"], planned_on)
-            release = self._record(candidate, previous=there.seq if there else None, moves=moves)
+            release = self._record(candidate, there, moves=moves)
             if not moves or self._point(pointer, release, moved_by="publish", by=by):
                 return release, moves
             # The channel was moved meanwhile, perhaps to this very run, which two tasks may publish at once.
@@ -235,20 +235,19 @@ class Channel:
                 f"{planned_on}: plan the snapshot {snapshot!r} again"
             )
 
-    def _record(self, candidate: Candidate, *, previous: int | None, moves: bool) -> Release:
+    def _record(self, candidate: Candidate, there: Release | None, *, moves: bool) -> Release:
         """Write the release document under the next free number.
 
-        If an interrupted call left one for this run, return that; for a move of the pointer only where it names the
-        release that the pointer leaves.
+        If an earlier call left one for this run, return that where it still holds beside the release that is there.
         """
         while True:
             # The number is determined first: another process that records this run between the two reads has then taken
             # that number.
             seq = max(self.numbers(), default=0) + 1
             recorded = next(self.of_run(candidate["run"]), None)
-            if recorded is not None and (not moves or recorded.previous == previous):
+            if recorded is not None and still_holds(recorded, there, self._find, moves=moves):
                 return recorded
-            release = Release(**candidate, channel=self.name, seq=seq, previous=previous)
+            release = Release(**candidate, channel=self.name, seq=seq, previous=there.seq if there else None)
             open_preserved(self.store, release.directory, expected_sha256=release.manifest_sha256)
             try:
                 self.store.put_new(self.release_key(seq), encode(release))

@@ -93,8 +93,8 @@ def rolled_back_from(releases: Sequence[Release], pointer: Pointer) -> set[int]:
 
     Below the current release, they are those that are not on its way of previous ones. A release of an older snapshot
     than the one that was served when it came was never served, so it was not left. Nor was one whose run has another
-    release on the way: it was recorded, and the run published only after the channel had moved. Below a release whose
-    previous one is removed or not known, nothing is known.
+    release on the way, or a later one that was not left: it was recorded, and the run published only after the channel
+    had moved. Below a release whose previous one is removed or not known, nothing is known.
     """
     if pointer.release is None:
         return set()
@@ -113,7 +113,9 @@ def rolled_back_from(releases: Sequence[Release], pointer: Pointer) -> set[int]:
 
     between = (release for release in releases if way[-1] < release.seq < way[0])
     gone = {release.seq for release in between if release.run not in runs and was_served(release)}
-    return gone | {release.seq for release in releases if release.seq > way[0] and pointer.may_have_left(release.seq)}
+    gone |= {release.seq for release in releases if release.seq > way[0] and pointer.may_have_left(release.seq)}
+    last = {by_number[seq].run: seq for seq in sorted(by_number)}
+    return {seq for seq in gone if last[by_number[seq].run] in gone}
 
 
 def _way(number: int, continues: Mapping[int, int | None], reasons: Mapping[int, str]) -> Way:

@@ -231,6 +231,32 @@ class Pointer:
         return next((each for each in releases if self.may_have_left(each.seq)), None) if self.rolled_back else None
 
 
+def still_holds(
+    recorded: Release, there: Release | None, find: Callable[[int | None], Release | None], *, moves: bool
+) -> bool:
+    """Return whether the record of an earlier publication still holds.
+
+    It names the release that the channel points to. Where the pointer is not to move, because that one is of a later
+    snapshot, it may also have been served on the way there, or have come late before.
+
+    Args:
+        recorded: the record.
+        there: to which the channel points.
+        find: reads a release by its number; None where there is none.
+        moves: whether the pointer is to move.
+    """
+    if recorded.previous == (there.seq if there else None):
+        return True
+    if moves:
+        return False
+    before, here = find(recorded.previous), there
+    if before is not None and snapshot_order(before.snapshot) > snapshot_order(recorded.snapshot):
+        return True
+    while here is not None and here.seq > recorded.seq:
+        here = find(here.previous) if (here.previous or 0) < here.seq else None
+    return here is not None and here.seq == recorded.seq
+
+
 def newest_before(releases: Iterable[Release], snapshot: str) -> Release | None:
     """Return the last release of the newest snapshot before one.
 

@@ -67,6 +67,17 @@ def test_lost_swap_leaves_what_is_served_before(store, monkeypatch):
     assert [other.rollback()[1].run for _ in range(4)] == ["r4", "r3", "r2", "r1"]
 
 
+def test_night_that_comes_late_meanwhile_was_not_left(store, monkeypatch):
+    slow, other = Channel(store, "production"), Channel(store, "production")
+    before_swap(monkeypatch, slow, lambda: publish(other, 4))
+    late = publish(slow, 3)
+    assert (late.seq, late.previous, slow.current().release.run) == (5, 4, "r4")
+    publish(other, 5)
+    assert (publish(slow, 3), publish(slow, 4).seq) == (late, 4)  # tasks that were killed are tried again
+    assert left(other) == set()
+    assert voids(other) == {1: None, 2: None, 3: "published as 5", 4: None, 5: None, 6: None}
+
+
 @pytest.mark.parametrize("day", [3, 4])
 def test_killed_publication_knows_what_came_between(store, monkeypatch, day):
     """Another run of its day is published meanwhile, or an earlier day."""
