@@ -193,6 +193,8 @@ def forecast_night(
     tasks: dict[str, dict[str, Figure]] = {}
     for task, usage in modelled.items():
         there = [night for night in nights if task in night.measured and (task != "train" or night.engine == engine)]
+        if task == "eval":  # a merge of parts takes a part of the time of a whole evaluation
+            there = [night for night in there if (EVAL_PART in night.modelled) == (EVAL_PART in modelled)]
         if task == "train" and "delta" not in kind:  # a delta night trains a part of the edges, in a part of the time
             there = [night for night in there if "delta" not in night.kind]
         comparable = of_kind(there, kind)

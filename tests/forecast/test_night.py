@@ -142,6 +142,14 @@ def test_delta_nights_correct_no_whole_night():
     assert likely == {"warm": PLANNED["train"].seconds, "warm, delta": PLANNED["train"].seconds / 5}
 
 
+def test_whole_evaluation_corrects_no_merge_of_parts():
+    """`pbg run` evaluates as a whole, between nights in parts."""
+    slow = {"eval": PLANNED["eval"]._replace(seconds=18_000.0)}
+    nights, parts = [MeasuredNight("d1", "native", PLANNED, slow)], PLANNED | {"eval_part": PLANNED["eval"]}
+    found = [forecast_night(tasks, nights, engine="native").to_json() for tasks in (PLANNED, parts)]
+    assert [each["seconds"]["eval"] for each in found] == [18_000.0, 1800.0]
+
+
 def test_parts_take_the_time_of_one():
     tasks = PLANNED | {"eval_part": PLANNED["eval"]}
     one, four = (forecast_night(tasks, [], engine="native", parts=n, costs=Costs(hour=2.0)) for n in (1, 4))

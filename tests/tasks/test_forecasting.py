@@ -20,7 +20,7 @@ from pbg_tasks.publish.skips import when_skipped
 from pbg_tasks.report.run import run_document
 from pbg_tasks.storage import LocalStore
 from pbg_tasks.tasks.context import CHAIN, RunContext
-from pbg_tasks.tasks.nightly.chain import TASKS, run_task
+from pbg_tasks.tasks.nightly.chain import TASKS, run_chain, run_task
 from pbg_tasks.tasks.nightly.evaluate import count_part, evaluate
 from pbg_tasks.tasks.nightly.forecasting import measured_nights, outlook
 from pbg_tasks.tasks.nightly.plan import plan
@@ -203,6 +203,19 @@ def test_times_of_parts_are_shown(place):
     actual = {row["task"]: row["seconds"]["actual"] for row in page["forecast"]["tasks"]}
     assert (list(actual)[5:7], actual["eval_part"]) == (["eval_part", "eval"], pytest.approx(max(parts)))
     assert "eval_part" in table([shown])
+
+
+def test_run_by_hand_is_forecast_as_a_whole(place):
+    """One process evaluates, however many parts the DAGs make."""
+    model = {"entities": {"n": {"num_partitions": 2}}, "num_epochs": 1}
+    place.snapshot("d1", ring(50))
+    place.write_spec(model)
+    whole = plan(place.spec, "d1")["forecast"]["modelled"]
+    place.write_spec(model, eval={"parts": 2})
+    run = RunContext.open(run_chain(place.spec, "d1")["run"])
+    forecast = run.require("plan")["forecast"]["modelled"]
+    assert (forecast.keys(), forecast["eval"][0]) == (whole.keys(), whole["eval"][0])
+    assert run.spec.graph.eval.parts == 2
 
 
 def test_cost_has_pods_of_partition_servers(place):

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pbg_tasks.config.airflow import TOGETHER
 from pbg_tasks.config.documents import parse_document
 from pbg_tasks.config.graph import GraphSpec
-from pbg_tasks.config.launch import Launch
 from pbg_tasks.config.loading import load_graph_spec
 from pbg_tasks.config.results import PlanResult, PublishResult
 from pbg_tasks.errors import PbgError
@@ -109,9 +108,8 @@ def run_chain(
     from pbg_tasks.tasks.view.show import show
 
     graph, rules = written or read_spec(spec, options.get("overrides"))
-    alone = graph.model_copy(update={"launch": Launch()})  # all is done by this process, so it is forecast for it
     try:
-        url = PlanResult.model_validate(plan(spec, snapshot, written=alone, **options)).run
+        url = PlanResult.model_validate(plan(spec, snapshot, written=graph, alone=True, **options)).run
     except PbgError:
         with suppress(Exception):  # the plan's own error counts
             report_nights(graph)

@@ -12,6 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from pbg_tasks.config import RunLayout
+from pbg_tasks.config.launch import Launch
 from pbg_tasks.config.limits import Verdict
 from pbg_tasks.config.names import is_part_of
 from pbg_tasks.config.results import SHAPES, EvalPartResult, EvalResult, PlanResult
@@ -87,13 +88,23 @@ class Outlook:
             say(f"plan: {line}")
 
 
+def in_one_process(written: GraphSpec) -> GraphSpec:
+    """Return a spec all of whose tasks one process does.
+
+    It has no ranks, pods or parts of an evaluation.
+    """
+    whole = written.eval.model_copy(update={"parts": 1})
+    return written.model_copy(update={"launch": Launch(), "eval": whole})
+
+
 def outlook(run: RunContext, expected: Expected, written: GraphSpec) -> Outlook:
     """Forecast a planned run.
 
     Args:
         run: that is planned.
         expected: counts of its snapshot.
-        written: the graph spec with the keys that are no part of a run: prices, and how training is launched.
+        written: the graph spec with the keys that are no part of a run: prices, and how training is launched; its
+            parts of an evaluation count, too.
     """
     graph, model = run.spec.graph, run.spec.graph.model
     cpus = usable_cpus()

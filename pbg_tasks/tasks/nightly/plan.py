@@ -30,7 +30,7 @@ from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.context import RunContext, graph_store
 from pbg_tasks.tasks.failure import keeping_plan_failure
 from pbg_tasks.tasks.nightly.chain_order import release_to_continue
-from pbg_tasks.tasks.nightly.forecasting import enforce_limits, outlook
+from pbg_tasks.tasks.nightly.forecasting import enforce_limits, in_one_process, outlook
 from pbg_tasks.tasks.nightly.newest import keys_there
 from pbg_tasks.tasks.nightly.snapshot_completeness import lacks, snapshot_files
 from pbg_tasks.tasks.partitioning import ReleaseSizes, partition_counts, resolve
@@ -58,6 +58,7 @@ def plan(
     *,
     overrides: list[str] | None = None,
     written: GraphSpec | None = None,
+    alone: bool = False,
     epochs: int | None = None,
     dimension: int | None = None,
     partitions: int | None = None,
@@ -76,6 +77,7 @@ def plan(
         snapshot: key of the edges.
         overrides: ``key.path=value`` changes of the spec.
         written: the spec with these changes; None: it is read here.
+        alone: whether this process does all tasks, so that the night is forecast for it.
         epochs: instead of the spec's, on warm nights too.
         dimension: instead of the spec's.
         partitions: instead of the spec's, of every entity type that is partitioned (of all, when none is).
@@ -124,7 +126,8 @@ def plan(
             hold(store, run_with(release.directory, release.run))
         counts = _counted(graph, files)
         sizes = ReleaseSizes.of(store, release) if release else None
-        graph, expected = resolve(graph, counts, sizes, ranks=written.launch.ranks)
+        done = in_one_process(written) if alone else written
+        graph, expected = resolve(graph, counts, sizes, ranks=done.launch.ranks)
         previous = continued(graph, release, sizes) if release and sizes else None
         if publish and previous is not None and not previous.keep_ids:
             _check_not_moved(channel, graph, previous)
@@ -135,7 +138,7 @@ def plan(
         run.store_spec()
         if previous is not None and previous.reason:
             say(f"{'plan' if previous.keep_ids else 'warning'}: {previous.reason}")
-        coming = outlook(run, expected, written)
+        coming = outlook(run, expected, done)
         coming.say(graph.resources.memory_gb)
         size = sum(file.size for file in files)
         say(f"plan: {counted(len(files), 'file')}, {human_count(size)}B; run {run.url}")
