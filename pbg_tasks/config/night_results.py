@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
     from pbg_tasks.config.results import VerdictDocument
 
+NO_EDGES = "no_edges"
+"""The check that a snapshot without an edge does not pass, whatever the limits."""
+
 
 @dataclass(frozen=True, slots=True)
 class NightResults:
@@ -89,3 +92,14 @@ class NightResults:
     def seconds(self) -> float:
         """Seconds of all finished tasks together; parts of one run at once."""
         return sum(self.times.values())
+
+
+def beyond_approval(verdict: VerdictDocument) -> list[str]:
+    """Return the faults that no approval can excuse, a sentence each.
+
+    With such a fault no reader could use the vectors.
+    """
+    failed = (check for check in verdict.checks if not check.passed)
+    return [
+        check.sentence for check in failed if check.name in {NO_EDGES, "finite"} or check.name.startswith("health of ")
+    ]

@@ -108,13 +108,14 @@ class Data(TypedDict):
 
 
 class VerdictPart(TypedDict):
-    """Verdict of a gate, and the decision about it."""
+    """Verdict of a gate, with its decision; ``approvable``: an approval helps."""
 
     task: str
     title: str
     passed: bool
     accepted: str | None
     decision: Decided | None
+    approvable: bool
     checks: list[Stored]
 
 

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
 from pbg_tasks.config.limits import refusal_by
+from pbg_tasks.config.night_results import beyond_approval
 from pbg_tasks.config.relations import relation_labels
 from pbg_tasks.config.results import NOTHING_RANKED, Expected, Figures, PlanResult, RelationChanges, RelationDrift
 from pbg_tasks.errors import QualityGateError
@@ -327,6 +328,7 @@ def _verdicts(run: RunFacts) -> list[VerdictPart]:
             "passed": verdict.passed,
             "accepted": verdict.accepted,
             "decision": run.decisions.get(task),
+            "approvable": task not in run.decisions and not beyond_approval(verdict),
             "checks": _checks(verdict),
         }
         for task, verdict in run.results.verdicts.items()

@@ -16,7 +16,7 @@ from pbg_tasks.advice import spec_note
 from pbg_tasks.checkpoint.manifest import decode, encode
 from pbg_tasks.config import RunLayout
 from pbg_tasks.config.base import Frozen, parse
-from pbg_tasks.config.night_results import NightResults
+from pbg_tasks.config.night_results import NightResults, beyond_approval
 from pbg_tasks.config.nights import snapshot_order
 from pbg_tasks.config.results import GateResult, PartitionResult, PublishResult, ValidateResult
 from pbg_tasks.errors import ConfigError, ConflictError, FormatError, NotFoundError
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 GATED = ("validate", "partition", "gate")
 """The tasks that refuse nights: the data gate's two, and the quality gate."""
-NO_EDGES = "no_edges"
-"""The check that a snapshot without an edge does not pass, whatever the limits."""
 Text = Annotated[str, Field(min_length=1, max_length=500)]
 
 
@@ -124,17 +122,6 @@ def approval(run: RunContext, task: str) -> Decision | None:
     if decision is None and run.replays is not None:
         decision = _decision(RunContext.open(run.replays), task)
     return decision if decision is not None and decision.approved else None
-
-
-def beyond_approval(verdict: VerdictDocument) -> list[str]:
-    """Return the faults that no approval can excuse, a sentence each.
-
-    With such a fault no reader could use the vectors.
-    """
-    failed = (check for check in verdict.checks if not check.passed)
-    return [
-        check.sentence for check in failed if check.name in {NO_EDGES, "finite"} or check.name.startswith("health of ")
-    ]
 
 
 def decisions(run: RunContext) -> list[Decided]:

@@ -162,6 +162,12 @@ def test_night_without_refusal_needs_no_decision(place):
             decide(url, by="ada", reason="just in case")
 
 
+def test_rejected_night_is_shown_without_approval(refused):
+    assert "`pbg approve" in show(refused)["advice"]
+    reject(refused, by="ada", reason="the feed was down")
+    assert show(refused)["advice"] is None
+
+
 def test_unusable_vectors_cannot_be_approved(place, refused):
     run = RunContext.open(refused)
     key = run.key("results/gate.json")

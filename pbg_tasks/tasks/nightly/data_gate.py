@@ -8,10 +8,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from pbg_tasks.config.night_results import beyond_approval
 from pbg_tasks.config.results import ValidateResult, VerdictDocument
 from pbg_tasks.errors import QualityGateError, UnusableError
 from pbg_tasks.progress import say
-from pbg_tasks.tasks.approval import approval, beyond_approval, how_to_approve
+from pbg_tasks.tasks.approval import approval, how_to_approve
 from pbg_tasks.tasks.context import RunContext
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from pbg_tasks.config.night_results import beyond_approval
 from pbg_tasks.config.results import (
     CheckDocument,
     DriftResult,
@@ -20,7 +21,7 @@ from pbg_tasks.errors import InputError, QualityGateError, UnusableError
 from pbg_tasks.evaluate.gate import FALLS, REPLACED, judge
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
-from pbg_tasks.tasks.approval import approval, beyond_approval, how_to_approve
+from pbg_tasks.tasks.approval import approval, how_to_approve
 from pbg_tasks.tasks.context import RunContext, perform
 
 

@@ -14,6 +14,7 @@ import duckdb
 from pbg_tasks.checkpoint import open_preserved
 from pbg_tasks.config import RunLayout
 from pbg_tasks.config.limits import Check, Verdict
+from pbg_tasks.config.night_results import NO_EDGES
 from pbg_tasks.config.nights import snapshot_order
 from pbg_tasks.config.results import (
     DifferenceDocument,
@@ -34,7 +35,6 @@ from pbg_tasks.prepare.validate import NoEdgesError, validate_snapshot
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
 from pbg_tasks.storage.staging import Scratch
-from pbg_tasks.tasks.approval import NO_EDGES
 from pbg_tasks.tasks.context import RunContext, perform
 from pbg_tasks.tasks.files import upload_directory
 from pbg_tasks.tasks.nightly.comparison_target import awaited, kept_before, measured_between, nights_apart

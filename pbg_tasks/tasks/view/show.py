@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pbg_tasks.config import RunLayout
 from pbg_tasks.config.loading import load_graph_spec
-from pbg_tasks.config.night_results import NightResults
+from pbg_tasks.config.night_results import NightResults, beyond_approval
 from pbg_tasks.config.nights import snapshot_order
 from pbg_tasks.config.results import SHAPES, ExportResult, Metrics, PlanResult, ReleaseData
 from pbg_tasks.errors import BY_KIND, InputError, PbgError, QualityGateError
@@ -16,7 +16,7 @@ from pbg_tasks.publish import Channel, channel_names
 from pbg_tasks.publish.descent import descent
 from pbg_tasks.publish.retention import pins
 from pbg_tasks.storage import open_store
-from pbg_tasks.tasks.approval import approval, beyond_approval, decisions, how_to_approve
+from pbg_tasks.tasks.approval import approval, decisions, how_to_approve
 from pbg_tasks.tasks.context import RunContext, chain_task, graph_store
 from pbg_tasks.tasks.failure import read_failure
 from pbg_tasks.tasks.view.days_left import after_release, broken_nights, without_release
@@ -124,7 +124,8 @@ def _advice(run: RunContext, results: NightResults, refused: str | None, failed:
         again = f"raise `limits`, or `pbg run SPEC {day}` with its options and --accept-data REASON"
         return f"{run.refusal()}; to let {day} pass: {again}; later nights go on without it"
     if refused is not None:
-        if beyond_approval(results.verdicts[refused]):
+        rejected = any(each["task"] == refused for each in decisions(run))
+        if rejected or beyond_approval(results.verdicts[refused]):
             return None
         again = f"{how_to_approve(run.url)}, `pbg run SPEC {day}` with its options"
         return f"to let {day} pass: {again}; later nights go on without it"
