@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 NO_REASON = "no reason was recorded; the log of the task has it"
 _OPEN = ("running", "failed")
 """States by the store in which Airflow may know more of a run."""
+_AT_WORK = ("queued", "running")
+"""States of attempts that have not ended."""
 _AFTER = 60.0
 """Seconds after the end of an attempt, by another clock, from which the store knows more of a run than Airflow."""
 _SILENCE = 2 * 3600.0
@@ -60,7 +62,8 @@ def with_failure(run: RunDocument, attempts: Sequence[AttemptRow], now: float | 
     log = last["log"] if last is not None else None
     if last is not None and _went_on(run["begun"], last):
         forecast = run["forecast"]["expected_seconds"] if run["forecast"] else None
-        silence = _silence(run["begun"], forecast, now) if run["state"] == "running" else None
+        by_hand = run["state"] == "running" and not _is_at_work(run["run"], attempts)
+        silence = _silence(run["begun"], forecast, now) if by_hand else None
         return {**run, "log": None} if silence is None else _fallen_silent(run, silence)
     if run["state"] not in _OPEN or last is None or last["state"] != "failed":
         return {**run, "log": log if run["state"] in STOPPED else None}
@@ -85,6 +88,14 @@ def with_failure(run: RunDocument, attempts: Sequence[AttemptRow], now: float | 
 def _went_on(begun: float | None, attempt: AttemptRow) -> bool:
     """Return whether a run was begun again after an attempt had ended."""
     return begun is not None and attempt["ended"] is not None and begun > attempt["ended"] + _AFTER
+
+
+def _is_at_work(run: str, attempts: Sequence[AttemptRow]) -> bool:
+    """Return whether an attempt at a run is under way in Airflow.
+
+    Its next task may wait for hours, for a worker or a node.
+    """
+    return any(each["state"] in _AT_WORK and (each["run"] or "").rpartition("/")[2] == run for each in attempts)
 
 
 def _silence(begun: float | None, forecast: float | None, now: float | None) -> str | None:
@@ -134,7 +145,8 @@ def with_failures(
             continue
         found = last.get(night["run"])
         gone_on = found is not None and _went_on(night["begun"], found)
-        silence = _silence(night["begun"], night["forecast"], now) if gone_on and night["state"] == "running" else None
+        by_hand = gone_on and night["state"] == "running" and not _is_at_work(night["run"], attempts)
+        silence = _silence(night["begun"], night["forecast"], now) if by_hand else None
         if silence is not None:
             night = {**night, "state": "failed", "reason": silence}  # noqa: PLW2901 - the same night
         elif found is not None and found["state"] == "failed" and not gone_on and night["state"] in _OPEN:

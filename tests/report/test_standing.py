@@ -158,6 +158,19 @@ def test_run_by_hand_without_news_has_failed(nights, history):
         assert (row["state"], row["page"]) == (state, None)
 
 
+def test_run_that_waits_in_airflow_is_no_silence(nights, history):
+    """Another DAG run has it, and its next task no worker yet."""
+    document = {**run_document(read_run(nights.run(DAYS[3]))), "state": "running", "begun": 5000.0}
+    failed = attempt(run=document["url"], task="train.train", ended=4900.0)
+    both = [failed, attempt(run=document["url"], state="running", task=None)]
+    assert with_failure(document, both, 5000.0 + 3 * HOUR) == {**document, "log": None}
+    (night,) = (each for each in history["nights"] if each["run"] == document["run"])
+    begun = {**night, "state": "running", "begun": 5000.0, "forecast": None}
+    for found, state in ((both, "running"), ([failed], "failed")):
+        (row,) = with_failures({**history, "nights": [begun]}, found, 5000.0 + 3 * HOUR)["nights"]
+        assert row["state"] == state
+
+
 def test_begun_task_is_news_of_a_run(nights):
     run = nights.run(DAYS[3])
     facts = {each.run_id: each for each in read_graph("toy", Channel(nights.store, "production")).runs}

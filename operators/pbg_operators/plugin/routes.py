@@ -191,7 +191,7 @@ async def begin(request: Request, dag_id: DagId, user: GetUserDep, reader: Reade
 
 
 @of_dag.get("/runs/{run_id}")
-async def dag_run(request: Request, dag_id: DagId, run_id: DagRunId, reader: ReaderDep) -> Response:
+async def dag_run(request: Request, dag_id: DagId, run_id: DagRunId, user: GetUserDep, reader: ReaderDep) -> Response:
     """Show the run of a DAG run, or why it has none."""
     if waiting := outline(request, links_of(request, dag_id), "run"):
         return waiting
@@ -200,7 +200,8 @@ async def dag_run(request: Request, dag_id: DagId, run_id: DagRunId, reader: Rea
         found = [_row(request, each) for each in attempts.attempts([dag_id], run_id)]
         try:
             pages, url = reader.pages.own(database.planned(dag_id, run_id))
-            return {**with_failure(pages.run(url), found, time.time())}
+            others = _known(request, user, reader, dag_id)[1]  # one of them may be at the same run
+            return {**with_failure(pages.run(url), [*found, *others], time.time())}
         except ABSENT:
             graph, store = database.latest_place(dag_id)
             if found and found[0]["run"] is not None:
