@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 import pytest
 import yaml
 from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk import PartitionedAssetTimetable
 from airflow.serialization.serialized_objects import DagSerialization
 from airflow.timetables.base import TimeRestriction
 
@@ -65,6 +66,14 @@ def test_documented_group_is_between_own_tasks(parse):
     assert [asset.name for asset in dag.get_task("small.release.publish").outlets] == ["small_production"]
     again = DagSerialization.from_dict(json.loads(json.dumps(DagSerialization.to_dict(dag))))
     assert set(again.task_ids) == set(ids)
+
+
+def test_documented_consumer_follows_the_channel(parse):
+    waits = parse(documented("DAG, Asset, PartitionedAssetTimetable, task")).dags["serve_shop"].timetable
+    group = parse(graph="shop", store="s3://bucket/graphs/shop").dags["ours"]
+    (ours,) = group.get_task("shop.release.publish").outlets
+    assert isinstance(waits, PartitionedAssetTimetable)
+    assert (waits.asset_condition.name, waits.asset_condition.uri) == (ours.name, ours.uri)
 
 
 def test_group_pulls_results_of_its_own_tasks(parse):
