@@ -117,12 +117,12 @@ def _redo(spec: GraphSpec, spec_path: Path) -> DAG:
         tags=["redo", spec.graph],
         **on_failure(spec),
     ) as dag:
-        RedoOperator(
-            task_id="redo_from_a_day",
-            spec=str(spec_path.absolute()),
-            asset=channel_asset(spec),
-            refused=Alert(spec, "refused"),
+        path = str(spec_path.absolute())
+        redo = RedoOperator(
+            task_id="redo_from_a_day", spec=path, asset=channel_asset(spec), refused=Alert(spec, "refused")
         )
+        if spec.promote is not None and spec.promote.is_automatic:  # a redone day is promoted, and this has the event
+            redo >> PromoteOperator(task_id="promote", spec=path, asset=readers_asset(spec))
     return dag
 
 

@@ -103,6 +103,15 @@ def test_chain_has_the_dag_that_it_asks_for(tmp_path, asked):
         assert stored.params.deep_merge({"from": "2026/11/20"}).validate()["from"] == "2026/11/20"
 
 
+def test_redo_announces_what_rules_promote(tmp_path):
+    path = spec_of(tmp_path, redo=True)
+    rules = {"channel": "shadow", "promote": {"to": "production", "after_nights": 1}}
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | rules))
+    (task,) = (dag.get_task("promote") for dag in build_dags_of(path) if dag.dag_id == "redo_g")
+    assert task.upstream_task_ids == {"redo_from_a_day"}
+    assert [asset.name for asset in task.outlets] == ["g_production"]
+
+
 def test_independent_nights_have_nothing_to_repeat(tmp_path):
     with pytest.raises(ConfigError, match="redo has no meaning for walk independent"):
         build_dags_of(spec_of(tmp_path, redo=True, walk="independent"))
