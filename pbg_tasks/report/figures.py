@@ -63,8 +63,8 @@ def throughput(training: Training) -> Figure | None:
 def speed(training: Training) -> Figure | None:
     """Plot the edges a second of each iteration, waiting included.
 
-    That is as in ``edges_per_second`` of the whole training. An iteration that resumed a lost gang's work looks faster
-    than it was, because its seconds are those of its last attempt.
+    An iteration that resumed stored work looks faster than it was, because its seconds are those of its last attempt;
+    ``edges_per_second`` of the training counts the edges of that attempt alone.
     """
     points = [each for each in training["iterations"] if each["seconds"]]
     if not points:

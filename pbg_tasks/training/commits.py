@@ -25,7 +25,7 @@ class EpochFigures:
     Attributes:
         epoch: from 0.
         loss: per trained edge, both sides.
-        edges: trained.
+        edges: trained in these seconds, thus without those that an earlier process or gang trained.
         seconds: that it took, with reading and writing.
         waited: seconds of them without training, because something had to be read or written first.
         held_out: figures of the edges held out by ``eval_fraction``, or of the sample of valid edges, after training.
@@ -78,6 +78,7 @@ class Commits:
         objects: Mapping[str, ObjectRecord],
         *,
         retrained: int,
+        earlier: Sequence[EdgeChunkRecord],
         io: IoStats,
     ) -> bool:
         """Commit an iteration.
@@ -87,7 +88,8 @@ class Commits:
             done: its edge chunks.
             objects: files of the version.
             retrained: edges that were trained more than once.
-            io: time up to now.
+            earlier: edge chunks, or parts of them, that an earlier process or gang trained.
+            io: time up to now, without that of ``earlier``.
 
         Returns:
             Whether early stopping ends the training with it.
@@ -109,8 +111,9 @@ class Commits:
         if before is not None:
             self._drop(before)
         committing = time.monotonic() - began
+        edges = trained - sum(edge_chunk.edges for edge_chunk in earlier)
         self.figures.append(
-            EpochFigures(iteration.epoch_idx, loss, trained, io.seconds + committing, io.waited + committing, held_out)
+            EpochFigures(iteration.epoch_idx, loss, edges, io.seconds + committing, io.waited + committing, held_out)
         )
         self._report(iteration)
         return self._plan.stops(manifest)

@@ -298,7 +298,8 @@ class LocalWork:
         check_ledger(self._done, self._total)
         objects = self._store() | self._remnant.final
         io = IoStats(time.monotonic() - self._began, self._waited - self._waited_before)
-        over = self.commits.commit(self._iteration, self._done, objects, retrained=self._remnant.retrained, io=io)
+        retrained, earlier = self._remnant.retrained, self._remnant.earlier
+        over = self.commits.commit(self._iteration, self._done, objects, retrained=retrained, earlier=earlier, io=io)
         self._live.committed()
         self._remnant.committed()
         if self._coming and not over and self.stopping():

@@ -112,6 +112,11 @@ class Remnant:
         model = progress.shared.get(model_file_name(iteration.number))
         return None if model is None else self._fetch_model(model)
 
+    @property
+    def earlier(self) -> tuple[EdgeChunkRecord, ...]:
+        """Edge chunks, and the part of one, that are stored."""
+        return self.done if self.begun is None else (*self.done, self.begun)
+
     def table(self, key: PartitionKey) -> Table:
         """Return a partition as stored, or as it was before the iteration."""
         stored = self._stored.get(key)

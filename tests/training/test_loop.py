@@ -11,7 +11,7 @@ from itertools import accumulate
 import numpy as np
 import pytest
 
-from pbg_tasks.checkpoint import open_committed
+from pbg_tasks.checkpoint import claim, open_committed
 from pbg_tasks.checkpoint.live import FILE_NAME as LIVE
 from pbg_tasks.errors import EvictedError, FormatError, NotFoundError, StorageError
 from pbg_tasks.storage.local import LocalStore
@@ -20,7 +20,7 @@ from pbg_tasks.training.data.edge_files import FiledEdges
 from pbg_tasks.training.engine.held_out import split_off
 from pbg_tasks.training.engine.on_torch import TorchEngine
 from pbg_tasks.training.iteration_plan import IterationPlan
-from tests.training.buckets import PARTITIONS, Buckets, make_config, objects, train
+from tests.training.buckets import PARTITIONS, SPEC, Buckets, make_config, objects, train
 from tests.waiting import wait_until
 
 THREADS = {"partitions", "edges", "uploads"}
@@ -125,6 +125,19 @@ def test_training_stopped_at_any_batch_ends_equally(buckets, tmp_path, changes, 
     assert manifest.edges == open_committed(whole, "")[0].edges
     assert not manifest.retrained
     assert not [info.key for info in parts.list() if info.key.startswith(("partial/", "progress."))]
+
+
+def test_rate_leaves_out_edges_stored_before(buckets, tmp_path):
+    """The seconds are those of the last process alone."""
+    config, store = make_config(num_epochs=1), LocalStore(tmp_path / "store")
+    with pytest.raises(EvictedError):
+        train(config, buckets, store, tmp_path / "a", stopping=Told(20))
+    with claim(store, "", SPEC) as writer:
+        stored = sum(edge_chunk.edges for edge_chunk in (*writer.progress.done, *writer.progress.begun))
+    (figures,) = train(config, buckets, store, tmp_path / "b")
+    (edges,) = open_committed(store, "")[0].edges
+    assert 0 < stored < edges
+    assert figures.edges == edges - stored
 
 
 class Watched(TorchEngine):

@@ -212,7 +212,7 @@ class Job:
             commits: of the training.
         """
         figures, curve = commits.figures, commits.stats.losses()
-        seconds = sum(figure.seconds for figure in figures)
+        edges, seconds = sum(figure.edges for figure in figures), sum(figure.seconds for figure in figures)
         found = TrainFindings(
             version=writer.version,
             resumed_from=writer.resumed_from,
@@ -224,7 +224,7 @@ class Job:
             loss=curve[-1] if curve else None,
             edges_trained=sum(writer.manifest.edges) if writer.manifest else 0,
             edges_retrained=sum(writer.manifest.retrained) if writer.manifest else 0,
-            edges_per_second=round(sum(figure.edges for figure in figures) / seconds) if seconds else None,
+            edges_per_second=round(edges / seconds) if edges else None,
             curve=curve,
             memory=MemoryDocument.model_validate({"measured_peak": peak_bytes(), **forecast.to_json()}),
         )

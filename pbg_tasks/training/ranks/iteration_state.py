@@ -46,6 +46,7 @@ class IterationState:
 
     Attributes:
         iteration: the present iteration.
+        earlier: edge chunks, or parts of them, that an earlier gang trained and this one goes on after.
         retrained: number of edges that an earlier gang trained, or may have trained, and lost.
 
     Raises:
@@ -85,6 +86,7 @@ class IterationState:
         self._needs: dict[int, frozenset[PartitionKey]] = {}  # partitions of each lease
         self._underway: dict[int, int] = {}  # rank of each reported lease whose partitions are not put away
         self._early: dict[int, dict[str, StoredObject]] = {}  # objects of leases put away before their report came
+        self.earlier: tuple[EdgeChunkRecord, ...] = ()
         self.retrained = 0
         if earlier is not None:
             self._resume(earlier)
@@ -114,6 +116,7 @@ class IterationState:
             self._begun = begun
         else:  # in another order, the next batches are not the untrained ones
             self.retrained += sum(edge_chunk.edges for edge_chunk in begun.values())
+        self.earlier = (*earlier.done, *self._begun.values())
 
     def _check_same_edges(self, earlier: PartialRecord) -> None:
         other = [

@@ -92,12 +92,14 @@ class Leader:
             ConflictError: another writer has claimed the directory.
         """
         found = self._coordinator.state
+        earlier = found.earlier
         check_ledger(found.done, found.edges)
         objects = self._coordinator.settle(draw) | self._unneeded(iteration)
         seconds = time.monotonic() - self._began
-        training = sum(edge_chunk.seconds for edge_chunk in found.done) / self._world
+        before = sum(edge_chunk.seconds for edge_chunk in earlier)
+        training = (sum(edge_chunk.seconds for edge_chunk in found.done) - before) / self._world
         io = IoStats(seconds, max(0.0, seconds - training))
-        over = self.commits.commit(iteration, found.done, objects, retrained=found.retrained, io=io)
+        over = self.commits.commit(iteration, found.done, objects, retrained=found.retrained, earlier=earlier, io=io)
         self._coordinator.over = over
 
     def _unneeded(self, iteration: Iteration) -> dict[str, ObjectRecord]:

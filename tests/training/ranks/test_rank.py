@@ -21,6 +21,7 @@ from pbg_tasks.checkpoint import CheckpointWriter, claim, open_committed
 from pbg_tasks.errors import ConfigError, ConflictError, EvictedError, StorageError, TrainingDivergedError
 from pbg_tasks.formats.model import read_model, write_model
 from pbg_tasks.storage.local import LocalStore
+from pbg_tasks.training.commits import Commits
 from pbg_tasks.training.data.partitions import PartitionKey
 from pbg_tasks.training.engine.anchor import Anchor
 from pbg_tasks.training.engine.on_torch import TorchEngine
@@ -210,9 +211,10 @@ def test_stopped_gang_continues_with_the_next_batch(buckets, tmp_path):
 
 @pytest.mark.rotated(3)
 @pytest.mark.parametrize("servers", [0, -1])
-def test_crashed_rank_loses_unstored_edges_by_ledger(buckets, tmp_path, servers):
+def test_crashed_rank_loses_unstored_edges_by_ledger(buckets, tmp_path, monkeypatch, servers):
     config = make_config(num_partition_servers=servers, eval_fraction=0.0, num_epochs=1, store_interval=0.05)
-    store = LocalStore(tmp_path / "store")
+    store, rated = LocalStore(tmp_path / "store"), []
+    monkeypatch.setattr(Commits, "_report", lambda commits, _iteration: rated.extend(commits.figures))
     begun = itertools.count(1)
     engines = [Watched(config, lambda: next(begun) == 5 and fail(Crash)) for _ in range(2)]  # whichever it is
     with pytest.raises(Crash):
@@ -224,6 +226,7 @@ def test_crashed_rank_loses_unstored_edges_by_ledger(buckets, tmp_path, servers)
     (edges,), retrained = ledger(store)
     assert edges == EDGES
     assert sum(figures.edges for figures in gang) == EDGES - stored
+    assert [figures.edges for figures in rated] == [EDGES - stored]
     assert 0 < sum(retrained) <= EDGES - stored
 
 
