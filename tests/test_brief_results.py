@@ -13,6 +13,7 @@ FIGURES = {"auc": 0.5, "count": 870, "hits1": 0.0, "hits10": 0.25, "hits50": 0.5
 BOTH = {"filtered": FIGURES, "raw": FIGURES}
 MOVED = {
     "cosine": -0.25,
+    "changes": {"added": 12, "removed": 30},
     "edges": [{"change": change, "lhs": "a", "rel": "r", "rhs": "b"} for change in ("added", "kept", "added")],
     "type": "page",
 }
@@ -116,8 +117,14 @@ def test_drift_for_people_counts_changed_edges(capsys, drift):
     at = lines.index("most moved:")
     assert lines[at + 1 :][:2] == [
         "             cosine  added  removed  kept",
-        "  e0 (page)  -0.25   2      0        1",
+        "  e0 (page)  -0.25   12     30       0",
     ]
+
+
+def test_drift_of_earlier_version_counts_no_edges(capsys, drift):
+    moved = [{key: value for key, value in each.items() if key != "changes"} for each in drift["most_moved"]]
+    lines = printed(capsys, drift | {"task": "drift", "run": "/g/runs/d3-0", "most_moved": moved})
+    assert lines[lines.index("most moved:") + 1 :][:2] == ["  e0 (page):", "    cosine: -0.25"]
 
 
 def test_tasks_together_are_each_shortened(capsys, evaluated, drift):

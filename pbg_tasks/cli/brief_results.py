@@ -5,7 +5,6 @@ They have hundreds of figures. A screen takes the main ones, what was compared, 
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from pbg_tasks.errors import printable
@@ -113,9 +112,9 @@ def _drift(result: Part) -> dict[str, object]:
 
 
 def _moved(each: Part) -> dict[str, object]:
-    edges = each.get("edges")
-    changes = Counter(_part({"": edge}, "").get("change") for edge in edges) if isinstance(edges, list) else Counter()
-    return {"cosine": each.get("cosine"), **{change: changes[change] for change in ("added", "removed", "kept")}}
+    names = ("added", "removed", "kept") if "changes" in each else ()  # an earlier version listed ten, and counted none
+    changes = _part(each, "changes")
+    return {"cosine": each.get("cosine"), **{change: changes.get(change, 0) for change in names}}
 
 
 def _types(drift: Part) -> dict[str, object]:

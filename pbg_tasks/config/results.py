@@ -575,6 +575,7 @@ class Moved(Stored):
     entity: str
     type: str
     cosine: Number
+    changes: dict[str, Count] = Field(default_factory=dict)
     edges: list[ChangedEdge]
 
 

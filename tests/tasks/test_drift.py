@@ -6,6 +6,7 @@ On the same edges, by its vectors, and by the edges that explain a move.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -99,6 +100,7 @@ def test_night_of_chain_is_compared_with_previous(place, monkeypatch):
         true = {("added" if row not in before else "kept" if row in after else "removed", row) for row in own}
         assert len(told) == min(len(true), 10)
         assert set(told) <= true
+        assert each["changes"] == dict(Counter(change for change, _ in true))  # also beyond those that are listed
         assert [change == "kept" for change, _ in told] == sorted(change == "kept" for change, _ in told)
 
     against = evaluated["against"]

@@ -5,6 +5,7 @@ Each edge was added, removed or kept.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
@@ -49,11 +50,15 @@ class ExplainingEdge(TypedDict):
 
 
 class MovedEntity(TypedDict):
-    """An entity that moved, and the edges around it."""
+    """An entity that moved, and the edges around it.
+
+    ``changes`` counts all that were looked at, by change; ``edges`` lists the first of them.
+    """
 
     type: str
     entity: str
     cosine: float
+    changes: dict[str, int]
     edges: list[ExplainingEdge]
 
 
@@ -165,10 +170,15 @@ def explain(
             "type": end.entity,
             "entity": names[end],
             "cosine": round(cosine, 6),
+            "changes": _counts(edges[end]),
             "edges": sorted(edges[end], key=lambda edge: edge["change"] == "kept")[:SHOWN_EDGES],
         }
         for end, cosine in moved.items()
     ]
+
+
+def _counts(edges: list[ExplainingEdge]) -> dict[str, int]:
+    return dict(Counter(edge["change"] for edge in edges))
 
 
 def _open(
