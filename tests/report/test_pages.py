@@ -186,7 +186,8 @@ def test_history_lists_nights_in_order(history):
     assert [night["current"] for night in nights] == [False, False, False, True]
     assert all(night["published"] for night in nights if night["release"])
     assert nights[1]["cosine"] is not None
-    check_page(render(history, LINKS))
+    page = check_page(render(history | {"limits": {"floor": 0.1, "fall": 0.2, "current": 0.25}}, LINKS)).text()
+    assert "below the floor 0.1000; red: below 0.2000, refused if it falls as far on edges that both know" in page
 
 
 def test_older_releases_are_listed_with_their_pages(nights, monkeypatch):
