@@ -24,7 +24,7 @@ FIGURES: tuple[tuple[str, tuple[str, ...], str, int], ...] = (
     ("Hits@10, filtered", ("metrics", "filtered", "hits10"), "percent", 1),
     ("MRR, raw", ("metrics", "raw", "mrr"), "score", 1),
     ("MRR by popularity", ("metrics", "popularity", "mrr"), "score", 0),
-    ("Loss", ("trained", "loss"), "score", -1),
+    ("Loss", ("trained", "loss"), "score", 0),
     ("Training edges", ("edges", "train"), "count", 0),
     ("Entities", ("entities", "total"), "count", 0),
     ("New entities", ("entities", "new"), "count", 0),
