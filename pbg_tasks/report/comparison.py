@@ -34,21 +34,27 @@ FIGURES: tuple[tuple[str, tuple[str, ...], str, int], ...] = (
 )
 """Title, path in a run's document, unit, and the better direction (1: higher, -1: lower, 0: neither)."""
 NIGHTLY = ("snapshot", "files", "previous")
+RANKED = (("split",), ("eval", "split"), ("eval", "max_candidates"), ("eval", "exclude_self"))
+"""Keys of a graph's spec that choose the edges that are ranked, and the candidates."""
 
 
 def comparison_document(left: RunDocument, right: RunDocument) -> ComparisonDocument:
     """Return the comparison of two documents of ``run_document``.
 
-    Differences are those of the right one to the left one.
+    Differences are those of the right one to the left one. None of ranks is better or worse where the runs ranked other
+    edges or candidates by their specs.
     """
+    alike = all(_dig(left["spec"], ("graph", *path)) == _dig(right["spec"], ("graph", *path)) for path in RANKED)
     return {
         "kind": "comparison",
         "graph": right["graph"],
         "runs": [left, right],
         "figures": [
-            _compared(title, unit, better, _dig(left, path), _dig(right, path)) for title, path, unit, better in FIGURES
+            _compared(title, unit, better if alike or path[0] != "metrics" else 0, _dig(left, path), _dig(right, path))
+            for title, path, unit, better in FIGURES
         ],
-        "relations": _relations(left, right),
+        "ranked_alike": alike,
+        "relations": _relations(left, right, 1 if alike else 0),
         "settings": _settings(left["spec"], right["spec"]),
     }
 
@@ -72,7 +78,7 @@ def _compared(title: str, unit: str, better: int, left: float | None, right: flo
     }
 
 
-def _relations(left: RunDocument, right: RunDocument) -> list[ComparedRelation]:
+def _relations(left: RunDocument, right: RunDocument, better: int) -> list[ComparedRelation]:
     """Compare the MRR of each relation that both runs have.
 
     The largest difference comes first.
@@ -80,7 +86,7 @@ def _relations(left: RunDocument, right: RunDocument) -> list[ComparedRelation]:
     before = {relation["name"]: relation for relation in left["relations"]}
     rows: list[ComparedRelation] = [
         {
-            **_compared(relation["name"], "score", 1, before[relation["name"]]["mrr"], relation["mrr"]),
+            **_compared(relation["name"], "score", better, before[relation["name"]]["mrr"], relation["mrr"]),
             "queries": relation["queries"],
         }
         for relation in right["relations"]

@@ -436,12 +436,16 @@ class Setting(TypedDict):
 
 
 class ComparisonDocument(TypedDict):
-    """Page of two runs."""
+    """Page of two runs.
+
+    ``ranked_alike`` is whether their specs choose edges and candidates of the ranking by the same keys.
+    """
 
     kind: Literal["comparison"]
     graph: str
     runs: list[RunDocument]
     figures: list[Compared]
+    ranked_alike: bool
     relations: list[ComparedRelation]
     settings: list[Setting]
 

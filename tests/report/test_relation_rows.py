@@ -1,4 +1,4 @@
-"""Rows of relations on a run's page."""
+"""Rows of relations on the pages of one run and of two."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from dataclasses import replace
 import pytest
 
 from pbg_tasks.config.graph import Columns
+from pbg_tasks.report.comparison import comparison_document
+from pbg_tasks.report.pages import Links, render
 from pbg_tasks.report.run import _labels, run_document
 from pbg_tasks.tasks.view.report import read_run
 from tests.report.conftest import DAYS
@@ -36,3 +38,20 @@ def test_metrics_have_types_of_repeated_names_alone(nights, rel, has):
     label = _labels(graph.model_copy(update={"columns": Columns(rel=rel, **TYPED), "model": model}))
     counted = ["likes (n, n)", "likes (n, m)", f"{has} (n, k)", "of another spec"]
     assert list(map(label, counted)) == ["likes (n, n)", "likes (n, m)", "has", "of another spec"]
+
+
+@pytest.mark.parametrize(
+    "changes", [{"eval": {"max_candidates": 7}}, {"eval": {"exclude_self": True}}, {"split": {"salt": "other"}}]
+)
+def test_other_ranking_makes_no_run_better(nights, changes):
+    left, right = (run_document(read_run(nights.run(day))) for day in DAYS[:2])
+    graph = right["spec"]["graph"]
+    changed = graph | {key: graph[key] | values for key, values in changes.items()}
+    document = comparison_document(left, {**right, "spec": right["spec"] | {"graph": changed}})
+    ranks = [row for row in document["figures"] if row["title"].startswith(("MRR", "Hits"))]
+    assert any(row["difference"] for row in ranks)
+    assert document["relations"]
+    assert {row["verdict"] for row in (*ranks, *document["relations"])} == {"same"}
+    note = "their MRR and Hits@ do not compare"
+    assert note in render(document, Links(assets="assets"))
+    assert note not in render(comparison_document(left, right), Links(assets="assets"))
