@@ -74,7 +74,7 @@ def test_second_night_continues_the_first(place):
     assert second["changes"]["since"] == "d1"
     assert second["changes"]["new_entities"] == 10
     mrr = second["against"]
-    assert second["changes"]["filtered_mrr"] == round(mrr["candidate"] - mrr["current"], 6)
+    assert second["changes"]["filtered_mrr"] == round(mrr["candidate"] - mrr["current"], 8)
     assert [release["current"] for release in history(place.spec)] == [False, True]
     assert "d2" in table([first, second])
 

@@ -113,6 +113,8 @@ def test_night_of_chain_is_compared_with_previous(place, monkeypatch):
     assert second["drift"] == {name: found[name]["mean"] for name in ("cosine", "overlap")}
     assert second["against"] == {name: against[name]["filtered"]["mrr"] for name in ("candidate", "current")}
     assert f"{second['drift']['cosine']:.4f}" in table([first, second])
+    fallen = second | {"changes": second["changes"] | {"filtered_mrr": -0.00004}}
+    assert "MRR -4e-05" in table([first, fallen])  # a tenth of the MRR of a large graph
     assert evaluated["coverage"]["n"] == {"new": 10, "trained": 10, "moved": 10, "covered": 10}
     # figures of a comparison with another release are not kept as this one's
     document = json.loads(next(place.store.rglob("channels/production/releases/00000002.json")).read_text())

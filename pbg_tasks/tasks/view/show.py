@@ -257,7 +257,7 @@ def _changes(run: RunContext, results: NightResults) -> Changes:
         "edges": None if edges is None or now is None else now - edges,  # an adopted checkpoint has no number
         "new_entities": entities.new if entities is not None else None,
         "gone_entities": entities.gone if entities is not None else None,
-        "filtered_mrr": round(against["candidate"] - against["current"], 6) if against is not None else None,
+        "filtered_mrr": round(against["candidate"] - against["current"], 8) if against is not None else None,
     }
 
 

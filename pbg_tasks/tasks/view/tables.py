@@ -178,7 +178,7 @@ def _changes_cell(changes: Changes) -> str:
     if not changes:
         return "-"
     edges, mrr = _cell(changes["edges"], "{:+,}".format), changes["filtered_mrr"]
-    moved = f", MRR {mrr:+.4f}" if mrr is not None else ""
+    moved = f", MRR {mrr:+.3g}" if mrr is not None else ""
     new, gone = _cell(changes["new_entities"], "{:,}".format), _cell(changes["gone_entities"], "{:,}".format)
     return f"{edges} edges, +{new} -{gone} entities{moved}"
 
