@@ -489,7 +489,7 @@ class Model:
         return [kind for kind in self.entity_types if self.config.entity_dimension(kind) == self.config.dimension]
 
     def _sample(self, kind: str, names: list[str]) -> Sampled:
-        rows = self.embedding(names, kind)
+        rows = self.embedding(names, kind)[:, int(self.config.bias) :]  # as neighbours are compared
         return {"names": names, "rows": rows, "before": None, "entities": len(self._table(kind).names)}
 
     def _excluded(

@@ -108,6 +108,26 @@ def test_map_has_the_vectors_that_readers_get(tmp_path):
         assert point["before"] == pytest.approx(wanted["before"], abs=1e-3)
 
 
+def test_map_leaves_the_bias_out(tmp_path):
+    """It measures how often an entity has edges, and not its likeness."""
+    with workplace(tmp_path) as place:
+        place.write_spec(model={"comparator": "dot", "bias": True, "init_scale": 0.1})
+        urls = []
+        for day in ("d1", "d2"):
+            place.snapshot(day, ring(40))
+            urls.append(run_chain(place.spec, day)["run"])
+        found = read_map(RunContext.open(urls[1]))
+        with Model.open(urls[0]) as then, Model.open(urls[1]) as now:
+            names = [point["name"] for point in found["types"]["n"]]
+            vectors = [model.embedding(names)[:, 1:] for model in (now, then)]
+            shown = now.map(names).table
+    expected = map_document({"n": sample(*vectors)}, normalized=False, release=1)["types"]["n"]
+    for point, wanted in zip(found["types"]["n"], expected, strict=True):
+        assert point["at"] == pytest.approx(wanted["at"], abs=1e-3)
+        assert point["before"] == pytest.approx(wanted["before"], abs=1e-3)
+    assert shown["x"].to_pylist() == pytest.approx([point["at"][0] for point in expected], abs=1e-3)
+
+
 def test_report_stores_map_and_page_shows_it(nights):
     run = nights.run(DAYS[1])
     found = read_map(run)

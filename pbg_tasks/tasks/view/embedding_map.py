@@ -134,7 +134,7 @@ def _samples(files: VerifiedFiles, earlier: VerifiedFiles | None, now: Path, the
             before = _before(earlier, kind, places, config, then)
         found[kind] = {
             "names": [listed[int(place)] for place in places],
-            "rows": np.asarray(rows[places], np.float32) + _global(files, kind, config, now),
+            "rows": _compared(np.asarray(rows[places], np.float32) + _global(files, kind, config, now), config),
             "before": before,
             "entities": len(shown) * config.entities[kind].num_partitions,
         }
@@ -170,4 +170,10 @@ def _before(
     found = np.full((len(places), config.dimension), np.nan, np.float32)
     known = places < len(rows)
     found[known] = rows[places[known]] + _global(files, kind, config, folder)
+    return _compared(found, config)
+
+
+def _compared(rows: np.ndarray, config: ConfigSchema) -> np.ndarray:
+    """Return vectors without their bias, as neighbours are compared."""
+    found: np.ndarray = rows[:, int(config.bias) :]
     return found
