@@ -193,3 +193,12 @@ def test_rank_finds_start_that_rank_zero_found(tmp_path, given):
     with target.claim() as writer:
         found = target.newest()
         assert (found.version, sorted(found.names)) == (writer.version, sorted(writer.files.names)) == (0, given)
+
+
+@pytest.mark.parametrize(("startup", "seconds"), [("", 600), ("900", 1500)])
+def test_rank_outwaits_the_start_of_others(monkeypatch, startup, seconds):
+    """A node for the last pod may take longer than ten minutes."""
+    monkeypatch.setenv("PBG_STARTUP_SECONDS", startup)
+    monkeypatch.setattr(gang.Gang, "join", lambda *_, timeout, **_more: timeout)
+    target = SimpleNamespace(config=SimpleNamespace(rank_tls=False), common="", spec="spec")
+    assert gang._join(RankEnv(1, 2, 0, "env://"), target) == seconds

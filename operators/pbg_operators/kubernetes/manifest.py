@@ -225,6 +225,7 @@ def _container(gang: Gang, name: str) -> Manifest:
         "WORLD_SIZE": str(gang.size),
         "MASTER_ADDR": f"{name}-0.{name}" if gang.kind == "Job" else f"{name}-{RANKS}-0-0.{name}",
         "MASTER_PORT": str(launch.port),
+        "PBG_STARTUP_SECONDS": str(launch.startup_seconds),
     }
     environment = {
         **(meeting if gang.meets else {}),

@@ -59,6 +59,8 @@ if TYPE_CHECKING:
     from pbg_tasks.training.ranks.transport.renewal import Requester
 
 TOKEN = "PBG_RUN_TOKEN"  # noqa: S105 - the name of a variable
+STARTUP = "PBG_STARTUP_SECONDS"
+"""Variable with the seconds in which all pods of a gang may start."""
 SHARE_SECONDS = 10.0
 """Least time between two stores of a gang's shared parameters."""
 
@@ -168,8 +170,8 @@ def _join(env: RankEnv, target: TrainingTarget) -> Gang:
             f"rank_tls: this rank has no certificates; set {', '.join(VARIABLES.values())} on every machine, or start "
             "the ranks by `pbg train --ranks` or launch.launcher, which make them"
         )
-    token = os.environ.get(TOKEN)
-    return Gang.join(env, target.common or target.spec, token=token, certificates=certificates, timeout=JOIN_SECONDS)
+    token, timeout = os.environ.get(TOKEN), JOIN_SECONDS + (number_of(STARTUP) or 0)
+    return Gang.join(env, target.common or target.spec, token=token, certificates=certificates, timeout=timeout)
 
 
 def _leader(gang: Gang, env: RankEnv, target: TrainingTarget, writer: CheckpointWriter, scratch: Path) -> TrainFindings:

@@ -95,6 +95,11 @@ def test_rank_zero_is_found_before_ready():
     assert service["spec"]["publishNotReadyAddresses"] is True
 
 
+def test_ranks_wait_while_others_may_start():
+    (container,) = manifest.job(gang(startup_seconds=1800), 1)["spec"]["template"]["spec"]["containers"]
+    assert {"name": "PBG_STARTUP_SECONDS", "value": "1800"} in container["env"]
+
+
 @given(
     snapshot=st.from_regex(SNAPSHOT_KEY, fullmatch=True),
     spec_hash=st.from_regex(r"[0-9a-f]{12}", fullmatch=True),
