@@ -49,9 +49,9 @@ if TYPE_CHECKING:
     from pbg_tasks.training.starting_point import StartingPoint
 
 FLUSH_SECONDS = 600.0
-"""Limit for what a partition server has not stored at the end of an iteration."""
+"""Limit for each partition that a server stores when an iteration ends."""
 LAST_FLUSH_SECONDS = 12.0
-"""The same limit in a gang that is broken."""
+"""Limit for all of them in a gang that is broken."""
 FAREWELL_SECONDS = 8.0
 """Time in which other ranks may hand in their last reports."""
 SHARED_SECONDS = 20.0
@@ -266,7 +266,7 @@ class RankWork:
             self._ahead.clear(links.member.check)
         links.exchange.flush()
         if links.server is not None:
-            links.server.flush(FLUSH_SECONDS)
+            links.server.flush(FLUSH_SECONDS, each=True)
         links.client.meet(f"trained {number}")
         links.exchange.pull()
         links.client.meet(f"pulled {number}")
@@ -384,7 +384,7 @@ def keep(iteration: Iteration, client: CoordinatorClient, server: PartitionServe
     for place in ("begin", "ready"):
         client.meet(f"{place} {iteration.number}")
     client.next(iteration.number, None, give=False)
-    server.flush(FLUSH_SECONDS)
+    server.flush(FLUSH_SECONDS, each=True)
     for place in ("trained", "pulled"):
         client.meet(f"{place} {iteration.number}")
     return client.meet(f"committed {iteration.number}")

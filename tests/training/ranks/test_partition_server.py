@@ -120,6 +120,25 @@ def test_slow_store_ends_flush_with_an_error(client, store):
     store.go_on.set()
 
 
+def test_time_of_flush_counts_for_each_partition(store):
+    """All of a large model may take longer than each alone."""
+
+    def slow(*stored):
+        time.sleep(0.15)
+        store(*stored)
+
+    with serving(slow) as server:
+        for number in range(8):
+            server.put(PartitionKey("user", number), table(1), 1)
+        server.flush(1.0, each=True)
+        assert len(store.stored) == 8
+        store.go_on.clear()
+        server.put(USER, table(2), 2)
+        with pytest.raises(StorageError, match="1 partitions are not stored"):
+            server.flush(0.05, each=True)
+        store.go_on.set()
+
+
 def test_unstored_partition_is_not_dropped(client):
     client.put(USER, table(1), 1)
     with pytest.raises(ConflictError, match="not stored; flush first"):

@@ -126,11 +126,12 @@ class PartitionServer:
         with self._changed:
             return [held.table for held in self._held.values()]
 
-    def flush(self, timeout: float) -> None:
+    def flush(self, timeout: float, *, each: bool = False) -> None:
         """Store every changed partition at once, and wait for it.
 
         Args:
             timeout: seconds.
+            each: whether they begin anew with every partition that is stored.
 
         Raises:
             StorageError: it took longer; storing continues.
@@ -139,7 +140,9 @@ class PartitionServer:
         with self._changed:
             self._hurry += 1
             self._changed.notify_all()
-            done = self._changed.wait_for(lambda: self._error or not self._backlog, timeout)
+            done = True
+            while done and self._backlog and not self._error:
+                done = self._wait_stored(len(self._backlog) - 1 if each else 0, timeout)
             self._hurry -= 1
             self._check()
             if not done:
@@ -147,6 +150,10 @@ class PartitionServer:
                     f"partition server: {len(self._backlog)} partitions are not stored after {timeout:g} s, the oldest "
                     f"of {self._backlog.age(time.monotonic()):.0f} s ago; the store is slow or hangs"
                 )
+
+    def _wait_stored(self, most: int, timeout: float) -> bool:
+        """Wait until so many partitions are left, or storing has failed."""
+        return self._changed.wait_for(lambda: self._error is not None or len(self._backlog) <= most, timeout)
 
     def drop_all(self) -> None:
         """Remove all partitions.
