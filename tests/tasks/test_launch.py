@@ -74,6 +74,18 @@ def test_most_informative_error_is_raised(ranks):
         launch([], ranks=3, servers=0, max_restarts=5)
 
 
+def test_rank_that_was_ended_is_no_cause(ranks, monkeypatch):
+    """Others that still wait for it get a signal to end."""
+    monkeypatch.setattr(module, "NOTICE_SECONDS", 0.2)
+    ranks(
+        "def end(*_):\n    print('error: evicted: at once', file=sys.stderr)\n    sys.exit(13)\n"
+        "signal.signal(signal.SIGTERM, end)\n"
+        "os.kill(os.getpid(), signal.SIGKILL) if rank else time.sleep(60)"
+    )
+    with pytest.raises(RankLostError, match="rank 1 was ended by SIGKILL; if not on purpose, memory ran out"):
+        launch([], ranks=2, servers=0, max_restarts=0)
+
+
 def test_only_temporary_failures_are_repeated(ranks, tmp_path, capsys):
     log = tmp_path / "log"
     ranks(f"open({str(log)!r}, 'a').write('x')\nos.kill(os.getpid(), signal.SIGKILL)")

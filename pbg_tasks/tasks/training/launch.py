@@ -46,11 +46,13 @@ class Exit(NamedTuple):
         rank: of the process.
         status: exit status; negative: the signal.
         reason: its last line of error.
+        signalled: whether this command had sent it a signal to end.
     """
 
     rank: int
     status: int
     reason: str
+    signalled: bool
 
     @property
     def error(self) -> PbgError:
@@ -157,6 +159,7 @@ class _LocalGang:
         None if all succeeded, else the error that is closest to the cause.
         """
         notice, limit = float("inf"), float("inf")  # times of SIGTERM and SIGKILL for the processes that are left
+        signalled = False
         left = dict(enumerate(self._processes))
         while left:
             for rank, process in list(left.items()):
@@ -164,7 +167,7 @@ class _LocalGang:
                 if status is not None:
                     del left[rank]
                     self._readers[rank].join(1.0)
-                    self._exits.append(Exit(rank, status, self._last_lines[rank]))
+                    self._exits.append(Exit(rank, status, self._last_lines[rank], signalled))
                     if status:
                         now = time.monotonic()
                         notice, limit = min(notice, now + NOTICE_SECONDS), min(limit, now + GRACE_SECONDS)
@@ -172,7 +175,7 @@ class _LocalGang:
             if ending.is_set() and limit == float("inf"):
                 notice, limit = now, now + GRACE_SECONDS
             if now > notice:
-                notice = float("inf")
+                notice, signalled = float("inf"), True
                 for process in left.values():
                     process.terminate()
             if now > limit:
@@ -214,13 +217,14 @@ class _LocalGang:
         self._scratch.__exit__(None, None, None)
 
 
-def _remoteness(each: Exit) -> tuple[bool, bool, int]:
+def _remoteness(each: Exit) -> tuple[bool, bool, bool, int]:
     """Order exits by how little their errors show of the cause.
 
-    The error of a rank that only lost another one shows least, so it sorts last.
+    That of a rank which this command ended shows nothing, and that of one which only lost another rank little.
     """
     kind = BY_EXIT_CODE.get(each.status)
-    return kind is RankLostError, each.status < 0, each.rank
+    ended = each.signalled and (each.status < 0 or kind is EvictedError)
+    return ended, kind is RankLostError, each.status < 0, each.rank
 
 
 @contextmanager
