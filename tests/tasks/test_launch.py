@@ -13,13 +13,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
 from cryptography.x509 import load_pem_x509_certificate
 
 from pbg_tasks.checkpoint import open_committed
-from pbg_tasks.errors import ConfigError, RankLostError, ResourceError, TrainingDivergedError
+from pbg_tasks.errors import ConfigError, EvictedError, RankLostError, ResourceError, TrainingDivergedError
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.nightly.chain import run_chain
@@ -29,6 +30,7 @@ from pbg_tasks.tasks.training.train import train
 from tests.fence_ranks import start_rank, wait_for_end
 from tests.kill_ranks import Graph, kill_often
 from tests.tasks.conftest import ring
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -106,6 +108,28 @@ def test_ranks_that_ignore_sigterm_are_killed(ranks, monkeypatch):
     with pytest.raises(RankLostError):
         launch([], ranks=2, servers=0, max_restarts=0)
     assert time.monotonic() - started < 20
+
+
+def test_ranks_store_for_as_long_as_the_grace(ranks, monkeypatch, tmp_path):
+    """A machine may get a notice of some minutes."""
+    monkeypatch.setattr(module, "GRACE_SECONDS", 1.0)
+    monkeypatch.setenv("PBG_GRACE_SECONDS", "30")
+    ranks(
+        f"place = os.path.join({str(tmp_path)!r}, str(rank))\n"
+        "def store(*_):\n    time.sleep(2.5)\n    open(place + '.stored', 'x')\n    sys.exit(13)\n"
+        "signal.signal(signal.SIGTERM, store)\nopen(place + '.ready', 'x')\ntime.sleep(60)"
+    )
+
+    def end():
+        wait_until(lambda: len(list(tmp_path.glob("*.ready"))) == 2, 30)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=end, daemon=True)
+    thread.start()
+    with pytest.raises(EvictedError):
+        launch([], ranks=2, servers=0, max_restarts=0)
+    thread.join()
+    assert len(list(tmp_path.glob("*.stored"))) == 2
 
 
 class Refusing(io.StringIO):

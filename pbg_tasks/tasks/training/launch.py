@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from pbg_tasks.errors import BY_EXIT_CODE, ERROR_FILE, EvictedError, PbgError, RankLostError, ResourceError
 from pbg_tasks.progress import say
 from pbg_tasks.storage.staging import Scratch
+from pbg_tasks.tasks.training.eviction import GRACE
+from pbg_tasks.training.environment import number_of
 from pbg_tasks.training.ranks.transport.certificates import Certificates, make_certificates
 
 if TYPE_CHECKING:
@@ -33,7 +35,10 @@ NOTICE_SECONDS = 5.0
 Ranks that are still waiting for it to come get a SIGTERM afterwards.
 """
 GRACE_SECONDS = 75.0
-"""A rank ends itself within a minute after its gang broke; what takes longer is killed."""
+"""A rank ends itself within a minute after its gang broke; what takes longer is killed.
+
+After a SIGTERM ranks have the time that this process has, if that is longer.
+"""
 POLL_SECONDS = 0.1
 LIFETIME = dt.timedelta(days=366)
 """Of a gang's certificates: longer than a training, as ``transport.renewal`` makes connections until its end."""
@@ -173,7 +178,7 @@ class _LocalGang:
                         notice, limit = min(notice, now + NOTICE_SECONDS), min(limit, now + GRACE_SECONDS)
             now = time.monotonic()
             if ending.is_set() and limit == float("inf"):
-                notice, limit = now, now + GRACE_SECONDS
+                notice, limit = now, now + max(GRACE_SECONDS, number_of(GRACE) or 0)
             if now > notice:
                 notice, signalled = float("inf"), True
                 for process in left.values():
