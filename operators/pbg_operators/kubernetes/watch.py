@@ -18,7 +18,7 @@ from pbg_operators.kubernetes.lost import loss
 from pbg_operators.kubernetes.sidecars import outlived
 from pbg_operators.kubernetes.startup import overdue
 from pbg_operators.kubernetes.verdict import failure, failure_of_commands, index_of
-from pbg_tasks.errors import EvictedError, NotFoundError, PbgError, ResourceError
+from pbg_tasks.errors import ConflictError, EvictedError, NotFoundError, PbgError, RankLostError, ResourceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -122,7 +122,7 @@ class Watch:
             case Phase.SUCCEEDED:
                 return Verdict()
             case Phase.FAILED:
-                return Verdict(failure(self._failed_job(job), list(self._seen.values())))
+                return Verdict(self._failure(job))
         return None if self._suspended(job) else self._stuck(job, pods, everything)
 
     def _stuck(self, job: Manifest, pods: list[Manifest], everything: list[Manifest]) -> Verdict | None:
@@ -163,6 +163,17 @@ class Watch:
             self._say(f"JobSet {self._handle.name}: the gang failed and is restarted, for the {restarts}. time")
             self._restarts = restarts
             self._seen.clear()
+
+    def _failure(self, job: Manifest) -> PbgError:
+        """Return why a Job has failed.
+
+        After a restart, a conflict may be with the gang before, which goes on where its node is lost. The task would be
+        skipped for a conflict.
+        """
+        error = failure(self._failed_job(job), list(self._seen.values()))
+        if self._restarts and isinstance(error, ConflictError):
+            return RankLostError(f"{error}; it may be this gang before its restart, on a node that is lost")
+        return error
 
     def _failed_job(self, job: Manifest) -> Manifest:
         """Return the Job whose condition has the reason of a failure.

@@ -174,6 +174,15 @@ def test_failures_beyond_max_restarts_fail_the_try(double, fake_pbg, train):
     assert len(double.sets()) == 2  # the next try makes a JobSet of its own
 
 
+def test_conflict_after_restart_skips_no_night(double, fake_pbg, train):
+    """The gang before may still train, on a lost node."""
+    fake_pbg(COUNTED + "    end('error: conflict: it is alive', 5) if before else end('error: storage: no answer', 6)")
+    ended = train(ranks=1)
+    assert isinstance(ended, RetryableError)
+    assert str(ended).startswith(f"rank_lost: Job {JOB}-1-ranks-0: rank 0: it is alive; it may be this gang before its")
+    assert double.sets()[0]["status"]["restarts"] == 1
+
+
 def test_killed_rank_restarts_the_gang(double, fake_pbg, train):
     fake_pbg(COUNTED + "    if not before: ready_to_store(); time.sleep(60)")
     task = Try(train)
