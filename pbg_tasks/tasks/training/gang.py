@@ -35,6 +35,7 @@ from pbg_tasks.training.ranks.memory_shares import gang_part
 from pbg_tasks.training.ranks.parameters.exchange import ParameterExchange
 from pbg_tasks.training.ranks.parameters.server import ParameterServer
 from pbg_tasks.training.ranks.parameters.step_lock import StepLock
+from pbg_tasks.training.ranks.partitions.client import check_sendable
 from pbg_tasks.training.ranks.partitions.partition_store import PartitionStore
 from pbg_tasks.training.ranks.rank import Links, RankWork, depart, keep, withdraw
 from pbg_tasks.training.ranks.services import JOIN_SECONDS, LEASES, RECORDS, Services
@@ -184,6 +185,7 @@ def _leader(gang: Gang, env: RankEnv, target: TrainingTarget, writer: Checkpoint
         stack.enter_context(here.open(found))
         stack.enter_context(registry)  # so that members are let go before the listener closes
         job, part = target.job(writer.version), _part(env, target.config)
+        check_sendable(job.config, job.counts)
         resources = Resources(
             job, writer.files, writer.partial, scratch, rank=0, prepared=job.prepare(writer.store, part)
         )
@@ -244,6 +246,7 @@ def _follow(gang: Gang, env: RankEnv, target: TrainingTarget, scratch: Path) -> 
             )
         objects = PartialObjects(target.store, target.prefix, writer_epoch)
         job = target.job(version)
+        check_sendable(job.config, job.counts)
         if env.role == "partition-server":
             return _keep(here, member, job, objects, scratch, version, stack)
         resources = Resources(

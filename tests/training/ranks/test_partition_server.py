@@ -6,10 +6,11 @@ import time
 import pytest
 import torch
 
-from pbg_tasks.errors import ConflictError, FormatError, RankLostError, StorageError
+from pbg_tasks.config import ModelConfig
+from pbg_tasks.errors import ConfigError, ConflictError, FormatError, RankLostError, StorageError
 from pbg_tasks.training.data.partitions import PartitionKey
 from pbg_tasks.training.data.tables import Table
-from pbg_tasks.training.ranks.partitions.client import PartitionClient
+from pbg_tasks.training.ranks.partitions.client import PartitionClient, check_sendable
 from pbg_tasks.training.ranks.partitions.server import PartitionServer, owner
 from tests.training.ranks.links import linked
 from tests.waiting import wait_until
@@ -256,3 +257,20 @@ def test_invalid_request_is_refused(store):
         embeddings, _ = table(1).to_arrays()
         with pytest.raises(FormatError, match=r"shapes \(5, 3\) and \(5, 3\)"):
             second.request("put", embeddings, embeddings, timeout=PATIENCE, entity="user", partition=0, lease=1)
+
+
+@pytest.mark.parametrize(("partitions", "servers", "refused"), [(2, -1, True), (2, 0, False), (1, -1, False)])
+def test_partition_beyond_one_message_is_refused(partitions, servers, refused):
+    """Of dimension 4, a row takes 20 bytes."""
+    model = ModelConfig.model_validate(
+        {
+            "entities": {"user": {"num_partitions": partitions}},
+            "relations": [{"name": "r", "lhs": "user", "rhs": "user"}],
+            "dimension": 4,
+            "num_partition_servers": servers,
+        }
+    )
+    if refused:
+        with pytest.raises(ConfigError, match=r"user\.num_partitions: partition 0 takes 80 GB, .* at most 68\.7 GB"):
+            check_sendable(model, {USER: 4_000_000_000})
+    check_sendable(model, {USER: 4_000_000_000 if not refused else 3_000_000_000})

@@ -8,16 +8,21 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Protocol
 
+from pbg_tasks.errors import ConfigError
+from pbg_tasks.memory.tables import table_bytes
+from pbg_tasks.progress import human_count
 from pbg_tasks.training.data.partitions import PartitionKey
 from pbg_tasks.training.data.tables import Table
 from pbg_tasks.training.ranks.partitions.server import Held, PartitionServer, memory_for, owner
+from pbg_tasks.training.ranks.transport.connection import LIMIT
 from pbg_tasks.training.ranks.transport.traffic import Traffic
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import numpy as np
 
+    from pbg_tasks.config import ModelConfig
     from pbg_tasks.training.ranks.transport.renewal import Requester
     from pbg_tasks.training.ranks.transport.wire import Message
 
@@ -117,6 +122,25 @@ class PartitionClient:
 
     def _store(self, key: PartitionKey) -> PartitionHolder:
         return self._stores[owner(key, len(self._stores))]
+
+
+def check_sendable(config: ModelConfig, counts: Mapping[PartitionKey, int]) -> None:
+    """Check that ranks can send each partition in one message.
+
+    Args:
+        config: the model.
+        counts: number of entities of every partition.
+
+    Raises:
+        ConfigError: one is too large.
+    """
+    for key, count in counts.items() if config.num_partition_servers else ():
+        size = table_bytes(config, key.entity, count)
+        if config.entities[key.entity].num_partitions > 1 and size > LIMIT:
+            raise ConfigError(
+                f"entities.{key.entity}.num_partitions: partition {key.partition} takes {human_count(size)}B, and "
+                f"ranks send at most {human_count(LIMIT)}B at once: raise it, or set num_partition_servers: 0"
+            )
 
 
 class _RemotePartitions:
