@@ -5,12 +5,15 @@ from __future__ import annotations
 import pytest
 
 from pbg_tasks.config.airflow import TOGETHER
+from pbg_tasks.config.results import PartitionResult
 from pbg_tasks.errors import ConfigError, QualityGateError
 from pbg_tasks.publish import Channel
 from pbg_tasks.storage import open_store
+from pbg_tasks.storage.copies import Copies
 from pbg_tasks.tasks.context import CHAIN, RunContext
 from pbg_tasks.tasks.nightly.chain import run_chain, run_task, run_together
 from pbg_tasks.tasks.nightly.plan import plan
+from pbg_tasks.tasks.runs import night
 from tests.tasks.conftest import ring
 
 
@@ -36,11 +39,20 @@ def test_night_of_few_commands_has_every_result(place, planned):
     assert Channel(open_store(place.store), "production").current().release.run == run.run_id
 
 
-def test_night_for_several_machines_is_done_by_one(place):
-    """Partition servers on Kubernetes take such a model."""
+def test_night_for_several_machines_is_done_by_one(place, monkeypatch):
+    """Partition servers on Kubernetes take such a model.
+
+    Here the disk has to have room for all partitions.
+    """
+    reserves = []
+    monkeypatch.setattr(night, "Copies", lambda reserve=0: reserves.append(reserve) or Copies(reserve))
     place.write_spec({"num_machines": 4, "num_partition_servers": 1, "distributed_init_method": "env://"})
     place.snapshot("d1", ring(120))
-    assert run_chain(place.spec, "d1")["release"]["published"]
+    done = run_chain(place.spec, "d1")
+    assert done["release"]["published"]
+    run = RunContext.open(done["run"])
+    rows = sum(map(sum, run.need(PartitionResult).counts.values()))
+    assert rows * (4 * run.config.dimension + 8) in reserves
 
 
 def test_second_call_does_what_is_left(planned, capfd):

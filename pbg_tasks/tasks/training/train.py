@@ -89,7 +89,7 @@ def _train_run(run: RunContext, env: RankEnv | None, *, ignore_memory: bool) -> 
             store=run.store,
             prefix=run.key(RunLayout.checkpoint),
             spec=run.spec_hash,
-            job=lambda version: job_of(run, version, scratch.path, ignore_memory=ignore_memory),
+            job=lambda version: job_of(run, version, scratch.path, env=env, ignore_memory=ignore_memory),
         )
         return _undertake(target, env, devices, scratch.path)
 
@@ -120,13 +120,14 @@ def _undertake(target: TrainingTarget, env: RankEnv | None, devices: Sequence[Re
     return train_on(devices, target, scratch) if devices else train_here(target, scratch)
 
 
-def job_of(run: RunContext, version: int, scratch: Path, *, ignore_memory: bool) -> Job:
+def job_of(run: RunContext, version: int, scratch: Path, *, env: RankEnv | None = None, ignore_memory: bool) -> Job:
     """Return the training of a run.
 
     Args:
         run: bucketed.
         version: iterations that are committed.
         scratch: local directory.
+        env: of this process in a gang; None: it trains alone.
         ignore_memory: train even if the forecast exceeds the memory.
     """
     previous = run.spec.previous
@@ -142,7 +143,7 @@ def job_of(run: RunContext, version: int, scratch: Path, *, ignore_memory: bool)
         for partition, count in enumerate(listed)
     }
     weight = run.spec.graph.train.anchor if warm_start is not None else 0.0
-    reserve = _partition_bytes(run.config, counts) * (2 if weight else 1)  # an anchor reads the night before's too
+    reserve = _partition_bytes(run.config, counts, env) * (2 if weight else 1)  # an anchor reads the night before's too
     stored = open_directory(run, RunLayout.edges)
     edges = _edges(RunBuckets(stored, scratch, reserve=reserve), buckets.matrix)
     all_edges = None
@@ -235,7 +236,7 @@ def train_directory(
     say(f"train: {', '.join(config.edge_paths)} into {store.url}")
     with Scratch() as scratch:
         entities = EntityPath(config, scratch.path)
-        files = EdgePaths(config.edge_paths, scratch.path, reserve=_partition_bytes(config, entities.counts))
+        files = EdgePaths(config.edge_paths, scratch.path, reserve=_partition_bytes(config, entities.counts, env))
         sides = (config.partitions("lhs"), config.partitions("rhs"))
         files.check_grid(*sides)
         facts = files.facts(grid(*sides))
@@ -280,13 +281,13 @@ def train_directory(
     return {"task": "train", "checkpoint": store.url, "seconds": round(seconds, 3), **result.document()}
 
 
-def _partition_bytes(config: ConfigSchema, counts: Mapping[PartitionKey, int]) -> int:
-    """Estimate the bytes of partitions that one rank writes.
+def _partition_bytes(config: ConfigSchema, counts: Mapping[PartitionKey, int], env: RankEnv | None) -> int:
+    """Estimate the bytes of partitions that this process writes.
 
     They are float32 vectors, and each row's sum twice.
     """
     size = sum(count * (4 * config.entity_dimension(key.entity) + 8) for key, count in counts.items())
-    return size // config.num_machines
+    return size if env is None else size // config.num_machines
 
 
 def directory_spec(config: ConfigSchema) -> str:
