@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from types import SimpleNamespace
 
 import numpy as np
@@ -25,6 +25,7 @@ from pbg_tasks.training.data.partitions import PartitionKey
 from pbg_tasks.training.engine.device import Accelerator
 from pbg_tasks.training.ranks.group.rank_env import RankEnv
 from pbg_tasks.training.ranks.parameters.server import ParameterServer
+from pbg_tasks.training.ranks.services import Services
 from tests.checkpoint.samples import iteration
 from tests.directories import DataSet
 
@@ -59,6 +60,22 @@ def test_ranks_with_gpus_do_not_share_whole_types():
     )
     with pytest.raises(ConfigError, match=r"of one partition \(country\)"):
         gang.Resources.exchange(resources, [ParameterServer(), ParameterServer()], None)
+
+
+def test_ranks_may_read_for_longer_than_ten_minutes():
+    """Rank 0 alone looks for loops, perhaps in all edges."""
+    waited = []
+    services = SimpleNamespace(
+        env=SimpleNamespace(role="trainer"),
+        _gang=SimpleNamespace(barrier=lambda timeout, check: waited.append((timeout, check))),
+        _listener=SimpleNamespace(offer=lambda _: None),
+        _member=SimpleNamespace(check="ends the wait"),
+        _parameters=ParameterServer(),
+    )
+    store = SimpleNamespace(config=SimpleNamespace(num_partition_servers=0))
+    with ExitStack() as stack:
+        Services.serve(services, store, stack)
+    assert waited == [(3600.0, "ends the wait")]
 
 
 def small_job(tmp_path, monkeypatch, rows, servers):

@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 
 JOIN_SECONDS = 600.0
 """Seconds to wait for the other ranks, whose images may have to be pulled."""
+READ_SECONDS = 3600.0
+"""Seconds to wait for what the others read first: rank 0 looks for loops, perhaps in all edges.
+
+A rank that is lost meanwhile ends the wait at once.
+"""
 CONNECT_SECONDS = 20.0
 LEASES, RECORDS = "leases", "records"
 """Services of the coordinator: leases of buckets, and records of stored objects."""
@@ -100,7 +105,7 @@ class Services:
             self.server = stack.enter_context(server)
             offered["partitions"] = server.serve
         self._listener.offer(offered)
-        self._gang.barrier(timeout=JOIN_SECONDS, check=self._member.check)
+        self._gang.barrier(timeout=READ_SECONDS, check=self._member.check)
 
     def find(self, client: CoordinatorClient | None = None) -> CoordinatorClient:
         """Return a client of the coordinator: on its rank, ``client``."""
