@@ -80,6 +80,15 @@ def test_newest_snapshot_needs_no_name(place):
     assert f"channel production of {place.store}" in pbg("show", place.store).stdout
 
 
+@pytest.mark.parametrize("key", [[""], ["--snapshot", ""]])
+def test_empty_key_is_no_newest_snapshot(place, key):
+    """A variable of a shell may be empty."""
+    done = pbg("plan", place.spec, *key)
+    assert done.returncode == 2, done.stderr
+    assert "snapshot" in done.stderr
+    assert "is the newest snapshot" not in done.stderr
+
+
 @pytest.mark.parametrize("change", ["--epochs=1", "-pmodel.lr=0.5", "-ptrain={seed: 3}", "-psplit.test=0.2"])
 def test_changed_training_publishes_on_request_only(place, change):
     done = pbg("plan", place.spec, "d1", change, "--json")

@@ -199,7 +199,7 @@ def snapshot_key(spec: Path, named: str | None, keyed: str | None, overrides: Se
     """Return the snapshot that is named, or the newest one."""
     if named is not None and keyed is not None:
         raise typer.BadParameter("--snapshot: is SNAPSHOT, which is given too; leave one of them out")
-    if (key := named or keyed) is not None:
+    if (key := keyed if named is None else named) is not None:
         return key
     from pbg_tasks.config import load_graph_spec
     from pbg_tasks.progress import say
