@@ -82,6 +82,9 @@ class Runner:
             tools = replace(tools, pairs=_QUICK_PAIRS)
         found = benchmark.measure(tools, quick=self.quick)
         common = {"rerun": benchmark.rerun(quick=self.quick), "revision": code, "environment": circumstances}
-        self.results.replace(benchmark.name, found, **common)
-        self.keep(self.results)
+        if found:
+            self.results.replace(benchmark.name, found, **common)
+            self.keep(self.results)
+        elif self.results.of(benchmark.name):
+            say(f"{benchmark.name}: its earlier figures stay")
         shutil.rmtree(directory)

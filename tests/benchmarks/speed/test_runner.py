@@ -82,6 +82,19 @@ def test_figures_under_load_are_measured_again(tmp_path, monkeypatch):
     assert benchmark.runs == 3
 
 
+def test_benchmark_without_figures_keeps_earlier_ones(tmp_path, monkeypatch):
+    """One for GPUs is also run where there are none."""
+    found, kept = runner(tmp_path)
+    benchmark = Counting("gpu")
+    found.run([benchmark], again=True)
+    monkeypatch.setattr(benchmark, "measure", lambda *_, **__: [])
+    found.run([benchmark], again=True)
+    assert not found.failures
+    assert [entry["ours"] for entry in found.results.entries] == [1]
+    assert len(kept) == 1
+    assert not (tmp_path / "runs" / "gpu").exists()
+
+
 def test_quick_run_replaces_no_longer_one(tmp_path, monkeypatch):
     """It has fewer rows, and the longer one takes hours."""
     monkeypatch.setattr(speed, "HOSTS", tmp_path)
