@@ -113,7 +113,8 @@ def _summary(results: Results) -> Iterator[str]:
         if name in found:
             entry, unit = found[name], found[name]["unit"]
             figures = (number(entry["ours"], unit), number(entry["theirs"], unit), unit)
-            yield f"| {words} | {' | '.join(figures)} | {entry['ratio_median']:.3g} |"
+            ratio = "" if entry["ratio_median"] is None else f"{entry['ratio_median']:.3g}"
+            yield f"| {words} | {' | '.join(figures)} | {ratio} |"
     yield ""
     nights = [entry for entry in results.of("night") if _TOTALS[0] in entry.get("details", {})]
     if nights:

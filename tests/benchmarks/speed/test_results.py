@@ -157,6 +157,14 @@ def test_page_is_made_of_the_results(tmp_path):
     assert page.read_text(encoding="utf-8") == DOCUMENT.read_text(encoding="utf-8")
 
 
+def test_page_shows_race_of_ours_alone(tmp_path):
+    """PBG's side may be run another day."""
+    results = Results()
+    results.replace("race", [Measurement("FB15k from TSV to filtered MRR 0.79", "s", 200.0)], **COMMON)
+    report.write(results, {}, tmp_path / "p.md", tmp_path / "r.svg", tmp_path / "g.svg")
+    assert "(#the-race-to-a-filtered-mrr-of-079-on-fb15k) | 200 |  | s |  |\n" in (tmp_path / "p.md").read_text()
+
+
 def test_plot_of_ratios_has_pbg_only(tmp_path):
     results = Results()
     for benchmark in ("steps", "staging", "pykeen"):
