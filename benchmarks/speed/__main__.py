@@ -64,7 +64,8 @@ def main(
         results.write(path)
         if host or not apart:
             elsewhere = {each.stem: Results.read(each) for each in sorted(HOSTS.glob("*.json"))}
-            write(Results.read(LATEST), elsewhere, DOCUMENT, RATIOS, GROWTH)
+            measured = {name: of for name, of in elsewhere.items() if of.entries}
+            write(Results.read(LATEST), measured, DOCUMENT, RATIOS, GROWTH)
 
     runner = Runner(
         earlier,

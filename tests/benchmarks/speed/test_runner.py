@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from dataclasses import dataclass
 
 import pytest
@@ -107,6 +108,20 @@ def test_quick_run_replaces_no_longer_one(tmp_path, monkeypatch):
     with pytest.raises(typer.BadParameter, match=r"amx\.json has longer runs of steps: leave --host"):
         speed.main(**asked, quick=True, host="amx")
     assert Results.read(tmp_path / "amx.json") == results
+
+
+def test_host_without_figures_leaves_the_page(tmp_path, monkeypatch):
+    """Its first benchmark failed."""
+    page = speed.DOCUMENT.read_text(encoding="utf-8")
+    monkeypatch.setattr(speed, "HOSTS", shutil.copytree(speed.HOSTS, tmp_path / "hosts"))
+    for name in ("DOCUMENT", "RATIOS", "GROWTH"):
+        monkeypatch.setattr(speed, name, tmp_path / getattr(speed, name).name)
+    monkeypatch.setattr(Runner, "run", lambda *_, **__: None)
+    asked = {"names": ["race"], "data": tmp_path, "race_epochs": 1, "racer": None, "edges": None, "again": True}
+    with pytest.raises(typer.Exit):
+        speed.main(**asked, quick=False, host="new")
+    assert Results.read(tmp_path / "hosts" / "new.json") == Results()
+    assert speed.DOCUMENT.read_text(encoding="utf-8") == page
 
 
 def test_quick_benchmarks_are_the_promised_ones():
