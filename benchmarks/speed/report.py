@@ -139,10 +139,13 @@ def _hosts(results: Results, elsewhere: Mapping[str, Results], machine: str) -> 
     yield "## On other CPUs\n"
     columns = [f"{what}, {host}".removesuffix(", ") for host in places for what in ("ours", "times better")]
     rows, remarks = [["", "unit", *columns]], dict[str, list[str]]()
+    shown = {host: list(place.entries) for host, place in elsewhere.items()}
     for name in shared:
         unit, home = found[""][name]["unit"], _home(found[""][name], machine, elsewhere)
         entries = {host: of.get(name) for host, of in found.items()}
         if home:
+            if name not in found[home]:
+                shown[home].append(found[""][name])
             entries = entries | {"": None, home: entries[home] or entries[""]}
         same = [cells(entry) if entry and entry["unit"] == unit else None for entry in entries.values()]
         rows.append([name, unit, *(cell for each in same for cell in ((each[1], each[4]) if each else ("", "")))])
@@ -151,8 +154,8 @@ def _hosts(results: Results, elsewhere: Mapping[str, Results], machine: str) -> 
     if different := {remark: names for remark, names in remarks.items() if remark}:
         yield "\nFigures whose work was not the same everywhere:\n"
         yield from (f"* {', '.join(names)}: {remark}." for remark, names in different.items())
-    for host, place in elsewhere.items():
-        yield f"\n*{host}*: {_run_there(host, place)}\n"
+    for host, measured in shown.items():
+        yield f"\n*{host}*: {_run_there(host, measured)}\n"
 
 
 def _home(entry: Entry, machine: str, elsewhere: Mapping[str, Results]) -> str:
@@ -176,16 +179,16 @@ def _differing_notes(entries: Mapping[str, Entry | None]) -> str:
     return "; ".join(f"*{host or 'ours'}*: {note}" for host, note in own.items() if note)
 
 
-def _run_there(host: str, place: Results) -> str:
+def _run_there(host: str, entries: Sequence[Entry]) -> str:
     """Return a host's circumstances, and the command that measures again."""
-    codes = ", ".join(dict.fromkeys(str(entry["revision"]) for entry in place.entries))
-    loads = [entry["environment"]["load"] for entry in place.entries]
+    codes = ", ".join(dict.fromkeys(str(entry["revision"]) for entry in entries))
+    loads = [entry["environment"]["load"] for entry in entries]
     load = " to ".join(dict.fromkeys((f"{min(loads):g}", f"{max(loads):g}")))
     names = dict[str, dict[str, None]]()
-    for entry in place.entries:
+    for entry in entries:
         names.setdefault(entry["rerun"].partition(" ARGS=")[0], {})[entry["benchmark"]] = None
     commands = " and ".join(f'`{make} ARGS="{" ".join(of)} --again --host {host}"`' for make, of in names.items())
-    return f"{_machine(place.entries[0])}; load {load}; code {codes}. {commands} measures it."
+    return f"{_machine(entries[0])}; load {load}; code {codes}. {commands} measures it."
 
 
 def _plots(results: Results, ratios: Path, growth: Path) -> Iterator[str]:

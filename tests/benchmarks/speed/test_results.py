@@ -135,8 +135,9 @@ def test_figure_is_in_column_of_its_cpu(tmp_path):
     results, amx, avx2 = Results(), Results(), Results()
     of_avx2 = {"rerun": 'make bench-quick ARGS="x --again"', "revision": "def"}
     of_avx2["environment"] = COMMON["environment"] | {"features": "avx2 alone", "load": 1.5}
+    busy = of_avx2 | {"revision": "xyz", "environment": of_avx2["environment"] | {"load": 9.0}}
     results.replace("steps", [compared("FB step"), compared("LJ step")], **COMMON)
-    results.replace("growth", [compared("growth")], **of_avx2)
+    results.replace("growth", [compared("growth")], **busy)
     another = replace(compared("growth"), ours=20.0, ratios=(2.0,), note="a note; of 5 epochs")
     amx.replace("growth", [another], **COMMON)
     amx.replace("steps", [compared("FB step")], **COMMON | {"revision": "ghi"})
@@ -147,7 +148,7 @@ def test_figure_is_in_column_of_its_cpu(tmp_path):
     assert "| growth | edges/cpu-s |  |  | 20 | 2 (2 - 2) | 30 | 3 (3 - 3) |" in text
     assert "\n* growth: *amx*: of 5 epochs.\n" in text
     assert 'load 0.1; code abc, ghi. `make bench ARGS="growth steps --again --host amx"` measures it.' in text
-    assert 'load 1.5; code def. `make bench-quick ARGS="steps --again --host avx2"` measures it.' in text
+    assert 'load 1.5 to 9; code def, xyz. `make bench-quick ARGS="steps growth --again --host avx2"` measures' in text
 
 
 def test_page_is_made_of_the_results(tmp_path):
