@@ -48,7 +48,7 @@ def measure(tools: Tools, *, quick: bool) -> list[Measurement]:
         for what, jobs in _jobs(part)
     ]
     imports = _fitted("growth of an import with edges", _imports(tools, _parts(_IMPORTED, part)))
-    return [*epochs, imports, _projected(imports, _FREEBASE[1] // part)]
+    return [*epochs, imports, *_projected(imports, _FREEBASE[1] // part)]
 
 
 def _jobs(part: int) -> Iterator[tuple[str, dict[int, tuple[RandomGraph, int]]]]:
@@ -115,19 +115,17 @@ def _fitted(name: str, points: Sequence[tuple[float, float]]) -> Measurement:
     )
 
 
-def _projected(grown: Measurement, edges: int) -> Measurement:
+def _projected(grown: Measurement, edges: int) -> list[Measurement]:
     """Return the cost of an import of ``edges`` edges by two models.
 
     Both are ``cost = c * edges ** exponent``: the line through all measured sizes, and that through the last two.
     """
-    sizes, costs = (np.log(side) for side in zip(*grown.points, strict=True))
-    by_all = np.exp(np.polyval(np.polyfit(sizes, costs, 1), np.log(edges)))
-    by_last = np.exp(np.polyval(np.polyfit(sizes[-2:], costs[-2:], 1), np.log(edges)))
-    return Measurement(
-        f"import of {human_count(edges)} edges, projected",
-        "cpu-s",
-        float(by_all),
-        note=f"not measured: c * edges ** exponent, with both fitted to the measured sizes; "
-        f"{_FREEBASE[0] / _FREEBASE[1]:.2f} entities for an edge",
-        details={"by the last two sizes, cpu-s": float(by_last)},
-    )
+    found = []
+    for which, points in {"": grown.points, " by the last two sizes": grown.points[-2:]}.items():
+        sizes, costs = (np.log(side) for side in zip(*points, strict=True))
+        cost = np.exp(np.polyval(np.polyfit(sizes, costs, 1), np.log(edges)))
+        note = "not measured: c * edges ** exponent, with both fitted to the measured sizes; "
+        note += f"{_FREEBASE[0] / _FREEBASE[1]:.2f} entities for an edge"
+        title = f"import of {human_count(edges)} edges, projected{which}"
+        found.append(Measurement(title, "cpu-s", float(cost), note=note))
+    return found
