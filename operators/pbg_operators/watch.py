@@ -31,9 +31,13 @@ WATERMARK = "watermark"
 
 
 class Arrived(TypedDict, total=False):
-    """Event of the trigger: new snapshots in their order, or an error."""
+    """Event of the trigger: new snapshots in their order, or an error.
+
+    ``passed`` has those that a watch without a memory left out, as ``Arrivals.passed`` does.
+    """
 
     snapshots: list[str]
+    passed: list[str]
     error: str
 
 
@@ -85,14 +89,14 @@ class SnapshotTrigger(BaseTrigger):
         """
         event: Arrived
         try:
-            event = {"snapshots": await self._arrived()}
+            event = await self._arrived()
         except PbgError as error:
             event = {"error": f"{error.kind}: {error}"}
         except AirflowFailException as error:  # of the connection; raised here, Airflow would hide it from the task
             event = {"error": str(error)}
         yield TriggerEvent(event)  # type: ignore[no-untyped-call] # Airflow's
 
-    async def _arrived(self) -> list[str]:
+    async def _arrived(self) -> Arrived:
         # These imports load an AWS SDK, which the triggerer needs and the parsing of DAGs does not.
         from pbg_tasks.publish import Channel
         from pbg_tasks.storage import open_store
@@ -111,10 +115,16 @@ class SnapshotTrigger(BaseTrigger):
             snapshots = Snapshots.model_validate({"location": self.location, **self.table})
             arrivals.table = None if lists_files(snapshot_source(snapshots)) else snapshots
         watermark = None if self.watermark is None else Watermark.from_json(self.watermark)
+        passed: list[str] | None = None
         while True:
             try:
+                if watermark is not None and passed is None:
+                    passed = await asyncio.to_thread(arrivals.passed, watermark)
+                    watermark = watermark.passing(passed)
+                    if passed:
+                        self.log.info("left out, up to the newest release: %s to %s", passed[0], passed[-1])
                 if found := await asyncio.to_thread(arrivals.look, watermark):
-                    return found
+                    return {"snapshots": found, "passed": passed} if passed else {"snapshots": found}
             except AccessError:
                 raise
             except StorageError as error:
@@ -182,7 +192,10 @@ class WatchOperator(BaseOperator):
         self.defer(trigger=trigger, method_name="execute_complete")
 
     def execute_complete(self, context: Context, event: Arrived) -> list[str]:
-        """Announce the snapshots that the trigger found, and return them.
+        """Announce the snapshots that the trigger found.
+
+        Returns:
+            Those that it left out, and these; the next task remembers both.
 
         Raises:
             RetryableError: the location cannot be listed.
@@ -192,7 +205,7 @@ class WatchOperator(BaseOperator):
         found = event["snapshots"][: None if self.chain is None else 1]
         self.log.info("announced: %s", ", ".join(found))
         context["outlet_events"][self.asset].add_partitions(found)
-        return found
+        return [*event.get("passed", []), *found]
 
 
 def watermark_of(stored: Any, begin: str | None) -> Watermark | None:  # noqa: ANN401 - any JSON value

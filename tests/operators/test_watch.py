@@ -19,6 +19,7 @@ from pbg_tasks.publish import Channel
 from pbg_tasks.publish.skips import skip
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.nightly.watermark import Watermark
+from tests.publish.runs import candidate, write_run
 
 LOCATION = "s3://b/edges/{snapshot}/*.parquet"
 CHAIN = ["s3://b/store", "production"]
@@ -86,6 +87,24 @@ def test_another_triggerer_continues_a_lost_one(tmp_path):
     again = SnapshotTrigger(**arguments)
     put(tmp_path, "d2/_SUCCESS")
     assert next_event(again) == {"snapshots": ["d2"]}
+
+
+def test_watch_without_memory_leaves_released_days_out(tmp_path):
+    for day in ("d1", "d2", "d3"):
+        put(tmp_path / "edges", f"{day}/_SUCCESS")
+    channel = Channel(open_store(f"{tmp_path}/store"), "production")
+    write_run(channel.store, "by-hand")
+    channel.publish(candidate(channel.store, "by-hand", "d2"), planned_on=None)
+    edges, chain = tmp_path / "edges", [f"{tmp_path}/store", "production"]
+    event = next_event(trigger(edges, chain=chain, watermark=Watermark("d1").to_json()))
+    assert event == {"snapshots": ["d3"], "passed": ["d1", "d2"]}
+    task, context = watch({}, begin="d1")
+    known = Watermark("d1").passing(task.execute_complete(context, event))
+    assert context["outlet_events"][EDGES].partition_keys == {"d3"}
+    for day in ("d0", "d1b"):
+        put(edges, f"{day}/_SUCCESS")
+    late = next_event(trigger(edges, chain=chain, watermark=known.to_json()))
+    assert late == {"snapshots": ["d1b"]}
 
 
 def test_trigger_uses_keys_of_connection_only(s3_bucket, monkeypatch):
