@@ -8,13 +8,16 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from typing import Annotated, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypeVar
 
 from pydantic import Field
 
 from pbg_tasks.config.base import Frozen, Growing, canonical_json, parse
 from pbg_tasks.config.results import check_format
-from pbg_tasks.errors import FormatError, PbgError
+from pbg_tasks.errors import FormatError, NotFoundError, PbgError
+
+if TYPE_CHECKING:
+    from pbg_tasks.storage import ObjectInfo, Store
 
 Document = TypeVar("Document", bound=Frozen)
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -176,6 +179,19 @@ def decode(model: type[Document], data: bytes, *, source: str, ignore_unknown: b
     except PbgError as error:
         later = "" if ignore_unknown else ", or is of a later version"
         raise FormatError(f"{error}; it was damaged or edited by hand{later}") from None
+
+
+def find_document(model: type[Document], store: Store, key: str) -> tuple[Document, ObjectInfo] | None:
+    """Read a stored document with its object; None without it.
+
+    Raises:
+        FormatError: as of ``decode``.
+    """
+    try:
+        blob = store.get(key)
+    except NotFoundError:
+        return None
+    return decode(model, blob.data, source=f"{store.url}/{key}"), blob.info
 
 
 def _check_required(model: type[Frozen], document: object, *, source: str) -> None:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
 
 from pbg_tasks.checkpoint import open_preserved
-from pbg_tasks.checkpoint.manifest import decode, encode, encode_unique, sha256
+from pbg_tasks.checkpoint.manifest import decode, encode, encode_unique, find_document, sha256
 from pbg_tasks.config.nights import snapshot_order
 from pbg_tasks.errors import ConfigError, ConflictError, FormatError, InputError, NotFoundError
 from pbg_tasks.publish.gc_holds import hold, run_with
@@ -62,19 +62,17 @@ class Channel:
         Raises:
             FormatError: the pointer is damaged, or the release is lost or not the one that it names.
         """
-        try:
-            blob = self.store.get(self._pointer)
-        except NotFoundError:
+        if (found := find_document(Current, self.store, self._pointer)) is None:
             return Pointer(None, None)
-        current = decode(Current, blob.data, source=f"{self.store.url}/{self._pointer}")
+        current, info = found
         release = self.release(current.seq, expected_sha256=current.release_sha256)
-        highest, kept = current.highest, blob.info.metadata.get(_HIGHEST)
+        highest, kept = current.highest, info.metadata.get(_HIGHEST)
         if highest is None and kept is not None:
             if not kept.isdecimal():
                 raise FormatError(f"{self.store.url}/{self._pointer}: metadata {_HIGHEST!r} is {kept!r}, not a number")
             highest = int(kept)
         return Pointer(
-            blob.info,
+            info,
             release,
             rolled_back=current.moved_by == "rollback",
             highest=highest,
@@ -128,11 +126,8 @@ class Channel:
         """
 
         def found(seq: int) -> Release | None:
-            key = self.release_key(seq)
-            try:
-                return decode(Release, self.store.get(key).data, source=f"{self.store.url}/{key}")
-            except NotFoundError:
-                return None
+            there = find_document(Release, self.store, self.release_key(seq))
+            return None if there is None else there[0]
 
         numbers = self.numbers()[::-1] if newest_first else self.numbers()
         for begin in range(0, len(numbers), _AT_ONCE):

@@ -40,8 +40,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from pbg_tasks.checkpoint.manifest import Stamped, decode, encode_unique
-from pbg_tasks.errors import ConflictError, NotFoundError
+from pbg_tasks.checkpoint.manifest import Stamped, encode_unique, find_document
+from pbg_tasks.errors import ConflictError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -179,13 +179,8 @@ def read_decision(store: Store, run: str) -> Decision | None:
     Raises:
         FormatError: it is damaged, or of a later version of this package.
     """
-    key = tombstone_key(run)
-    try:
-        blob = store.get(key)
-    except NotFoundError:
-        return None
-    tombstone = decode(Tombstone, blob.data, source=f"{store.url}/{key}")
-    return Decision(store, run, tombstone.state, blob.info)
+    found = find_document(Tombstone, store, tombstone_key(run))
+    return None if found is None else Decision(store, run, found[0].state, found[1])
 
 
 def removals(store: Store) -> dict[str, Decision]:

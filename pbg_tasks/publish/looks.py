@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from pbg_tasks.checkpoint.manifest import decode, encode
+from pbg_tasks.checkpoint.manifest import encode, find_document
 from pbg_tasks.config.base import Frozen
-from pbg_tasks.errors import NotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -125,12 +124,9 @@ class Looks:
         Raises:
             FormatError: the document is damaged.
         """
-        machine, before = _machine(), dict[str, float]()
-        if machine is not None:
-            key = f"{LOOKS}{machine}.json"
-            with suppress(NotFoundError):
-                before = decode(Seen, store.get(key).data, source=f"{store.url}/{key}").first
-        return cls(store, grace, machine, _uptime(), before)
+        machine = _machine()
+        found = None if machine is None else find_document(Seen, store, f"{LOOKS}{machine}.json")
+        return cls(store, grace, machine, _uptime(), {} if found is None else found[0].first)
 
     def unchanged(self, infos: Iterable[ObjectInfo]) -> bool:
         """Return whether a collection saw these objects and tags a grace ago.

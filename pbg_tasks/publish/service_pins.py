@@ -11,9 +11,9 @@ from contextlib import suppress
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Literal
 
-from pbg_tasks.checkpoint.manifest import Stamped, decode, encode_unique
+from pbg_tasks.checkpoint.manifest import Stamped, encode_unique, find_document
 from pbg_tasks.config.names import Name, check_name
-from pbg_tasks.errors import ConfigError, ConflictError, FormatError, InputError, NotFoundError
+from pbg_tasks.errors import ConfigError, ConflictError, FormatError, InputError
 from pbg_tasks.publish.gc_holds import hold, run_with
 from pbg_tasks.publish.release import Person, check_person
 
@@ -128,12 +128,7 @@ def _hold_left(channel: Channel, pin: ServicePin) -> None:
 
 
 def _read(channel: Channel, service: str) -> tuple[ServicePin | None, ObjectInfo | None]:
-    key = _key(channel, service)
-    try:
-        blob = channel.store.get(key)
-    except NotFoundError:
-        return None, None
-    return decode(ServicePin, blob.data, source=f"{channel.store.url}/{key}"), blob.info
+    return find_document(ServicePin, channel.store, _key(channel, service)) or (None, None)
 
 
 def _key(channel: Channel, service: str) -> str:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from pbg_tasks.checkpoint.manifest import decode, encode
+from pbg_tasks.checkpoint.manifest import encode, find_document
 from pbg_tasks.config.base import Growing
-from pbg_tasks.errors import ConflictError, NotFoundError
+from pbg_tasks.errors import ConflictError
 
 if TYPE_CHECKING:
     from pbg_tasks.publish.channel import Channel
@@ -113,13 +113,10 @@ def _find(channel: Channel, snapshot: str) -> tuple[Skipped, float, ObjectInfo] 
 
     The mark counts for runs that were planned up to that time.
     """
-    key = _key(channel, snapshot)
-    try:
-        there = channel.store.get(key)
-    except NotFoundError:
+    if (there := find_document(Skipped, channel.store, _key(channel, snapshot))) is None:
         return None
-    mark = decode(Skipped, there.data, source=f"{channel.store.url}/{key}")
-    return mark, (there.info.modified or 0.0) if mark.planned is None else mark.planned, there.info
+    mark, info = there
+    return mark, (info.modified or 0.0) if mark.planned is None else mark.planned, info
 
 
 def _key(channel: Channel, snapshot: str) -> str:

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypedDict, cast
 from pydantic import Field
 
 from pbg_tasks.advice import spec_note
-from pbg_tasks.checkpoint.manifest import decode, encode
+from pbg_tasks.checkpoint.manifest import encode, find_document
 from pbg_tasks.config import RunLayout
 from pbg_tasks.config.base import Frozen, parse
 from pbg_tasks.config.night_results import NightResults, beyond_approval
 from pbg_tasks.config.nights import snapshot_order
 from pbg_tasks.config.results import GateResult, PartitionResult, PublishResult, ValidateResult
-from pbg_tasks.errors import ConfigError, ConflictError, FormatError, NotFoundError
+from pbg_tasks.errors import ConfigError, ConflictError, FormatError
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.release import check_person
@@ -230,11 +230,8 @@ def _refusals(run: RunContext) -> list[tuple[str, VerdictDocument]]:
 
 
 def _decision(run: RunContext, task: str) -> Decision | None:
-    key = run.key(_key(task))
-    try:
-        return decode(Decision, run.store.get(key).data, source=f"{run.store.url}/{key}")
-    except NotFoundError:
-        return None
+    found = find_document(Decision, run.store, run.key(_key(task)))
+    return None if found is None else found[0]
 
 
 def _key(task: str) -> str:

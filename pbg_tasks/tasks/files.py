@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from pbg_tasks.checkpoint import ObjectRecord, VerifiedFiles
-from pbg_tasks.checkpoint.manifest import decode, encode, sha256
+from pbg_tasks.checkpoint.manifest import encode, find_document, sha256
 from pbg_tasks.checkpoint.reader import location
 from pbg_tasks.config.base import Frozen
 from pbg_tasks.errors import ConfigError, ConflictError, FormatError, NotFoundError
@@ -97,14 +97,11 @@ def open_directory(run: RunContext, name: str) -> VerifiedFiles:
         FormatError: its manifest is damaged.
     """
     key = run.key(f"{name}/{MANIFEST}")
-    try:
-        data = run.store.get(key).data
-    except NotFoundError:
-        raise ConfigError(f"{run.url}/{name}: not there yet; run the task that writes it first") from None
-    files = decode(FileSet, data, source=f"{run.store.url}/{key}")
-    if not files.objects:
+    if (found := find_document(FileSet, run.store, key)) is None:
+        raise ConfigError(f"{run.url}/{name}: not there yet; run the task that writes it first")
+    if not (objects := found[0].objects):
         raise FormatError(f"{run.store.url}/{key}: lists no files")
-    return VerifiedFiles(run.store, run.key(name), 0, files.objects)
+    return VerifiedFiles(run.store, run.key(name), 0, objects)
 
 
 def import_records(store: Store) -> Mapping[str, ObjectRecord]:
@@ -113,11 +110,8 @@ def import_records(store: Store) -> Mapping[str, ObjectRecord]:
     Raises:
         FormatError: its manifest is damaged.
     """
-    try:
-        data = store.get(IMPORT_MANIFEST).data
-    except NotFoundError:
-        return {}
-    return decode(FileSet, data, source=f"{store.url}/{IMPORT_MANIFEST}").objects
+    found = find_document(FileSet, store, IMPORT_MANIFEST)
+    return {} if found is None else found[0].objects
 
 
 def refuse_unfinished(store: Store) -> None:

@@ -10,11 +10,11 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from pbg_tasks.checkpoint.manifest import decode, encode
+from pbg_tasks.checkpoint.manifest import decode, encode, find_document
 from pbg_tasks.config.base import Frozen, digest
 from pbg_tasks.config.tune_results import Outcome, Rung, Search, TriedCandidate
 from pbg_tasks.config.tune_space import candidates, rung_epochs
-from pbg_tasks.errors import ConfigError, ConflictError, NotFoundError, QualityGateError
+from pbg_tasks.errors import ConfigError, ConflictError, QualityGateError
 from pbg_tasks.report.tune import tune_document
 from pbg_tasks.storage.parallel import in_parallel
 from pbg_tasks.tasks.context import RunContext
@@ -224,9 +224,5 @@ def _missing(trial: str, lost: Mapping[str, str]) -> Outcome:
 
 
 def _read(run: RunContext, name: str, model: type[Document]) -> Document | None:
-    key = run.key(name)
-    try:
-        data = run.store.get(key).data
-    except NotFoundError:
-        return None
-    return decode(model, data, source=f"{run.store.url}/{key}")
+    found = find_document(model, run.store, run.key(name))
+    return None if found is None else found[0]

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pbg_tasks.checkpoint.manifest import decode
+from pbg_tasks.checkpoint.manifest import find_document
 from pbg_tasks.errors import ConfigError, FormatError, InputError, NotFoundError
 from pbg_tasks.formats.names import UNFINISHED
 from pbg_tasks.publish.exchange.manifest import MANIFEST, MARK, PARTS, STAGED, ExchangeManifest
@@ -51,11 +51,8 @@ class Inbox:
             self.sizes = {name: record.size for name, record in sorted(self.manifest.objects.items())}
 
     def _read_manifest(self) -> ExchangeManifest | None:
-        try:
-            data = self._store.get(MANIFEST).data
-        except NotFoundError:
-            return None
-        return decode(ExchangeManifest, data, source=self.source(MANIFEST))
+        found = find_document(ExchangeManifest, self._store, MANIFEST)
+        return None if found is None else found[0]
 
     @property
     def names(self) -> list[str]:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from pbg_tasks.checkpoint.manifest import REQUIRES, Stamped, decode, encode_unique
+from pbg_tasks.checkpoint.manifest import REQUIRES, Stamped, encode_unique, find_document
 from pbg_tasks.config.base import Frozen, canonical_json
-from pbg_tasks.errors import ConflictError, NotFoundError
+from pbg_tasks.errors import ConflictError
 from pbg_tasks.publish.sinks.base import TableRecord
 
 if TYPE_CHECKING:
@@ -81,12 +81,9 @@ class FiledTables:
         """Read the documents of a collection's tables."""
         found = {}
         for info in list(self.store.list(f"_pbg/{collection}/tables/")):
-            try:
-                data = self.store.get(info.key).data
-            except NotFoundError:
-                continue  # another export dropped it meanwhile
-            table = info.key.rpartition("/")[2].removesuffix(".json")
-            found[table] = decode(TableRecord, data, source=f"{self.store.url}/{info.key}")
+            there = find_document(TableRecord, self.store, info.key)
+            if there is not None:  # else another export dropped it meanwhile
+                found[info.key.rpartition("/")[2].removesuffix(".json")] = there[0]
         return found
 
     def finish(self, table: str, record: TableRecord) -> TableRecord:
@@ -142,12 +139,7 @@ class FiledTables:
         )
 
     def _pointer(self, collection: str) -> tuple[Pointer, ObjectInfo | None]:
-        key = _pointer_key(collection)
-        try:
-            blob = self.store.get(key)
-        except NotFoundError:
-            return Pointer(), None
-        return decode(Pointer, blob.data, source=f"{self.store.url}/{key}"), blob.info
+        return find_document(Pointer, self.store, _pointer_key(collection)) or (Pointer(), None)
 
 
 def _document(table: str, record: TableRecord) -> str:

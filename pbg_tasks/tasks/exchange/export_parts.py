@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from pbg_tasks.checkpoint import ObjectRecord
-from pbg_tasks.checkpoint.manifest import decode, encode, sha256
+from pbg_tasks.checkpoint.manifest import decode, encode, find_document, sha256
 from pbg_tasks.config.exports import ExportOptions
 from pbg_tasks.errors import ConfigError, ConflictError, FormatError, NotFoundError
 from pbg_tasks.evaluate.counts import Share
@@ -223,12 +223,7 @@ class _Parts:
 
     def find(self, share: Share) -> tuple[PartRecord, ObjectInfo] | None:
         """Return the record of a part, if it was stored."""
-        key = self._key(share)
-        try:
-            blob = self._store.get(key)
-        except NotFoundError:
-            return None
-        return decode(PartRecord, blob.data, source=f"{self._store.url}/{key}"), blob.info
+        return find_document(PartRecord, self._store, self._key(share))
 
     def another(self) -> PartRecord | None:
         """Return the record of one stored part, if there is any.
