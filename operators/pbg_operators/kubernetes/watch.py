@@ -14,9 +14,8 @@ from pbg_operators.kubernetes import manifest
 from pbg_operators.kubernetes.conditions import Phase, phase
 from pbg_operators.kubernetes.jobset import child_name, of_last_restart, of_set, restarts_of
 from pbg_operators.kubernetes.logs import RankLogs, recorded
-from pbg_operators.kubernetes.lost import loss
-from pbg_operators.kubernetes.sidecars import outlived
 from pbg_operators.kubernetes.startup import overdue
+from pbg_operators.kubernetes.stuck import loss, outlived
 from pbg_operators.kubernetes.verdict import failure, failure_of_commands, index_of
 from pbg_tasks.errors import ConflictError, EvictedError, NotFoundError, PbgError, RankLostError, ResourceError
 

@@ -224,8 +224,8 @@ INJECTED = {"name": "istio-proxy", "image": "proxy"}
 @pytest.fixture
 def mesh(double, monkeypatch):
     double.controller.injected = [INJECTED]
-    monkeypatch.setattr("pbg_operators.kubernetes.sidecars.PATIENCE_SECONDS", 1.0)
-    monkeypatch.setattr("pbg_operators.kubernetes.sidecars.FAILED_SECONDS", 1.0)
+    monkeypatch.setattr("pbg_operators.kubernetes.stuck.OUTLIVED_SECONDS", 1.0)
+    monkeypatch.setattr("pbg_operators.kubernetes.stuck.FAILED_SECONDS", 1.0)
     return double
 
 
