@@ -16,7 +16,7 @@ from pbg_tasks.evaluate.coverage import Coverage
 from pbg_tasks.evaluate.ids import Numbering
 from pbg_tasks.formats.embeddings import embeddings_file_name, read_sums
 from pbg_tasks.model.families import Families
-from pbg_tasks.tasks.runs.start_rows import open_start
+from pbg_tasks.tasks.runs.night import open_start
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

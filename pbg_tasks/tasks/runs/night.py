@@ -6,7 +6,7 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pbg_tasks.checkpoint import open_preserved
+from pbg_tasks.checkpoint import VerifiedFiles, open_preserved
 from pbg_tasks.config import RunLayout
 from pbg_tasks.config.results import BucketResult, PartitionResult, PreserveResult
 from pbg_tasks.formats.edges import edge_file_name
@@ -22,12 +22,23 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from pbg_tasks.checkpoint import VerifiedFiles
     from pbg_tasks.config import ConfigSchema
     from pbg_tasks.tasks.context import RunContext
     from pbg_tasks.tasks.runs.base import BucketEdges
 
 SPLITS = ("train", "valid", "test")
+
+
+def open_start(run: RunContext) -> VerifiedFiles:
+    """Open the start rows of new entities, as the training stored them.
+
+    Raises:
+        ConfigError: they have not been computed, or there are none.
+    """
+    files = open_directory(run, RunLayout.start)
+    folder = next(iter(files.records)).partition("/")[0]
+    records = {name.removeprefix(f"{folder}/"): record for name, record in files.records.items()}
+    return VerifiedFiles(run.store, f"{files.prefix}/{folder}", 0, records)
 
 
 class RunBuckets:

@@ -16,7 +16,7 @@ from pbg_tasks.formats.model import ModelState
 from pbg_tasks.progress import say
 from pbg_tasks.storage.staging import sha256_file
 from pbg_tasks.tasks.files import upload_directory
-from pbg_tasks.tasks.runs.start_rows import open_start
+from pbg_tasks.tasks.runs.night import open_start
 from pbg_tasks.training.data.newcomers import Newcomers
 from pbg_tasks.training.data.parameters import SharedParameters
 from pbg_tasks.training.data.partitions import PartitionKey, partition_keys
