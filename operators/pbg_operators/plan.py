@@ -48,7 +48,7 @@ class PlanOperator(PbgOperator):
         form: whether the DAG has the form of a night; without it, params of the same names are the DAG's own.
     """
 
-    # Airflow stores these fields with the DAG, where the pages and the listener of ``plugin.keys`` find them.
+    # Airflow stores these fields with the DAG, where the pages and ``plugin.listener`` find them.
     template_fields = (*PbgOperator.template_fields, "snapshot", "graph", "store", "source", "store_conn_id", "form")
     overwrite_rtif_after_execution = True  # the task's page then shows the arguments, which are known only after it
 

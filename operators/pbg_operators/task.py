@@ -175,7 +175,7 @@ class PbgOperator(OnSpark):
             self._was_refused = True
             self._measure(metrics.count_refusal, self.command)
             # Airflow has one state for refusals and other failures. This XCom distinguishes them; the scheduler makes
-            # the task's note of it (plugin.refusals), which a worker cannot write.
+            # the task's note of it (plugin.listener), which a worker cannot write.
             context["ti"].xcom_push(key=REFUSED_KEY, value=str(refusal))
             if self.refused is not None and self.refused({**context}, str(refusal)) is False:
                 refusal.unsent = True

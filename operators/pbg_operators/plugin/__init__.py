@@ -3,7 +3,7 @@
 They are a tab on the DAG, a tab on the run, and an entry of the navigation. Every Airflow process loads plugins, and
 only the API server serves pages; so the application is made at its first request, and this module imports nothing for
 it. The plugin also suggests snapshots in Airflow's form of a night, and registers ``PublishedBy``,
-``SnapshotTimetable``, ``keys`` and ``refusals`` with the scheduler.
+``SnapshotTimetable`` and ``listener`` with the scheduler.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from airflow.plugins_manager import AirflowPlugin
 
 from pbg_operators.deadline import PublishedBy
 from pbg_operators.link import PREFIX, page_address
-from pbg_operators.plugin import keys, refusals
+from pbg_operators.plugin import listener
 from pbg_operators.plugin.suggestions import SuggestSnapshots
 from pbg_operators.timetable import SnapshotTimetable
 
@@ -56,4 +56,4 @@ class PbgPlugin(AirflowPlugin):
         self.external_views = VIEWS
         self.deadline_references = [PublishedBy]
         self.timetables = [SnapshotTimetable]
-        self.listeners = [keys, refusals]
+        self.listeners = [listener]

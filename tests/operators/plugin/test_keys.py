@@ -11,7 +11,7 @@ from airflow.sdk import DAG
 from airflow.serialization.serialized_objects import DagSerialization
 
 from pbg_operators.plan import PlanOperator
-from pbg_operators.plugin import keys
+from pbg_operators.plugin import listener
 from pbg_operators.tune import TuneStartOperator
 
 SPEC = "/graphs/g.yaml"
@@ -34,7 +34,7 @@ def begun(dag_id, *tasks, key=None, conf=None, note=None):
                 PlanOperator(task_id=f"{task}.prepare.plan", spec=SPEC, **PLANS[task])
     stored = DagSerialization.from_dict(json.loads(json.dumps(DagSerialization.to_dict(dag))))
     run = SimpleNamespace(dag_id=dag_id, dag=stored, partition_key=key, conf=conf, run_id="r", note=note)
-    keys.on_dag_run_running(dag_run=run, msg="started")
+    listener.on_dag_run_running(dag_run=run, msg="started")
     return run.partition_key, run.note
 
 
@@ -71,5 +71,5 @@ def test_note_of_user_stays():
 
 def test_run_of_removed_dag_stays(caplog):
     run = SimpleNamespace(dag_id="gone", dag=None, partition_key="d1", conf=None, run_id="r", note=None)
-    keys.on_dag_run_running(dag_run=run, msg="started")
+    listener.on_dag_run_running(dag_run=run, msg="started")
     assert (run.note, caplog.records) == (None, [])

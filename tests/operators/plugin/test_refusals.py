@@ -13,7 +13,7 @@ use_private_airflow()
 from sqlalchemy import select  # noqa: E402 - Airflow's home is chosen first
 
 from pbg_operators.internals import DagRun, SerializedDagModel, TaskInstance, create_session  # noqa: E402
-from pbg_operators.plugin import keys, refusals  # noqa: E402
+from pbg_operators.plugin import listener  # noqa: E402
 from tests.operators.plugin.site import DAG, serving  # noqa: E402
 
 REASON = "quality gate: MRR 0.1000 is 80% of 0.1250"
@@ -36,12 +36,12 @@ def end(run_id, failed, note=None):
         run = session.scalars(select(DagRun).where(*of_run)).one()
         run.dag = session.scalars(select(SerializedDagModel).where(SerializedDagModel.dag_id == DAG)).first().dag
         run.partition_key = "d1"
-        keys.on_dag_run_running(dag_run=run, msg="started")
+        listener.on_dag_run_running(dag_run=run, msg="started")
         task = run.get_task_instance(failed, session=session)
         task.state, task.try_number = "failed", 2
         task.note = note or task.note
         session.flush()
-        refusals.on_dag_run_failed(dag_run=run, msg="task_failure")
+        listener.on_dag_run_failed(dag_run=run, msg="task_failure")
     with create_session(scoped=False) as session:
         run = session.scalars(select(DagRun).where(*of_run)).one()
         tasks = session.scalars(select(TaskInstance).where(TaskInstance.dag_id == DAG, TaskInstance.run_id == run_id))
@@ -108,7 +108,7 @@ def test_run_that_begins_again_has_no_old_refusal(site):
         run.dag = session.scalars(select(SerializedDagModel).where(SerializedDagModel.dag_id == DAG)).first().dag
     for before, after in (("Snapshot d1, refused by release.gate", "Snapshot d1"), ("Snapshot d1!", "Snapshot d1!")):
         run.note = before
-        keys.on_dag_run_running(dag_run=run, msg="started")
+        listener.on_dag_run_running(dag_run=run, msg="started")
         assert run.note == after
 
 
@@ -120,7 +120,7 @@ def test_task_of_another_package_gets_no_note(site):
         run.dag = SimpleNamespace(task_dict={"release.gate": SimpleNamespace(_task_module="shop.tasks")})
         run.get_task_instance("release.gate", session=session).state = "failed"
         session.flush()
-        refusals.on_dag_run_failed(dag_run=run, msg="task_failure")
+        listener.on_dag_run_failed(dag_run=run, msg="task_failure")
         assert run.get_task_instance("release.gate", session=session).note is None
 
 
