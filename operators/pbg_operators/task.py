@@ -329,15 +329,8 @@ def failure(command: str, status: int, last_lines: Sequence[str]) -> AirflowExce
         return RetryableError(f"pbg {command} was ended by {name}; if not on purpose, memory ran out")
     reason = (error_lines or list(last_lines) or ["it printed nothing"])[-1].removeprefix("error: ")
     message = f"pbg {command} ended with status {status}: {reason}"
-    category = BY_EXIT_CODE.get(status)
-    if category is OutOfTurnError:
-        return OutOfTurn(message)
-    if category is ConflictError and command == "train":
-        return outdone(message)
-    if category is not None and issubclass(category, QualityGateError) and command != "export-release":
-        return Unusable(message) if category is UnusableError else Refused(message)
-    retryable = category is not None and category.retryable
-    return RetryableError(message) if retryable else AirflowFailException(message)
+    category = BY_EXIT_CODE.get(status, PbgError)
+    return OutOfTurn(message) if category is OutOfTurnError else _failure_of(category, command, message)
 
 
 def task_failure(command: str, error: PbgError) -> AirflowException:
@@ -345,12 +338,16 @@ def task_failure(command: str, error: PbgError) -> AirflowException:
 
     Its class decides whether to try again, as in ``failure``.
     """
-    message = f"{error.kind}: {error}"
-    if isinstance(error, QualityGateError) and command != "export-release":
-        return Unusable(message) if isinstance(error, UnusableError) else Refused(message)
-    if isinstance(error, ConflictError) and command == "train":
-        return outdone(message)
-    return RetryableError(message) if error.retryable else AirflowFailException(message)
+    return _failure_of(type(error), command, f"{error.kind}: {error}")
+
+
+def _failure_of(category: type[PbgError], command: str, message: str) -> AirflowException:
+    """Return the exception for a category of errors."""
+    if issubclass(category, QualityGateError) and command != "export-release":
+        return Unusable(message) if issubclass(category, UnusableError) else Refused(message)
+    if issubclass(category, ConflictError) and command == "train":  # the store let the other run go on
+        return AirflowSkipException(f"another run trains it: {message}")
+    return RetryableError(message) if category.retryable else AirflowFailException(message)
 
 
 def answer(shape: type[Shape], command: str, result: Mapping[str, JsonValue]) -> Shape:
@@ -383,14 +380,6 @@ def warnings_of(command: str, result: Mapping[str, JsonValue]) -> list[str]:
         ).checks
         if check.warned
     ]
-
-
-def outdone(message: str) -> AirflowSkipException:
-    """Return the exception that skips a training of another run.
-
-    The store let the other run go on, so there is nothing to do.
-    """
-    return AirflowSkipException(f"another run trains it: {message}")
 
 
 def parse_result(command: str, output: str) -> dict[str, JsonValue]:
