@@ -59,17 +59,6 @@ class _Channel(TypedDict):
     partitions: dict[str, int]
 
 
-class _Published(TypedDict):
-    """A release in place of ``was``; entities by type."""
-
-    moved: bool
-    release: int
-    was: int
-    directory: str
-    entities: dict[str, int]
-    dropped: dict[str, int]
-
-
 class Unmoved(_Channel):
     """A channel whose rows are in the wanted partitions already."""
 
@@ -77,7 +66,7 @@ class Unmoved(_Channel):
 
 
 class Repartitioned(Unmoved):
-    """A channel whose rows were moved."""
+    """A channel with a release in place of ``was``; entities by type."""
 
     was: int
     directory: str
@@ -154,7 +143,7 @@ def repartition(spec: Path, *, partitions: int | None = None, compact: bool = Fa
             store, moved, out, snapshot=release.snapshot, epochs=epochs, continues=space_of(store, release)
         )
         _move_candidates(connection, store, release, stored, ids, out)
-    return {**nothing, **_publish(channel, release, moved, stored)}
+    return _publish(channel, release, moved, stored, nothing)
 
 
 def _wanted(present: ConfigSchema, graph: GraphSpec, partitions: int | None) -> ConfigSchema:
@@ -196,7 +185,7 @@ def _check_not_moved(channel: Channel, release: Release, there: Release | None) 
         raise ConflictError(f"channel {channel.name!r} was moved while release {release.seq} was: run this again")
 
 
-def _publish(channel: Channel, release: Release, moved: Moved, stored: Stored) -> _Published:
+def _publish(channel: Channel, release: Release, moved: Moved, stored: Stored, before: _Channel) -> Repartitioned:
     candidate: Candidate = {
         **release.candidate(),
         "run": stored.run,
@@ -218,6 +207,7 @@ def _publish(channel: Channel, release: Release, moved: Moved, stored: Stored) -
     directory = f"{channel.store.url}/{stored.directory}"
     say(f"repartition: release {published.seq} of channel {channel.name}, in place of {release.seq}: {directory}")
     return {
+        **before,
         "moved": True,
         "release": published.seq,
         "was": release.seq,
