@@ -118,7 +118,7 @@ class OnCluster(BaseOperator):
         return self._wait(cluster, handle, launch.startup_seconds)
 
     def _wait(self, cluster: Cluster, handle: Handle, startup_seconds: int) -> PbgError | None:
-        watch = Watch(cluster, handle, startup_seconds=startup_seconds, interval=self.interval, say=self._say)
+        watch = Watch(cluster, handle, startup_seconds=startup_seconds, interval=self.interval, say=self.log.info)
         try:
             while (verdict := watch.look()) is None:
                 time.sleep(watch.pause)
@@ -137,9 +137,6 @@ class OnCluster(BaseOperator):
                 cluster.again().delete_job(handle.name, handle.uid, handle.kind)
             except PbgError as error:
                 self.log.warning("%s %s goes on, it could not be deleted: %s", handle.kind, handle.name, error)
-
-    def _say(self, line: str) -> None:
-        self.log.info("%s", line)
 
 
 def owner_of(context: Context) -> str:

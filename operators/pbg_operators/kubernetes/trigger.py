@@ -70,7 +70,7 @@ class TrainJobTrigger(BaseTrigger):
         its triggers. The task is still deferred then, and its Job goes on.
         """
         if await self._is_awaited():
-            self._say("another triggerer waits for the Job, which goes on")
+            self.log.info("another triggerer waits for the Job, which goes on")
             return
         cluster, handle = await self._cluster(), Handle(**self.handle)
         await asyncio.to_thread(cluster.delete_job, handle.name, handle.uid, handle.kind)
@@ -104,7 +104,7 @@ class TrainJobTrigger(BaseTrigger):
             Handle(**self.handle),
             startup_seconds=self.startup_seconds,
             interval=self.interval,
-            say=self._say,
+            say=self.log.info,
         )
         while True:
             verdict = await asyncio.to_thread(watch.look)
@@ -115,9 +115,6 @@ class TrainJobTrigger(BaseTrigger):
     async def _cluster(self) -> Cluster:
         # Airflow answers a thread's request for a connection only where it knows the loop from which the thread comes.
         return await sync_to_async(Cluster.connected)(self.conn_id, self.namespace)
-
-    def _say(self, line: str) -> None:
-        self.log.info("%s", line)
 
 
 def event_of(error: PbgError | None) -> dict[str, str]:

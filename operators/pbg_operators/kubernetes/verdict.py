@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pbg_operators.kubernetes.conditions import condition
-from pbg_operators.kubernetes.manifest import INDEX, TASK, TRAIN
+from pbg_operators.kubernetes.manifest import ENDED, INDEX, TASK, TRAIN
 from pbg_tasks.config.pods import CONTAINER
 from pbg_tasks.errors import (
     BY_EXIT_CODE,
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 SIGNALLED = 128
 """Exit status of a shell or container for signal n is this plus n."""
-ENDED_BY_SIGTERM = SIGNALLED + signal.SIGTERM
 STARTING_FAILED = frozenset({"StartError", "ContainerCannotRun"})
 NO_SUCH_COMMAND = frozenset({125, 126, 127})
 DISRUPTIONS: dict[str, tuple[type[PbgError], str]] = {
@@ -174,7 +173,7 @@ def _weighed(status: int) -> tuple[int, type[PbgError]]:
         return 6, EvictedError
     if category is not None and category is not PbgError:
         return (3 if category.retryable else 2), category
-    if status == ENDED_BY_SIGTERM:
+    if status == ENDED:
         return 8, EvictedError
     if status > SIGNALLED:
         return 4, ResourceError
