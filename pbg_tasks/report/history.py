@@ -12,7 +12,7 @@ from pbg_tasks.report.run import forecast_tasks, reason, state
 if TYPE_CHECKING:
     from pbg_tasks.config.results import DriftResult, EvalResult
     from pbg_tasks.publish import Release
-    from pbg_tasks.report.documents import HistoryDocument, MrrLimits, Night, OfRelease
+    from pbg_tasks.report.documents import HistoryDocument, MrrLimits, Night, OfRelease, State
     from pbg_tasks.report.facts import GraphFacts, RunFacts
 
 
@@ -116,26 +116,15 @@ def _of_release(release: Release, graph: GraphFacts) -> Night:
     data, ranked = ReleaseData.model_validate(release.data), Metrics.model_validate(release.metrics).filtered
     entities = data.entities or KnownEntities()
     return {
-        "reported": release.run in graph.reported,
-        "page": None,
-        "snapshot": release.snapshot,
-        "run": release.run,
-        "planned": None,
-        "begun": None,
-        "state": "released",
+        **_unknown_night(release.snapshot, release.run, "released"),
         **_release(release, graph),
+        "reported": release.run in graph.reported,
         "mrr": ranked.figure("mrr"),
-        "change": None,
         "hits10": ranked.figure("hits10"),
         "edges": data.edges,
         "entities": entities.total,
         "new": entities.new,
         "gone": entities.gone,
-        "cosine": None,
-        "seconds": None,
-        "forecast": None,
-        "warm_start": None,
-        "reason": None,
     }
 
 
@@ -148,14 +137,19 @@ def early_night(snapshot: str, reason: str, planned: float | None, page: str | N
         planned: when that was, in seconds since 1970.
         page: address of the night in Airflow.
     """
+    return {**_unknown_night(snapshot, "", "failed"), "page": page, "planned": planned, "reason": reason}
+
+
+def _unknown_night(snapshot: str, run: str, state: State) -> Night:
+    """Return a night of which nothing else is known."""
     return {
         "reported": False,
-        "page": page,
+        "page": None,
         "snapshot": snapshot,
-        "run": "",
-        "planned": planned,
+        "run": run,
+        "planned": None,
         "begun": None,
-        "state": "failed",
+        "state": state,
         "release": None,
         "published": None,
         "current": False,
@@ -170,7 +164,7 @@ def early_night(snapshot: str, reason: str, planned: float | None, page: str | N
         "seconds": None,
         "forecast": None,
         "warm_start": None,
-        "reason": reason,
+        "reason": None,
     }
 
 
