@@ -47,13 +47,8 @@ def announced(url: str, task: str) -> Announced:
     return {"run": run.url, "announced": task}
 
 
-def is_announced(run: RunContext, task: str) -> bool:
+def is_announced(store: Store, run_id: str, task: str) -> bool:
     """Whether the result of a run's task was announced."""
-    return is_marked(run.store, run.run_id, task)
-
-
-def is_marked(store: Store, run_id: str, task: str) -> bool:
-    """Whether a run has the mark of a task's announcement."""
     return store.head(_key(run_id, task)) is not None
 
 

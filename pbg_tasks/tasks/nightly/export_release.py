@@ -47,7 +47,7 @@ def export_release(url: str, name: str, parts: int | None = None) -> Result:
     """
     run, chosen = RunContext.open(url), _chosen(url, name, in_parts=parts is not None)
     done = perform(ExportResult, url, partial(_export, chosen=chosen, parts=parts), task=chosen.task)
-    return done.document() | {"announced": is_announced(run, chosen.task)}
+    return done.document() | {"announced": is_announced(run.store, run.run_id, chosen.task)}
 
 
 def export_release_part(url: str, name: str, part: str) -> Result:

@@ -18,7 +18,7 @@ from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.promotion import Move, stop_share
 from pbg_tasks.publish.skips import skipped
-from pbg_tasks.tasks.announcing import is_marked
+from pbg_tasks.tasks.announcing import is_announced
 from pbg_tasks.tasks.context import graph_store
 
 if TYPE_CHECKING:
@@ -282,7 +282,7 @@ def _promoted(graph: GraphSpec, move: Move, was: Pointer) -> PromotedRelease:
     say(f"promote: channel {move.target.name} {how} {release.seq}, which is {move.release.seq} of {move.source.name}")
     done = _result(move, was) | {
         "release": release.seq,
-        "announced": not changed and _is_announced(move),
+        "announced": not changed and _was_announced(move),
     }
     if any(export.is_sink for export in graph.exports):
         from pbg_tasks.tasks.exchange.serving import follow_all
@@ -315,13 +315,13 @@ def _result(move: Move, was: Pointer) -> PromotedRelease:
     }
 
 
-def _is_announced(move: Move) -> bool:
+def _was_announced(move: Move) -> bool:
     """Return whether a promotion that was there before was announced.
 
     A release that no run made, such as an adopted one, has no place for the mark: it counts as announced.
     """
     store, run = move.source.store, move.release.run
-    return store.head(f"runs/{run}/{RunLayout.spec}") is None or is_marked(store, run, "promote")
+    return store.head(f"runs/{run}/{RunLayout.spec}") is None or is_announced(store, run, "promote")
 
 
 def _number(pointer: Pointer) -> int | None:

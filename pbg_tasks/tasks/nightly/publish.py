@@ -53,7 +53,7 @@ def publish(url: str) -> Result:
     channel = Channel(run.store, run.spec.graph.channel)
     there = channel.current().release
     if there is not None and there.seq == result.release:
-        return result.document() | {"announced": is_announced(run, "publish")}
+        return result.document() | {"announced": is_announced(run.store, run.run_id, "publish")}
     reason = _why_left(channel, run.spec.snapshot, result.release or 0)
     say(f"publish: {reason}")
     return result.document() | {"published": False, "reason": reason}
