@@ -75,6 +75,7 @@ def named_spec(spec: Path) -> Path:
 
 
 Spec = Annotated[Path, typer.Argument(help="Graph spec, a YAML file.", show_default=False, callback=named_spec)]
+Run = Annotated[str, typer.Argument(help="The run's URL, as `pbg plan` prints it.", show_default=False)]
 
 
 def given(patch: Path | None, param: Sequence[str] | None) -> list[str]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from pbg_tasks.advice import explained, with_spec, with_spec_throughout
-from pbg_tasks.cli.common import Json, Override, Patch, Spec, given, is_config, named_spec, show_result
+from pbg_tasks.cli.common import Json, Override, Patch, Run, Spec, given, is_config, named_spec, show_result
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,7 +23,6 @@ app = typer.Typer()
 datasets = typer.Typer(help="Fetch example data.", no_args_is_help=True)
 app.add_typer(datasets, name="datasets")
 
-Run = Annotated[str, typer.Argument(help="The run's URL, as `pbg plan` prints it.", show_default=False)]
 Snapshot = Annotated[
     str | None, typer.Argument(help="Key of the snapshot; the newest one unless given.", show_default=False)
 ]

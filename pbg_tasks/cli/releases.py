@@ -15,7 +15,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from pbg_tasks.cli.common import Json, Override, Spec, is_config, named_spec, number, show_result
+from pbg_tasks.cli.common import Json, Override, Run, Spec, is_config, named_spec, number, show_result
 from pbg_tasks.errors import ConfigError, QualityGateError
 
 app = typer.Typer()
@@ -23,7 +23,6 @@ T = TypeVar("T")
 MAX_PERSON = 200
 """Number of characters that documents take for a person, which are those of ``Person``."""
 
-Run = Annotated[str, typer.Argument(help="The run's URL, as `pbg plan` prints it.", show_default=False)]
 Reason = Annotated[str, typer.Option(help="Reason, kept with the run.", show_default=False)]
 By = Annotated[
     str | None, typer.Option(help="Name of the person who decides; your login by default.", show_default=False)

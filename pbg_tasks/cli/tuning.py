@@ -8,15 +8,11 @@ from typing import Annotated
 
 import typer
 
-from pbg_tasks.cli import nightly
-from pbg_tasks.cli.common import Json, Override, Patch, Spec, given, show_result
+from pbg_tasks.cli.common import Json, Override, Patch, Run, Spec, given, show_result
+from pbg_tasks.cli.nightly import AcceptData, Keyed, Snapshot, snapshot_key
 
 app = typer.Typer()
 
-Run = nightly.Run
-Snapshot = nightly.Snapshot
-Keyed = nightly.Keyed
-AcceptData = nightly.AcceptData
 Out = Annotated[Path | None, typer.Option(help="File for the values of the best candidate.")]
 SearchId = Annotated[str, typer.Argument(help="Id of the search, as `pbg tune-start` prints it.", show_default=False)]
 Rung = Annotated[int, typer.Argument(min=0, help="Number of the rung, from 0.", show_default=False)]
@@ -40,7 +36,7 @@ def tune(
     from pbg_tasks.tasks.tuning.tune import tune as task
 
     changes = given(patch, param)
-    key = nightly.snapshot_key(spec, snapshot, keyed, changes)
+    key = snapshot_key(spec, snapshot, keyed, changes)
     found = task(spec, key, overrides=changes, accept_data=accept_data, out=out)
     if as_json:
         typer.echo(json.dumps(found))
@@ -65,7 +61,7 @@ def tune_start(
     from pbg_tasks.tasks.tuning.steps import start
 
     changes = given(patch, param)
-    key = nightly.snapshot_key(spec, snapshot, keyed, changes)
+    key = snapshot_key(spec, snapshot, keyed, changes)
     show_result(start(spec, key, overrides=changes, accept_data=accept_data), as_json=as_json)
 
 
