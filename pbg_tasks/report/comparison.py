@@ -44,13 +44,13 @@ def comparison_document(left: RunDocument, right: RunDocument) -> ComparisonDocu
     Differences are those of the right one to the left one. None of ranks is better or worse where the runs ranked other
     edges or candidates by their specs.
     """
-    alike = all(_dig(left["spec"], ("graph", *path)) == _dig(right["spec"], ("graph", *path)) for path in RANKED)
+    alike = all(dig(left["spec"], "graph", *path) == dig(right["spec"], "graph", *path) for path in RANKED)
     return {
         "kind": "comparison",
         "graph": right["graph"],
         "runs": [left, right],
         "figures": [
-            _compared(title, unit, better if alike or path[0] != "metrics" else 0, _dig(left, path), _dig(right, path))
+            _compared(title, unit, better if alike or path[0] != "metrics" else 0, dig(left, *path), dig(right, *path))
             for title, path, unit, better in FIGURES
         ],
         "ranked_alike": alike,
@@ -59,7 +59,8 @@ def comparison_document(left: RunDocument, right: RunDocument) -> ComparisonDocu
     }
 
 
-def _dig(document: Any, path: tuple[str, ...]) -> Any:  # noqa: ANN401 - any JSON value
+def dig(document: Any, *path: str) -> Any:  # noqa: ANN401 - any JSON value
+    """Return the value at a path of keys; None without one."""
     for key in path:
         document = document.get(key) if isinstance(document, dict) else None
     return document

@@ -9,11 +9,12 @@ from pbg_tasks.errors import BY_KIND, PbgError, QualityGateError, printable
 from pbg_tasks.forecast.outcome import outcome_table
 from pbg_tasks.forecast.work import EVAL_PART
 from pbg_tasks.progress import fraction
+from pbg_tasks.report.comparison import dig
 from pbg_tasks.report.numbers import moment
 from pbg_tasks.tasks.context import CHAIN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pbg_tasks.report.documents import Decided, Failed
     from pbg_tasks.tasks.view.summary import Changes, DataSummary, Overview, ReleaseRow, Summary
@@ -60,7 +61,7 @@ def _warnings(summary: Summary) -> str:
 def _findings(summary: Summary) -> Iterator[tuple[str, str]]:
     """Yield each check that blocked or warned, as its result and line."""
     for gate, key in (("data gate", "data"), ("quality gate", "gate")):
-        for check in _dig(summary, key, "checks") or []:
+        for check in dig(summary, key, "checks") or []:
             if not check["passed"] or check.get("warned"):
                 result = "warned" if check["passed"] else "not passed"
                 line = f"{gate} of {summary['snapshot']}, {result}: {check['sentence']} ({check['name']})"
@@ -107,7 +108,7 @@ def _groups(summaries: Sequence[Summary]) -> Iterator[tuple[str, list[Row]]]:
 
 def _row(summaries: Sequence[Summary], label: str, path: Sequence[str], form: Form) -> Row:
     """Return the row of the figure at ``path`` of each summary."""
-    return label, [_cell(_dig(summary, *path), form) for summary in summaries]
+    return label, [_cell(dig(summary, *path), form) for summary in summaries]
 
 
 _FIGURES: dict[str, tuple[tuple[str, tuple[str, ...], Form], ...]] = {
@@ -146,13 +147,6 @@ _FIGURES: dict[str, tuple[tuple[str, tuple[str, ...], Form], ...]] = {
     ),
     "Decisions": (("quality gate passed", ("gate", "passed"), str),),
 }
-
-
-def _dig(summary: Mapping[str, object], *path: str) -> Any:  # noqa: ANN401 - any JSON value
-    value: Any = summary
-    for key in path:
-        value = value.get(key) if isinstance(value, dict) else None
-    return value
 
 
 def _cell(value: Any, form: Form) -> str:  # noqa: ANN401 - any JSON value
