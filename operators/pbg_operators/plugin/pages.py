@@ -155,13 +155,7 @@ class Pages:
         Raises:
             PbgError: there is no such run, or the store cannot be read.
         """
-        run = self._opened(url)
-
-        def make() -> VersionedRun:
-            document = run_document(read_run(run))
-            return {**document, "version": digest(document)[:16]}
-
-        return self._runs.get((self._connection, run.url), make, _freshness)
+        return self._document(self._opened(url))
 
     def another_run(self, url: str, run_id: str) -> VersionedRun:
         """Return the document of another run of the same graph.
@@ -171,10 +165,14 @@ class Pages:
         Raises:
             PbgError: there is no such run, or it is another graph's.
         """
-        graph, found = self._opened(url).spec.graph.graph, self.run(beside(url, run_id))
-        if found["graph"] != graph:
-            raise ConfigError(f"{run_id!r} is not a run of graph {graph!r}")
-        return found
+        return self._document(self.other(url, run_id))
+
+    def _document(self, run: RunContext) -> VersionedRun:
+        def make() -> VersionedRun:
+            document = run_document(read_run(run))
+            return {**document, "version": digest(document)[:16]}
+
+        return self._runs.get((self._connection, run.url), make, _freshness)
 
     def other(self, url: str, run_id: str) -> RunContext:
         """Open another run of the same graph.
