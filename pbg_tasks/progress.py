@@ -252,8 +252,8 @@ class Progress:
         """Count units as done, and print a line if due.
 
         Args:
-        count: units that were done since the last call.
-        **figures: of this moment, at the end of the line, such as ``recent_loss=0.3``; the last line is without.
+            count: units that were done since the last call.
+            **figures: of this moment, at the end of the line, such as ``recent_loss=0.3``; the last line is without.
         """
         self.done += count
         if figures:
@@ -297,14 +297,13 @@ class Progress:
 
     def line(self) -> str:
         """Return a line about the present state."""
-        counted = f"{self._amount(self.done)}"
         rate = f"{self._amount(self.rate)}/s"
         if not self.total:
-            return f"{self.what}: {counted}, {rate}{self._figures}"
+            return f"{self.what}: {self._amount(self.done)}, {rate}{self._figures}"
         share = self.done / self.total
         eta = human_seconds((self.total - self.done) / self.rate) if self.rate else "?"
-        counted = f"{human_count(self.done)} of {self._amount(self.total)} ({share:.0%})"
-        return f"{self.what}: {counted}, {rate}, ETA {eta}{self._figures}"
+        done = f"{human_count(self.done)} of {self._amount(self.total)} ({share:.0%})"
+        return f"{self.what}: {done}, {rate}, ETA {eta}{self._figures}"
 
     def __enter__(self) -> Self:
         if self._out is say and self._whole is None:
@@ -319,5 +318,5 @@ class Progress:
             self._bar = None
         self._print_held()
         if kind is None and self._ends:
-            counted = f"{self._amount(self.done)} in {human_seconds(self.seconds)}"
-            self._out(f"{self.what}: done, {counted}, {self._amount(self.rate)}/s")
+            done = f"{self._amount(self.done)} in {human_seconds(self.seconds)}"
+            self._out(f"{self.what}: done, {done}, {self._amount(self.rate)}/s")
