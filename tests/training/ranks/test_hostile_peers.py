@@ -137,7 +137,7 @@ def test_server_survives_mutated_frames_of_rank(served):
     frames = [
         sent("put", {"entity": "item", "partition": 0, "lease": 3}, arrays),
         sent("get", {"entity": "item", "partition": 0}, []),
-        sent("held", {}, []),
+        sent("get", {"entity": "user", "partition": 0}, []),
     ]
     with rank(address, 2) as client:
         client.put(USER, table(2), 5)

@@ -61,15 +61,20 @@ def test_partitions_are_distributed_as_by_pbg():
     assert [owner(PartitionKey(name, number), 3) for name in "ab" for number in range(4)] == [0, 1, 2, 0] * 2
 
 
+@pytest.fixture
+def server(store):
+    with serving(store) as running:
+        yield running
+
+
 @pytest.fixture(params=["own", "remote"])
-def client(request, store):
+def client(request, server):
     """Client of a server in this process, or over the network."""
-    with serving(store) as server:
-        if request.param == "own":
-            yield PartitionClient([server])
-        else:
-            with linked(server.serve, 0) as connections:
-                yield PartitionClient(connections)
+    if request.param == "own":
+        yield PartitionClient([server])
+    else:
+        with linked(server.serve, 0) as connections:
+            yield PartitionClient(connections)
 
 
 def test_stored_partition_is_returned_to_others(client):
@@ -77,8 +82,8 @@ def test_stored_partition_is_returned_to_others(client):
     client.put(USER, table(1), 7)
     client.put(PartitionKey("item", 0), table(2, 0), 8)
     assert values(client.get(USER)) == (1.0, 1.5, 7)
-    assert client.get(PartitionKey("item", 0)).table.embeddings.shape == (0, 3)
-    assert client.held() == {USER: 7, PartitionKey("item", 0): 8}
+    item = client.get(PartitionKey("item", 0))
+    assert (item.table.embeddings.shape, item.lease) == ((0, 3), 8)
     client.put(USER, table(3), 9)
     assert values(client.get(USER)) == (3.0, 3.5, 9)
 
@@ -101,23 +106,23 @@ def test_rank_that_lost_its_lease_is_refused(client):
         client.put(USER, table(3), 6)
 
 
-def test_flush_stores_the_newest_partitions(client, store):
+def test_flush_stores_the_newest_partitions(client, server, store):
     client.put(USER, table(1), 1)
     client.put(PartitionKey("user", 1), table(2), 2)
     client.put(USER, table(3), 3)
-    client.flush(PATIENCE)
+    server.flush(PATIENCE)
     newest = {key: (rows[0, 0].item(), lease) for key, rows, lease in store.stored}
     assert newest == {USER: (3.0, 3), PartitionKey("user", 1): (2.0, 2)}
     count = len(store.stored)
-    client.flush(PATIENCE)
+    server.flush(PATIENCE)
     assert len(store.stored) == count
 
 
-def test_slow_store_ends_flush_with_an_error(client, store):
+def test_slow_store_ends_flush_with_an_error(client, server, store):
     store.go_on.clear()
     client.put(USER, table(1), 1)
     with pytest.raises(StorageError, match=r"1 partitions are not stored after 0\.05 s"):
-        client.flush(0.05)
+        server.flush(0.05)
     store.go_on.set()
 
 
@@ -140,20 +145,6 @@ def test_time_of_flush_counts_for_each_partition(store):
         store.go_on.set()
 
 
-def test_unstored_partition_is_not_dropped(client):
-    client.put(USER, table(1), 1)
-    with pytest.raises(ConflictError, match="not stored; flush first"):
-        client.drop_all()
-
-
-def test_stored_partition_may_be_dropped(client):
-    client.put(USER, table(1), 1)
-    client.flush(PATIENCE)
-    client.drop_all()
-    assert client.held() == {}
-    assert client.get(USER) is None
-
-
 def test_partition_is_stored_once_after_the_interval(store):
     with serving(store, interval=0.05) as server:
         server.put(USER, table(1), 1)
@@ -171,8 +162,8 @@ def test_partition_being_stored_stays_beside_its_successor(store):
             server.flush(0.01)
         assert store.begun.acquire(timeout=PATIENCE)
         server.put(USER, table(2, 1000), 2)
-        with pytest.raises(ConflictError, match="2 partitions are not stored"):
-            server.drop_all()
+        with pytest.raises(StorageError, match="2 partitions are not stored"):
+            server.flush(0.01)
         store.go_on.set()
         server.flush(PATIENCE)
     assert [lease for _, _, lease in store.stored] == [1, 2]
@@ -200,16 +191,13 @@ def test_failing_store_is_reported_and_closes_server(store):
         told.set()
 
     store.error = StorageError("the store is on fire")
-    with serving(store, interval=0.0, on_error=on_error) as server, linked(server.serve, 0, 1) as connections:
+    with serving(store, interval=0.0, on_error=on_error) as server, linked(server.serve, 0) as connections:
         server.put(USER, table(1), 1)
         assert told.wait(PATIENCE)
-        for connection, act in zip(
-            connections,
-            (lambda client: client.put(USER, table(2), 2), lambda client: client.flush(PATIENCE)),
-            strict=True,
-        ):
-            with pytest.raises(StorageError, match="on fire"):
-                act(PartitionClient([connection]))
+        with pytest.raises(StorageError, match="on fire"):
+            PartitionClient(connections).put(USER, table(2), 2)
+        with pytest.raises(StorageError, match="on fire"):
+            server.flush(PATIENCE)
     assert errors == [store.error]
 
 
@@ -232,14 +220,15 @@ def test_several_servers_act_as_one(store):
         client = PartitionClient([own, connection])
         for number in range(4):
             client.put(PartitionKey("user", number), table(number), number)
-        assert sorted(own.held()) == [("user", 0), ("user", 2)]
-        assert sorted(other.held()) == [("user", 1), ("user", 3)]
-        assert client.held() == {PartitionKey("user", number): number for number in range(4)}
-        assert [values(client.get(PartitionKey("user", number)))[0] for number in range(4)] == [0, 1, 2, 3]
+        assert sorted(own._held) == [("user", 0), ("user", 2)]
+        assert sorted(other._held) == [("user", 1), ("user", 3)]
+        got = [values(client.get(PartitionKey("user", number))) for number in range(4)]
+        assert got == [(number, number + 0.5, number) for number in range(4)]
         # 5 rows of 3 numbers and a sum, there and back, of the two partitions that another process has
         assert (client.traffic.requests, client.traffic.bytes) == (4, 4 * 5 * (3 + 1) * 4)
         assert client.traffic.seconds > 0
-        client.flush(PATIENCE)
+        for server in (own, other):
+            server.flush(PATIENCE)
         assert {key.partition for key, *_ in store.stored} == {0, 1, 2, 3}
 
 

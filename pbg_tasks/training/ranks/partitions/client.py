@@ -5,13 +5,11 @@ The rank may be this one.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from pbg_tasks.errors import ConfigError
 from pbg_tasks.memory.tables import table_bytes
 from pbg_tasks.progress import human_count
-from pbg_tasks.training.data.partitions import PartitionKey
 from pbg_tasks.training.data.tables import Table
 from pbg_tasks.training.ranks.partitions.server import Held, PartitionServer, memory_for, owner
 from pbg_tasks.training.ranks.transport.connection import LIMIT
@@ -23,32 +21,9 @@ if TYPE_CHECKING:
     import numpy as np
 
     from pbg_tasks.config import ModelConfig
+    from pbg_tasks.training.data.partitions import PartitionKey
     from pbg_tasks.training.ranks.transport.renewal import Requester
     from pbg_tasks.training.ranks.transport.wire import Message
-
-
-class PartitionHolder(Protocol):
-    """Interface of a ``PartitionServer``, on this rank or another."""
-
-    def get(self, key: PartitionKey) -> Held | None:
-        """Return a copy of a partition; None before the first ``put``."""
-        ...
-
-    def put(self, key: PartitionKey, table: Table, lease: int) -> None:
-        """Keep a copy of a partition as the newest."""
-        ...
-
-    def held(self) -> dict[PartitionKey, int]:
-        """Return the generations by partition."""
-        ...
-
-    def flush(self, timeout: float) -> None:
-        """Store at once every changed partition, and wait for it."""
-        ...
-
-    def drop_all(self) -> None:
-        """Remove all partitions, which must be stored."""
-        ...
 
 
 class PartitionClient:
@@ -64,7 +39,7 @@ class PartitionClient:
 
     def __init__(self, servers: Sequence[Requester | PartitionServer], *, timeout: float = 30.0) -> None:
         self.traffic = Traffic()
-        self._stores: list[PartitionHolder] = [
+        self._stores: list[PartitionServer | _RemotePartitions] = [
             server if isinstance(server, PartitionServer) else _RemotePartitions(server, self.traffic, timeout)
             for server in servers
         ]
@@ -89,38 +64,7 @@ class PartitionClient:
         """
         self._store(key).put(key, table, lease)
 
-    def held(self) -> dict[PartitionKey, int]:
-        """Return the generations of all partitions that are in memory.
-
-        Raises:
-            RankLostError: a server did not answer.
-        """
-        return {key: lease for store in self._stores for key, lease in store.held().items()}
-
-    def flush(self, timeout: float) -> None:
-        """Have all servers store every changed partition, side by side.
-
-        Args:
-            timeout: seconds.
-
-        Raises:
-            StorageError: a server took longer.
-            RankLostError: a server did not answer.
-        """
-        with ThreadPoolExecutor(len(self._stores)) as threads:
-            list(threads.map(lambda store: store.flush(timeout), self._stores))
-
-    def drop_all(self) -> None:
-        """Have every server remove its partitions.
-
-        Raises:
-            ConflictError: a partition is not stored.
-            RankLostError: a server did not answer.
-        """
-        for store in self._stores:
-            store.drop_all()
-
-    def _store(self, key: PartitionKey) -> PartitionHolder:
+    def _store(self, key: PartitionKey) -> PartitionServer | _RemotePartitions:
         return self._stores[owner(key, len(self._stores))]
 
 
@@ -158,16 +102,6 @@ class _RemotePartitions:
 
     def put(self, key: PartitionKey, table: Table, lease: int) -> None:
         self._ask("put", key, *table.to_arrays(), lease=lease)
-
-    def held(self) -> dict[PartitionKey, int]:
-        leases = self._connection.request("held", timeout=self._timeout).fields["leases"]
-        return {PartitionKey(entity, partition): lease for entity, partition, lease in leases}
-
-    def flush(self, timeout: float) -> None:
-        self._connection.request("flush", timeout=timeout + self._timeout, seconds=timeout)
-
-    def drop_all(self) -> None:
-        self._connection.request("drop_all", timeout=self._timeout)
 
     def _ask(self, kind: str, key: PartitionKey, *arrays: np.ndarray, **fields: int) -> Message:
         with self._traffic.request() as sizes:

@@ -116,11 +116,6 @@ class PartitionServer:
         """
         self._keep(key, Held(copy(table), lease))
 
-    def held(self) -> dict[PartitionKey, int]:
-        """Return the generations by partition."""
-        with self._changed:
-            return {key: held.lease for key, held in self._held.items()}
-
     def tables(self) -> list[Table]:
         """Return all partitions as they are kept; none may be changed."""
         with self._changed:
@@ -155,17 +150,6 @@ class PartitionServer:
         """Wait until so many partitions are left, or storing has failed."""
         return self._changed.wait_for(lambda: self._error is not None or len(self._backlog) <= most, timeout)
 
-    def drop_all(self) -> None:
-        """Remove all partitions.
-
-        Raises:
-            ConflictError: a partition is not stored.
-        """
-        with self._changed:
-            if self._backlog:
-                raise ConflictError(f"partition server: {len(self._backlog)} partitions are not stored; flush first")
-            self._held.clear()
-
     def serve(self, connection: Connection) -> None:
         """Answer the requests of one rank.
 
@@ -188,14 +172,6 @@ class PartitionServer:
                     connection.send("table", *held.table.to_arrays(), lease=held.lease)
             case "put":
                 self._keep(_key(message), Held(_table(message), int(message.fields["lease"])))
-                connection.send("ok")
-            case "held":
-                connection.send("held", leases=[[*key, lease] for key, lease in self.held().items()])
-            case "flush":
-                self.flush(float(message.fields["seconds"]))
-                connection.send("ok")
-            case "drop_all":
-                self.drop_all()
                 connection.send("ok")
             case _:
                 raise FormatError(f"partition server: there is no request {message.kind!r}")
