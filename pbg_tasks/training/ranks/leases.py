@@ -12,7 +12,7 @@ import numpy as np
 
 from pbg_tasks.errors import ConfigError
 from pbg_tasks.progress import say
-from pbg_tasks.training.data.partitions import Layout, PartitionKey
+from pbg_tasks.training.data.partitions import Layout, PartitionKey, partition_keys
 from pbg_tasks.training.schedule import Bucket
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class LeaseBook:
         self._buckets, self._tree = buckets, tree
         self._next_number = first_number
         self._places = {bucket: place for place, bucket in enumerate(buckets)}
-        self._keys = _partitioned(config)
+        self._keys = [key for key in partition_keys(config) if config.entities[key.entity].num_partitions > 1]
         self._open = np.ones(len(buckets), bool)
         self._open[[self._places[bucket] for bucket in done]] = False
 
@@ -313,16 +313,6 @@ def check_useful(config: ModelConfig, world: int, trainers: str, *, report: bool
         )
     if world > limit and report:
         say(f"with these num_partitions only {limit} of {world} {trainers} have a bucket at any time; the others wait")
-
-
-def _partitioned(config: ModelConfig) -> list[PartitionKey]:
-    """List the partitions of the types that have several."""
-    return [
-        PartitionKey(name, partition)
-        for name, entity in config.entities.items()
-        if entity.num_partitions > 1
-        for partition in range(entity.num_partitions)
-    ]
 
 
 def _needed(
