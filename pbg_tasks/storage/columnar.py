@@ -184,7 +184,9 @@ def list_files(
         AccessError: reading it is not permitted.
         StorageError: the store cannot be reached.
     """
-    found = _found(location, environment)
+    found = _listed(location, environment)
+    if strange := next((info["name"] for info in found if info["type"] != "file"), None):
+        raise InputError(f"{strange}: is a link that leads nowhere, or back, or no plain file; restore or remove it")
     files = [
         (_uri(location, info["name"]), int(info["size"]), _version(info))
         for info in found
@@ -247,14 +249,6 @@ def _clock(location: str, name: str) -> float:
             answer = filesystem.call_s3("head_object", Bucket=bucket, Key=key)
             date = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
     return parsedate_to_datetime(date).timestamp() if date else time.time()
-
-
-def _found(location: str, environment: Mapping[str, str]) -> list[dict[str, Any]]:
-    """List a location's files, without hidden ones."""
-    listed = _listed(location, environment)
-    if strange := next((info["name"] for info in listed if info["type"] != "file"), None):
-        raise InputError(f"{strange}: is a link that leads nowhere, or back, or no plain file; restore or remove it")
-    return listed
 
 
 def _listed(location: str, environment: Mapping[str, str]) -> list[dict[str, Any]]:
