@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from pbg_tasks.progress import fraction
+from pbg_tasks.training.iterations import ends_epoch
 from pbg_tasks.training.starting_point import seeded
 from pbg_tasks.training.valid_sample import FEWEST, affordable, ranked_buckets, ranked_in_bucket
 
@@ -128,12 +129,6 @@ class EarlyStopping:
                 "time, too few to judge an epoch by"
             )
         return "off, because there was no valid edge to rank, or an earlier version trained epochs without ranking any"
-
-
-def ends_epoch(iteration: Iteration) -> bool:
-    """Return whether an iteration is the last of its epoch."""
-    path, chunk = iteration.edge_path_idx, iteration.edge_chunk_idx
-    return (path, chunk) == (iteration.num_edge_paths - 1, iteration.num_edge_chunks - 1)
 
 
 def stops(valid: tuple[float, ...], patience: int) -> bool:

@@ -11,8 +11,7 @@ from pbg_tasks.formats.metadata import IterationInfo
 from pbg_tasks.progress import say
 from pbg_tasks.training.data.edge_files import EdgeChunk
 from pbg_tasks.training.data.swaps import iteration_order
-from pbg_tasks.training.early_stopping import ends_epoch
-from pbg_tasks.training.iterations import chunk_bounds, chunk_count, iterations
+from pbg_tasks.training.iterations import chunk_bounds, chunk_count, ends_epoch, iterations
 from pbg_tasks.training.schedule import grid
 
 if TYPE_CHECKING:

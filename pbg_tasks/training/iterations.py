@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pbg_tasks.config import ConfigSchema, ModelConfig
+    from pbg_tasks.formats.metadata import IterationInfo
 
 
 def iterations(config: ConfigSchema, chunks: int) -> Iterator[Iteration]:
@@ -32,6 +33,12 @@ def iterations(config: ConfigSchema, chunks: int) -> Iterator[Iteration]:
                     edge_chunk_idx=chunk,
                     num_edge_chunks=chunks,
                 )
+
+
+def ends_epoch(iteration: Iteration | IterationInfo) -> bool:
+    """Return whether an iteration is the last of its epoch."""
+    path, chunk = iteration.edge_path_idx, iteration.edge_chunk_idx
+    return (path, chunk) == (iteration.num_edge_paths - 1, iteration.num_edge_chunks - 1)
 
 
 def chunk_count(config: ModelConfig, largest_bucket: int) -> int:

@@ -20,6 +20,7 @@ import torch
 
 from pbg_tasks.formats.embeddings import embeddings_file_name, iter_blocks
 from pbg_tasks.training.engine.rounding import Rounding
+from pbg_tasks.training.iterations import ends_epoch
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,7 +54,7 @@ class Anchor:
         Raises:
             FormatError: the release is damaged.
         """
-        if not _ends_epoch(iteration):
+        if not ends_epoch(iteration):
             return
         name = embeddings_file_name(*key, self._release.version)
         path = self._scratch / name
@@ -76,10 +77,3 @@ class Anchor:
 def _key(key: PartitionKey, iteration: Iteration | IterationInfo) -> int:
     """Return a number that random bits of a partition follow from."""
     return zlib.crc32(f"{key.entity}/{key.partition}/{iteration.epoch_idx}".encode())
-
-
-def _ends_epoch(iteration: Iteration | IterationInfo) -> bool:
-    return (iteration.edge_path_idx, iteration.edge_chunk_idx) == (
-        iteration.num_edge_paths - 1,
-        iteration.num_edge_chunks - 1,
-    )
