@@ -6,7 +6,7 @@ Every bucket of the grid is written, as a stream, in a mixed order that is alway
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from pbg_tasks.prepare.sql import edges as text
 from pbg_tasks.progress import Progress
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
     from pathlib import Path
 
     import duckdb
@@ -109,12 +109,12 @@ def write_buckets(
         settled = settle(connection, spec, returned_previous, out)
         placed = text.placed(DUCKDB, spec, marked=delta is not None)
         connection.execute(f"CREATE OR REPLACE TEMP TABLE placed AS {placed}")
-    counts, dropped = _count(connection, spec)
+    counts, dropped = bucket_counts(spec, connection.execute(text.sizes("placed")).fetchall(), len(NAMES))
     _write_grid(connection, spec, out, bags, counts, splits)
     why, chosen = None, None
     if delta is not None:
         why = deltas.choose(connection, delta)
-        chosen, _ = _count(connection, spec, "chosen", splits=1)
+        chosen, _ = bucket_counts(spec, connection.execute(text.sizes("chosen")).fetchall(), 1)
         _write_grid(connection, spec, out, bags, chosen, (DELTA,), table="chosen", names=(DELTA,))
     edges = dict(zip(NAMES, counts.sum(axis=(1, 2)).tolist(), strict=True))
     return BucketReport(
@@ -151,16 +151,19 @@ def _make_edges(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, matches:
     connection.execute(f"CREATE OR REPLACE TEMP {kind} edges AS {query}")
 
 
-def _count(
-    connection: duckdb.DuckDBPyConnection, spec: GraphSpec, table: str = "placed", splits: int = len(NAMES)
-) -> tuple[np.ndarray, int]:
-    """Count the edges of every split's buckets, and those dropped.
+def bucket_counts(spec: GraphSpec, rows: Iterable[tuple[Any, ...]], folders: int) -> tuple[np.ndarray, int]:
+    """Return the edges of every folder's buckets, and those dropped.
 
-    The counts are int64 (splits, rows, columns).
+    The counts are int64 (folders, rows, columns).
+
+    Args:
+        spec: of the graph.
+        rows: of ``text.sizes``.
+        folders: their number.
     """
-    found = dict(connection.execute(f"SELECT bucket, count(*) FROM {table} GROUP BY bucket").fetchall())
-    dropped = found.pop(None, 0)
-    counts = np.zeros((splits, spec.model.partitions("lhs"), spec.model.partitions("rhs")), np.int64)
+    found = dict(rows)
+    dropped = int(found.pop(None, 0))
+    counts = np.zeros((folders, spec.model.partitions("lhs"), spec.model.partitions("rhs")), np.int64)
     for bucket, count in found.items():
         counts.flat[bucket] = count
     return counts, dropped

@@ -8,7 +8,7 @@ import numpy as np
 
 from pbg_tasks.config.run import DELTA
 from pbg_tasks.formats.names import RETURNED
-from pbg_tasks.prepare.buckets import BucketReport
+from pbg_tasks.prepare.buckets import BucketReport, bucket_counts
 from pbg_tasks.prepare.delta import reasons
 from pbg_tasks.prepare.relations import matching, relation_rows
 from pbg_tasks.prepare.spark.files import OUTCOME
@@ -82,11 +82,11 @@ def write_buckets(
     tables.table("edges", text.edges(SPARK, spec, "drawn", marked=marked))
     settled = _settle(tables, spec, previous)
     tables.table("placed", text.placed(SPARK, spec, marked=marked))
-    counts, dropped = _count(tables, spec, "placed", NAMES)
+    counts, dropped = bucket_counts(spec, tables.rows(text.sizes("placed")), len(NAMES))
     why, chosen = None, None
     if delta is not None:
         why = _choose(tables, delta)
-        chosen, _ = _count(tables, spec, "chosen", (DELTA,))
+        chosen, _ = bucket_counts(spec, tables.rows(text.sizes("chosen")), 1)
     untrained = int(tables.rows(text.UNTRAINED)[0][0]) if text.draws(spec) else 0
     edges = dict(zip(NAMES, counts.sum(axis=(1, 2)).tolist(), strict=True))
     report = BucketReport(
@@ -105,19 +105,6 @@ def write_buckets(
     if chosen is not None:
         stored |= _write(tables, spec, "chosen", chosen, (DELTA,), destination)
     return report, stored
-
-
-def _count(tables: Tables, spec: GraphSpec, table: str, folders: tuple[str, ...]) -> tuple[np.ndarray, int]:
-    """Count the edges of every folder's buckets, and those dropped.
-
-    The counts are int64 (folders, rows, columns).
-    """
-    found = dict(tables.rows(f"SELECT bucket, count(*) FROM {table} GROUP BY bucket"))
-    dropped = int(found.pop(None, 0))
-    counts = np.zeros((len(folders), spec.model.partitions("lhs"), spec.model.partitions("rhs")), np.int64)
-    for bucket, count in found.items():
-        counts.flat[bucket] = count
-    return counts, dropped
 
 
 def _choose(tables: Tables, delta: Delta[StoredFiles]) -> dict[str, int]:

@@ -148,6 +148,11 @@ def placed(sql: Dialect, spec: GraphSpec, *, marked: bool) -> str:
     return f"SELECT {', '.join(kept)}, CAST({bucket} AS INTEGER) AS bucket FROM ({settled})"
 
 
+def sizes(table: str) -> str:
+    """Return each bucket of a table like ``placed``, and its edges."""
+    return f"SELECT bucket, count(*) FROM {table} GROUP BY bucket"
+
+
 def files(sql: Dialect, spec: GraphSpec, table: str, *further: str) -> str:
     """Return the columns of the buckets' files.
 
