@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
-from pbg_tasks.checkpoint.manifest import Head, Iteration, NamedRecord, ObjectRecord, decode
-from pbg_tasks.checkpoint.reader import HEAD, SHA256, WRITER_EPOCH, VerifiedFiles, location
+from pbg_tasks.checkpoint.manifest import Iteration, NamedRecord, ObjectRecord, decode
+from pbg_tasks.checkpoint.reader import HEAD, SHA256, WRITER_EPOCH, VerifiedFiles, location, read_head
 from pbg_tasks.config.base import Frozen
 from pbg_tasks.errors import FormatError, NotFoundError
 from pbg_tasks.storage.names import join
@@ -212,7 +212,8 @@ def _named(store: Store, prefix: str) -> set[str]:
     A gang at work may replace the record between the two reads: then HEAD.json names the next.
     """
     missing = None
-    while (name := _record(store, prefix)) is not None:
+    while (head := read_head(store, prefix)[0]) is not None and head.progress is not None:
+        name = head.progress.name
         source = location(store, prefix, name)
         try:
             data = store.get(join(prefix, name)).data
@@ -223,16 +224,3 @@ def _named(store: Store, prefix: str) -> set[str]:
         else:
             return {name, *decode(PartialRecord, data, source=source).names}
     return set()
-
-
-def _record(store: Store, prefix: str) -> str | None:
-    """Return the name of the record in HEAD.json.
-
-    None is returned when HEAD.json names none, or does not exist.
-    """
-    try:
-        data = store.get(join(prefix, HEAD)).data
-    except NotFoundError:
-        return None
-    head = decode(Head, data, source=location(store, prefix, HEAD))
-    return None if head.progress is None else head.progress.name

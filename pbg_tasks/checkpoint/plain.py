@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pbg_tasks.checkpoint.contents import Contents
-from pbg_tasks.checkpoint.manifest import Head, decode
 from pbg_tasks.checkpoint.preserve import open_preserved
 from pbg_tasks.checkpoint.reader import (
     HEAD,
@@ -22,6 +21,7 @@ from pbg_tasks.checkpoint.reader import (
     found_twice,
     location,
     manifest_name,
+    read_head,
     read_manifest,
     read_mirror,
 )
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pbg_tasks.checkpoint.contents import Names
-    from pbg_tasks.checkpoint.manifest import Manifest, ObjectRecord
+    from pbg_tasks.checkpoint.manifest import Head, Manifest, ObjectRecord
     from pbg_tasks.checkpoint.reader import CheckpointFiles
-    from pbg_tasks.storage import ObjectInfo, Store
+    from pbg_tasks.storage import Store
 
 _AT_ONCE = 4  # requests to the store
 
@@ -156,21 +156,6 @@ def newest(store: Store, prefix: str, head: Head | None, expect: Names) -> Newes
         )
     say(f"{contents.url}: another program replaced version {head.version}; version {mirror} is the newest")
     return Newest(_whole(store, prefix, contents, mirror))
-
-
-def read_head(store: Store, prefix: str) -> tuple[Head | None, ObjectInfo | None]:
-    """Read HEAD.json and the store's facts about it.
-
-    Both are None without HEAD.json.
-
-    Raises:
-        FormatError: it was damaged or edited by hand.
-    """
-    try:
-        blob = store.get(join(prefix, HEAD))
-    except NotFoundError:
-        return None, None
-    return decode(Head, blob.data, source=location(store, prefix, HEAD)), blob.info
 
 
 def _preserved(store: Store, prefix: str) -> VerifiedFiles | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from pbg_tasks.checkpoint.manifest import Head, Manifest, ObjectRecord, decode, sha256
+from pbg_tasks.checkpoint.manifest import Head, Manifest, ObjectRecord, decode, find_document, sha256
 from pbg_tasks.errors import FormatError, NotFoundError
 from pbg_tasks.formats.directory import read_checkpoint_version
 from pbg_tasks.formats.tables import present_files
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pbg_tasks.config.contract import Contract
-    from pbg_tasks.storage import Store
+    from pbg_tasks.storage import ObjectInfo, Store
 
 Found = TypeVar("Found")
 
@@ -146,6 +146,17 @@ class VerifiedFiles:
         return record
 
 
+def read_head(store: Store, prefix: str) -> tuple[Head | None, ObjectInfo | None]:
+    """Read HEAD.json and the store's facts about it.
+
+    Both are None without HEAD.json.
+
+    Raises:
+        FormatError: it was damaged or edited by hand.
+    """
+    return find_document(Head, store, join(prefix, HEAD)) or (None, None)
+
+
 def read_manifest(store: Store, prefix: str, head: Head) -> Manifest | None:
     """Read the manifest that a head names; None before the first commit.
 
@@ -197,10 +208,9 @@ def open_committed(store: Store, prefix: str) -> tuple[Manifest, VerifiedFiles]:
 
 def _open_committed(store: Store, prefix: str) -> tuple[Manifest, VerifiedFiles]:
     url = location(store, prefix)
-    try:
-        head = decode(Head, store.get(join(prefix, HEAD)).data, source=f"{url}/{HEAD}")
-    except NotFoundError:
-        raise NotFoundError(f"{url}: no checkpoint here (no {HEAD}); run `pbg train` first") from None
+    head, _ = read_head(store, prefix)
+    if head is None:
+        raise NotFoundError(f"{url}: no checkpoint here (no {HEAD}); run `pbg train` first")
     manifest = read_manifest(store, prefix, head)
     if manifest is None:
         raise NotFoundError(f"{url}: no version has been committed yet; run `pbg train` first")

@@ -26,7 +26,7 @@ from pbg_tasks.checkpoint.manifest import (
     sha256,
 )
 from pbg_tasks.checkpoint.partial_record import PARTIAL, RECORDS, PartialObjects, PartialRecord, epoch_of, progress_name
-from pbg_tasks.checkpoint.plain import Newest, is_followed, newest, outdated_files, read_head
+from pbg_tasks.checkpoint.plain import Newest, is_followed, newest, outdated_files
 from pbg_tasks.checkpoint.preserve import MANIFEST
 from pbg_tasks.checkpoint.reader import (
     HEAD,
@@ -36,6 +36,7 @@ from pbg_tasks.checkpoint.reader import (
     VerifiedFiles,
     location,
     manifest_name,
+    read_head,
     read_manifest,
     read_mirror,
 )

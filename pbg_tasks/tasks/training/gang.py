@@ -12,7 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pbg_tasks.checkpoint import PartialObjects, claim, open_committed
-from pbg_tasks.checkpoint.plain import newest, read_head
+from pbg_tasks.checkpoint.plain import newest
+from pbg_tasks.checkpoint.reader import read_head
 from pbg_tasks.checkpoint.writer_heartbeat import PATIENCE_SECONDS, SILENCE_SECONDS
 from pbg_tasks.config.results import RankFindings
 from pbg_tasks.config.support import check_alone

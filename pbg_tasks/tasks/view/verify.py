@@ -15,8 +15,15 @@ from pydantic import ConfigDict
 
 from pbg_tasks.checkpoint import ObjectRecord, open_best
 from pbg_tasks.checkpoint.manifest import decode
-from pbg_tasks.checkpoint.plain import read_head
-from pbg_tasks.checkpoint.reader import HEAD, found_twice, location, manifest_name, read_manifest, read_mirror
+from pbg_tasks.checkpoint.reader import (
+    HEAD,
+    found_twice,
+    location,
+    manifest_name,
+    read_head,
+    read_manifest,
+    read_mirror,
+)
 from pbg_tasks.config.base import Frozen
 from pbg_tasks.errors import FormatError, NotFoundError, StorageError
 from pbg_tasks.formats.entities import entity_count_file_name, entity_names_file_name
