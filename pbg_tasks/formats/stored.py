@@ -12,6 +12,7 @@ import math
 import os
 import re
 import zlib
+from bisect import bisect_left
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -257,11 +258,7 @@ class Stored:
 
     def _first_from(self, row: int) -> int:
         """Return the index of the first stored chunk from ``row`` on."""
-        low, high = 0, len(self._table)
-        while low < high:
-            middle = (low + high) // 2
-            low, high = (middle + 1, high) if self._table[middle].start[0] < row else (low, middle)
-        return low
+        return bisect_left(self._table, row, key=lambda chunk: chunk.start[0])
 
     def _plain(self, chunk: _Chunk) -> int:
         if chunk.size != self._chunk_bytes:
