@@ -21,9 +21,10 @@ from pbg_tasks.prepare.features import FeaturizedBucketWriter, make_bags
 from pbg_tasks.prepare.ids import entity_ids_file_name
 from pbg_tasks.prepare.relations import make_relations
 from pbg_tasks.prepare.snapshot import open_snapshot, reading
-from pbg_tasks.prepare.split import NAMES, TRAIN, settle
+from pbg_tasks.prepare.split import NAMES, settle
 from pbg_tasks.prepare.sql import DUCKDB, table
 from pbg_tasks.prepare.sql import edges as text
+from pbg_tasks.prepare.sql.split import TRAIN
 from pbg_tasks.progress import Progress
 
 if TYPE_CHECKING:

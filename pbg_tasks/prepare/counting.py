@@ -38,10 +38,6 @@ class SnapshotCounts:
     degrees: dict[str, list[int]]
     sample: BucketSample | None = None
 
-    def sampled(self, sample: BucketSample) -> SnapshotCounts:
-        """Return the same counts with a sample."""
-        return replace(self, sample=sample)
-
 
 def count_snapshot(
     connection: duckdb.DuckDBPyConnection, spec: GraphSpec, files: Sequence[SnapshotFile]
@@ -90,7 +86,7 @@ def count_snapshot(
     counts = counts_of(spec, rows)
     if all(entity.num_partitions == 1 for entity in spec.model.entities.values()):
         return counts
-    return counts.sampled(sample_buckets(connection, spec, files, matches, counts.edges))
+    return replace(counts, sample=sample_buckets(connection, spec, files, matches, counts.edges))
 
 
 def counts_of(spec: GraphSpec, rows: Iterable[tuple[Any, ...]]) -> SnapshotCounts:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from pbg_tasks.config import GraphSpec
 
-TRAIN, VALID, TEST = text.TRAIN, text.VALID, text.TEST
 NAMES = ("train", "valid", "test")
 
 

@@ -16,7 +16,7 @@ from pbg_tasks.prepare.spark.ids import read_ids
 from pbg_tasks.prepare.spark.reading import ReadTable
 from pbg_tasks.prepare.spark.snapshot import STORED, read_hashes, read_staged
 from pbg_tasks.prepare.spark.writing import WriteBuckets, WriteTable
-from pbg_tasks.prepare.split import NAMES, TRAIN
+from pbg_tasks.prepare.split import NAMES
 from pbg_tasks.prepare.sql import DUCKDB
 from pbg_tasks.prepare.sql import delta as delta_text
 from pbg_tasks.prepare.sql import edges as text
@@ -91,7 +91,7 @@ def write_buckets(
     edges = dict(zip(NAMES, counts.sum(axis=(1, 2)).tolist(), strict=True))
     report = BucketReport(
         edges | {"total": int(counts.sum()) + dropped, "dropped": dropped},
-        counts[TRAIN].tolist(),
+        counts[split_text.TRAIN].tolist(),
         settled["held_out_pairs"],
         settled["returned_pairs"],
         untrained,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -56,7 +57,7 @@ def count_snapshot(tables: Tables, spec: GraphSpec, files: Sequence[SnapshotFile
     counts = counts_of(spec, tables.rows(_COUNTS))
     if all(entity.num_partitions == 1 for entity in spec.model.entities.values()):
         return counts
-    return counts.sampled(_sample(tables, spec, counts.edges))
+    return replace(counts, sample=_sample(tables, spec, counts.edges))
 
 
 def _fitting(spec: GraphSpec) -> str:
