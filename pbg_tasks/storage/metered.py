@@ -46,18 +46,18 @@ class MeteredStore:
     def get(self, key: str) -> Blob:
         """As ``Store``."""
         blob = self._store.get(key)
-        self._count(read=len(blob.data))
+        self.count(read=len(blob.data))
         return blob
 
     def fetch(self, key: str, target: Path) -> ObjectInfo:
         """As ``Store``."""
         info = self._store.fetch(key, target)
-        self._count(read=info.size)
+        self.count(read=info.size)
         return info
 
     def _get_range(self, store: RangedStore, info: ObjectInfo, start: int, stop: int) -> bytes:
         data = store.get_range(info, start, stop)
-        self._count(read=len(data))
+        self.count(read=len(data))
         return data
 
     def put_new(self, key: str, source: bytes | Path, *, metadata: Mapping[str, str] | None = None) -> ObjectInfo:
@@ -90,15 +90,12 @@ class MeteredStore:
         """As ``Store``."""
         return self._store.abort_uploads(prefix, before=before, dry_run=dry_run)
 
-    def count_read(self, size: int) -> None:
-        """Count bytes that were read without this store."""
-        self._count(read=size)
-
     def _written(self, info: ObjectInfo) -> ObjectInfo:
-        self._count(written=info.size)
+        self.count(written=info.size)
         return info
 
-    def _count(self, *, read: int = 0, written: int = 0) -> None:
+    def count(self, *, read: int = 0, written: int = 0) -> None:
+        """Count bytes, also those that did not pass through this store."""
         with self._lock:
             self.read += read
             self.written += written
@@ -107,4 +104,4 @@ class MeteredStore:
 def count_read(store: Store, size: int) -> None:
     """Count bytes that were read without a store, where it counts."""
     if isinstance(store, MeteredStore):
-        store.count_read(size)
+        store.count(read=size)
