@@ -159,13 +159,10 @@ class EdgesAhead:
         if (coming := self._coming.pop(edge_chunk, None)) is not None:
             coming.cancel()
 
-    def take(
-        self, edge_chunk: EdgeChunk, upcoming: Iterable[EdgeChunk], check: Callable[[], None] | None = None
-    ) -> EdgeList:
+    def take(self, edge_chunk: EdgeChunk, upcoming: Iterable[EdgeChunk]) -> EdgeList:
         """Return an edge chunk's edges, and begin to read those of ``upcoming``.
 
-        The caller must not change the edges, and takes the chunks of ``upcoming`` next. An exception that ``check``
-        raises ends the wait.
+        The caller must not change the edges, and takes the chunks of ``upcoming`` next.
 
         Raises:
             FormatError: the file of ``edge_chunk`` is damaged.
@@ -174,7 +171,7 @@ class EdgesAhead:
         for each in (edge_chunk, *near):
             self.ask(each)
         follows_itself = near[:1] == [edge_chunk]
-        return self.io.wait(self._coming[edge_chunk] if follows_itself else self._coming.pop(edge_chunk), check)
+        return self.io.wait(self._coming[edge_chunk] if follows_itself else self._coming.pop(edge_chunk))
 
 
 def _near(upcoming: Iterable[EdgeChunk]) -> Iterator[EdgeChunk]:

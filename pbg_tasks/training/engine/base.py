@@ -115,7 +115,7 @@ class Engine(ABC):
         loops: np.ndarray | None = None,
     ) -> None:
         torch.set_num_threads(1)  # the products are too small for a second thread to help
-        self.fast_float32 = use_fast_float32()
+        use_fast_float32()
         keep_freed_memory()
         self.config, self.workers = config, workers
         self.place = Host() if place is None else place
