@@ -192,7 +192,7 @@ def _leader(gang: Gang, env: RankEnv, target: TrainingTarget, writer: Checkpoint
         )
         share_every = SHARE_SECONDS if env.world > 1 else 0.0
         coordinator = resources.coordinator(writer, members=members, share_every=share_every)
-        services = {LEASES: coordinator.serve, RECORDS: coordinator.serve_records}
+        services = {LEASES: coordinator.serve, RECORDS: coordinator.answer_all}
         here.serve(resources.partition_store, stack, services)
         here.find(CoordinatorClient.local(coordinator, member.check))
         return lead(

@@ -123,7 +123,7 @@ class Coordinator:
     def serve(self, connection: Connection) -> None:
         """Answer a rank until it leaves."""
         try:
-            self._answer_all(connection)
+            self.answer_all(connection)
         finally:
             self.depart(connection.peer.rank)  # the membership decides whether it was allowed to
 
@@ -133,11 +133,8 @@ class Coordinator:
             self._gone.add(rank)
             self._changed.notify_all()
 
-    def serve_records(self, connection: Connection) -> None:
-        """Take a rank's reports on what it stores behind its training."""
-        self._answer_all(connection)
-
-    def _answer_all(self, connection: Connection) -> None:
+    def answer_all(self, connection: Connection) -> None:
+        """Answer the questions or reports of a rank until it leaves."""
         with suppress(RankLostError):
             while True:
                 message = connection.receive(timeout=None)
