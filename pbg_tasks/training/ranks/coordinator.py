@@ -12,6 +12,7 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from pbg_tasks.checkpoint import StoredObject
 from pbg_tasks.config.base import parse
 from pbg_tasks.errors import ConflictError, PbgError, RankLostError
 from pbg_tasks.progress import say
@@ -24,7 +25,7 @@ from pbg_tasks.training.ranks.transport.frames import ERROR
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pbg_tasks.checkpoint import CheckpointWriter, Iteration, ObjectRecord, PartialRecord, StoredObject
+    from pbg_tasks.checkpoint import CheckpointWriter, Iteration, ObjectRecord, PartialRecord
     from pbg_tasks.config import ModelConfig
     from pbg_tasks.training.data.edge_files import EdgeChunk
     from pbg_tasks.training.data.partitions import PartitionKey
@@ -225,8 +226,6 @@ class Coordinator:
         return ("none", {}) if reservation is None else ("reserved", reservation.model_dump(mode="json"))
 
     def _put_away(self, rank: int, lease: int, objects: Mapping[str, Any]) -> None:
-        from pbg_tasks.checkpoint import StoredObject
-
         parsed = {name: parse(StoredObject, dict(each), source=name) for name, each in objects.items()}
         with self._changed:
             self.state.put_away(rank, lease, parsed)
@@ -237,8 +236,6 @@ class Coordinator:
         self._record()
 
     def _store(self, name: str, stored: Mapping[str, Any]) -> None:
-        from pbg_tasks.checkpoint import StoredObject
-
         with self._changed:
             self.state.store(name, parse(StoredObject, dict(stored), source=name))
             self._change()
