@@ -1,7 +1,7 @@
 """Mirror of the progress of one process's iteration: ``live.json``.
 
-A gang records its progress in order to resume from it (``progress``). One process that trains alone does so only when
-it gets a signal to end; this mirror in the same form is only for display.
+A gang records its progress in order to resume from it (``partial_record``). One process that trains alone does so only
+when it gets a signal to end; this mirror in the same form is only for display.
 """
 
 from __future__ import annotations

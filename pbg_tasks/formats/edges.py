@@ -290,7 +290,7 @@ def _read_features(file: OpenFile, side: str, edges: int, start: int, stop: int 
 
 
 def _check_ends(path: Path, side: str, ids: np.ndarray, features: Features | None) -> None:
-    """Return a bucket's number of edges; raises as ``edge_facts``."""
+    """Refuse wrong negative ids, and ends with both id and features."""
     if not len(ids):
         return
     if features is None and ids.min() < 0:

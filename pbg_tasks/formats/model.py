@@ -45,7 +45,7 @@ class ModelState:
             ``entities/{type}/global_embedding``. With dynamic relations the first axis is the relation.
         sums: accumulated squares, same keys and shapes; or empty: none are known.
         loops: int64, ids of the relations that have loops among the training edges, and not as rare exceptions
-            (``train.self_negatives``), ascending; None: unknown, as of PBG's models.
+            (``training.engine.self_negatives``), ascending; None: unknown, as of PBG's models.
     """
 
     params: dict[str, np.ndarray]

@@ -18,7 +18,7 @@ FLOAT = 4
 """Bytes of a float32."""
 _ID = 8
 MAPPED = 31 << 20
-"""Size from which on freed blocks go back to the kernel (``train.workspace``)."""
+"""Size from which on freed blocks go back to the kernel (``formats.memory``)."""
 
 _KEPT = 1.3  # factor for smaller blocks, which stay with the allocator, with gaps between them
 _WORKER = 12_000_000  # an allocator's arena, and the scratch of matrix products
@@ -245,7 +245,7 @@ def _sides_by_table(config: ModelConfig, relation: RelationSchema) -> tuple[int,
 
 
 def _torch_step(size: TrainingSize, relation: RelationSchema) -> WorkerMemory:
-    """Count the tensors of ``train.step`` that exist at the same time.
+    """Count the tensors of ``training.engine.step`` that exist at the same time.
 
     The time is that at which its second side's gradients are made.
     """
@@ -293,7 +293,7 @@ def held_out_batch(config: ModelConfig, batch_negs: int) -> int:
 def _torch_ranking(size: TrainingSize, relation: RelationSchema) -> WorkerMemory:
     """Count the tensors of a batch of held-out edges.
 
-    As in ``train.held_out``, there are no gradients, and other negatives.
+    As in ``training.engine.held_out``, there are no gradients, and other negatives.
     """
     config = size.config
     batch_negs, uniform_negs = _negatives_of_ranking(config)

@@ -135,7 +135,7 @@ def _plain(host: str) -> str:
 
 
 def _literal(host: str) -> Address | None:
-    """Return whether a URL has a valid port or none.
+    """Return the address that a host is; None for a name.
 
     All notations of an address count.
     """

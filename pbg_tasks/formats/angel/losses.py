@@ -145,8 +145,6 @@ def zeros_loss(row: int, elements: int, nonzero: int, where: str) -> Loss:
     """Return the loss of columns that are missing in a first row.
 
     It is the first row of a partition, and the loss is judged by the zeros of another row.
-
-    It is judged by the zeros of another row.
     """
     return Loss(
         "ragged-columns",
