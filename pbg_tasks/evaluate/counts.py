@@ -11,24 +11,24 @@ from __future__ import annotations
 import io
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self, get_args
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 from pbg_tasks.errors import ConfigError, FormatError
 from pbg_tasks.evaluate.one_side import rank_sides
-from pbg_tasks.evaluate.questions import Side
+from pbg_tasks.model.parameters import SIDES
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from pbg_tasks.evaluate.one_side import OfTypes, OneSide
     from pbg_tasks.evaluate.ranking import Model, Ranks
+    from pbg_tasks.model.parameters import Side
 
 TONIGHT = "tonight"
 """Name of the counts of tonight's model among all candidates."""
 _PART = re.compile(r"([1-9][0-9]{0,5})/([1-9][0-9]{0,5})")
-_SIDES: tuple[Side, ...] = get_args(Side)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,10 +135,10 @@ class PartCounting(Counting):
         found = super().rank(name, model, sides, of_types)
         own = 1  # the true entity
         for predict, ranks in found.items():
-            counts = self.found.setdefault(name, np.zeros((2, len(_SIDES), sides[predict].edges), np.int64))
+            counts = self.found.setdefault(name, np.zeros((2, len(SIDES), sides[predict].edges), np.int64))
             for _, _, rows in of_types:
                 for kind, values in enumerate((ranks.raw, ranks.filtered)):
-                    counts[kind, _SIDES.index(predict), rows] = values[rows] - own
+                    counts[kind, SIDES.index(predict), rows] = values[rows] - own
         return found
 
 
@@ -172,9 +172,7 @@ class MergedCounting(Counting):
         counts = self._counts.get(name)
         if counts is None:
             raise FormatError(f"the parts of the evaluation have no counts of {name!r}; count them again")
-        return {
-            predict: side.rank(model, of_types, counts[:, _SIDES.index(predict)]) for predict, side in sides.items()
-        }
+        return {predict: side.rank(model, of_types, counts[:, SIDES.index(predict)]) for predict, side in sides.items()}
 
 
 def to_bytes(found: Mapping[str, np.ndarray], names: Sequence[str]) -> bytes:
@@ -194,6 +192,6 @@ def from_bytes(data: bytes, names: Sequence[str], *, source: str) -> dict[str, n
         stacked = np.load(io.BytesIO(data), allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
         raise FormatError(f"{source}: not a file of counts: {error}; remove it and count the part again") from None
-    if stacked.dtype != np.int64 or stacked.ndim != 4 or stacked.shape[:3] != (len(names), 2, len(_SIDES)):  # noqa: PLR2004
+    if stacked.dtype != np.int64 or stacked.ndim != 4 or stacked.shape[:3] != (len(names), 2, len(SIDES)):  # noqa: PLR2004
         raise FormatError(f"{source}: has other counts than its result names; remove both and count the part again")
     return dict(zip(names, stacked, strict=True))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,7 +16,6 @@ from pbg_tasks.evaluate.counts import Counting, PartCounting
 from pbg_tasks.evaluate.ids import Bucket, Numbering, Triples, by_types
 from pbg_tasks.evaluate.one_side import OneSide, exclude_known_ends
 from pbg_tasks.evaluate.paired_comparison import PairedRanks, mean_interval, mean_reciprocal
-from pbg_tasks.evaluate.questions import Side
 from pbg_tasks.evaluate.ranking import Model
 from pbg_tasks.evaluate.report import EvaluationReport
 from pbg_tasks.evaluate.rounds import PairedRounds, RankedRounds
@@ -25,6 +24,7 @@ from pbg_tasks.evaluate.tables import MAX_BLOCK_ROWS, Budget, EntityTable
 from pbg_tasks.formats.edges import EdgeList
 from pbg_tasks.formats.memory import keep_freed_memory
 from pbg_tasks.model.families import Families
+from pbg_tasks.model.parameters import SIDES
 from pbg_tasks.progress import Progress
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     EdgeStream = Callable[[], Iterator[tuple[Bucket, EdgeList]]]
 
-SIDES: tuple[Side, ...] = get_args(Side)
 BLOCK_EDGES = 1 << 20
 """Number of edges that are processed together, of a bucket that may hold all edges."""
 

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import io
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self, get_args
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 from pbg_tasks.errors import FormatError
 from pbg_tasks.evaluate.ids import Triples
 from pbg_tasks.evaluate.one_side import rank_sides
-from pbg_tasks.evaluate.questions import Side
 from pbg_tasks.evaluate.ranking import Ranks
+from pbg_tasks.model.parameters import SIDES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from pbg_tasks.evaluate.one_side import OfTypes, OneSide
     from pbg_tasks.evaluate.ranking import Model
     from pbg_tasks.evaluate.tables import EntityTable
+    from pbg_tasks.model.parameters import Side
 
 RULE = 1
 """Number of the rule by which candidates are counted. It rises where equal vectors could get other counts."""
 MOST_SCORED = 0.5
 """Share of the candidates that may be scored for a correction; where it takes more of them, all are counted anew."""
-_SIDES: tuple[Side, ...] = get_args(Side)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class KeptCounts:
             file.read(1)
             or listed.dtype != np.int64
             or listed.ndim != 2  # noqa: PLR2004
-            or len(listed) != 3 + len(_SIDES)
+            or len(listed) != 3 + len(SIDES)
             or (listed < 0).any()
             or any(
                 flags.dtype != np.uint8 or flags.shape not in {(0,), ((sizes[entity] + 7) // 8,)}
@@ -120,7 +120,7 @@ class KeptRanker:
     ) -> None:
         self.found = 0
         moves = {entity: _Move.of(compared.rows[entity], bases[entity]) for entity in kept.candidates}
-        self._counts = np.full((len(_SIDES), len(asked)), -1, np.int64)
+        self._counts = np.full((len(SIDES), len(asked)), -1, np.int64)
         for (lhs, rhs), rows in groups:
             edges = asked.select(rows)
             then = Triples(moves[lhs].back(edges.lhs), compared.relations[edges.rel], moves[rhs].back(edges.rhs))
@@ -168,7 +168,7 @@ class KeptRanker:
         Returns:
             Both lists, and int64 (2, N), what ``Ranker.counted`` is for the second.
         """
-        counts = self._counts[_SIDES.index(predict)]
+        counts = self._counts[SIDES.index(predict)]
         counted = np.zeros((2, side.edges), np.int64)
         again: list[OfTypes] = []
         anew: list[OfTypes] = []

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
     from pbg_tasks.config import ModelConfig
     from pbg_tasks.evaluate.filters import Answers
-    from pbg_tasks.evaluate.questions import Side
     from pbg_tasks.evaluate.ranking import Model
     from pbg_tasks.evaluate.tables import EntityTable
     from pbg_tasks.model.families import Families
+    from pbg_tasks.model.parameters import Side
 
     OfTypes = tuple[EntityTable, EntityTable, np.ndarray]
 

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from pbg_tasks.evaluate.counts import Counting
     from pbg_tasks.evaluate.ids import Numbering, Triples
     from pbg_tasks.evaluate.one_side import OneSide
-    from pbg_tasks.evaluate.questions import Side
     from pbg_tasks.evaluate.ranking import Model
     from pbg_tasks.evaluate.report import Figures
     from pbg_tasks.evaluate.tables import EntityTable
+    from pbg_tasks.model.parameters import Side
 
 MAX_EDGES = 100_000
 """Largest number of ranked edges; of more, a sample is ranked. The interval is then some thousandths wide."""

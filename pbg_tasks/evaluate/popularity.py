@@ -15,8 +15,9 @@ from pbg_tasks.evaluate.questions import ends
 if TYPE_CHECKING:
     from pbg_tasks.evaluate.filters import Answers
     from pbg_tasks.evaluate.ids import Triples
-    from pbg_tasks.evaluate.questions import Questions, Side
+    from pbg_tasks.evaluate.questions import Questions
     from pbg_tasks.evaluate.tables import EntityTable
+    from pbg_tasks.model.parameters import Side
 
 _STEP = 1 << 20  # known answers that are processed together, some 70 bytes each
 _WAITING = 1 << 22  # keys of edges that are counted together: to sort them takes less than to join their counts

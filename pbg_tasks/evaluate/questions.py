@@ -6,14 +6,13 @@ Held-out edges with the same question are scored once.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
     from pbg_tasks.evaluate.ids import Triples
-
-Side = Literal["lhs", "rhs"]
+    from pbg_tasks.model.parameters import Side
 
 
 @dataclass(frozen=True, slots=True)

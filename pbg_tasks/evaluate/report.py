@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pydantic import JsonValue
 
     from pbg_tasks.evaluate.paired_comparison import PairedComparison
-    from pbg_tasks.evaluate.questions import Side
+    from pbg_tasks.model.parameters import Side
 
 
 HITS = (1, 10, 50)

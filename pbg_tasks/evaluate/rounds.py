@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from pbg_tasks.evaluate.ids import Triples
     from pbg_tasks.evaluate.one_side import OfTypes, OneSide
     from pbg_tasks.evaluate.paired_comparison import PairedRanks
-    from pbg_tasks.evaluate.questions import Side
     from pbg_tasks.evaluate.sampling import Ratios
     from pbg_tasks.evaluate.tables import EntityTable
+    from pbg_tasks.model.parameters import Side
 
 
 class RankedRounds:
