@@ -98,9 +98,7 @@ def fetch_many(store: Store, items: Iterable[tuple[str, Path, str, int]], *, thr
     return in_parallel(fetch, items, threads)
 
 
-def put_all_new(
-    store: Store, files: Mapping[str, Path], *, metadata: Mapping[str, str] | None = None
-) -> dict[str, StoredFile]:
+def put_all_new(store: Store, files: Mapping[str, Path]) -> dict[str, StoredFile]:
     """Upload files under new keys, with their SHA-256 in the metadata.
 
     An object that exists with equal bytes stays as it is, whether or not its hash is recorded.
@@ -113,7 +111,7 @@ def put_all_new(
         key, path = item
         digest = sha256_file(path)
         try:
-            info = store.put_new(key, path, metadata={**(metadata or {}), "sha256": digest})
+            info = store.put_new(key, path, metadata={"sha256": digest})
         except ConflictError:
             existing = store.head(key)
             if existing is None or existing.size != path.stat().st_size or _digest_of(store, existing) != digest:
