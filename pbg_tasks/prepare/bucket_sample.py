@@ -15,7 +15,7 @@ import numpy as np
 
 from pbg_tasks.prepare.connection import phase
 from pbg_tasks.prepare.snapshot import reading
-from pbg_tasks.prepare.sql import md5_tail, quoted
+from pbg_tasks.prepare.sql import DUCKDB, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -111,7 +111,8 @@ def sample_buckets(
             f"""
             SELECT (list_position([{listed}], relations.lhs_type) - 1)::USMALLINT AS lhs_type,
                 (list_position([{listed}], relations.rhs_type) - 1)::USMALLINT AS rhs_type,
-                {md5_tail("raw.lhs")} AS lhs, {md5_tail("raw.rhs")} AS rhs, hash(raw.rhs, raw.rel, raw.lhs) AS spread
+                {DUCKDB.md5_tail("raw.lhs")} AS lhs, {DUCKDB.md5_tail("raw.rhs")} AS rhs,
+                hash(raw.rhs, raw.rel, raw.lhs) AS spread
             FROM raw JOIN relations ON {matches}
             WHERE raw.lhs IS NOT NULL AND raw.rhs IS NOT NULL
                 AND hash(raw.lhs, raw.rel, raw.rhs) % {max(1, math.ceil(edges / SAMPLE))} = 0

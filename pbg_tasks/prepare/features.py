@@ -13,7 +13,7 @@ import numpy as np
 from pbg_tasks.formats.edges import EdgeList, Features, joined_columns, write_edges
 from pbg_tasks.prepare.connection import batches, loading, phase
 from pbg_tasks.prepare.ids import entity_ids_file_name
-from pbg_tasks.prepare.sql import features_sql, quoted, table
+from pbg_tasks.prepare.sql import DUCKDB, quoted, table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -97,7 +97,7 @@ def make_bags(
             CREATE OR REPLACE TEMP TABLE bags AS
             SELECT type, cell, row_number() OVER (ORDER BY type, cell) - 1 AS number,
                 list("offset" ORDER BY "offset") AS features
-            FROM (SELECT type, cell, unnest({features_sql("cell", separator)}) AS name FROM ({cells}))
+            FROM (SELECT type, cell, unnest({DUCKDB.features("cell", separator)}) AS name FROM ({cells}))
                 JOIN features USING (type, name)
             GROUP BY type, cell
             """

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pbg_tasks.errors import FormatError
 from pbg_tasks.prepare.connection import load_table
 from pbg_tasks.prepare.ids import ID_COLUMNS, YOUNGER_COLUMNS, entity_ids_file_name, write_ids
-from pbg_tasks.prepare.sql import md5_tail
+from pbg_tasks.prepare.sql import DUCKDB
 from pbg_tasks.prepare.sql.ids import KEPT
 
 if TYPE_CHECKING:
@@ -77,8 +77,9 @@ class Reassignment:
             CREATE OR REPLACE TEMP TABLE moved AS
             SELECT *, row_number() OVER (PARTITION BY to_partition ORDER BY partition, "offset") - 1 AS to_offset
             FROM (
-                SELECT *, if($nights IS NULL OR unseen < $nights, ({md5_tail("name")} % $partitions)::BIGINT, -1)
-                    AS to_partition
+                SELECT *, if(
+                    $nights IS NULL OR unseen < $nights, ({DUCKDB.md5_tail("name")} % $partitions)::BIGINT, -1
+                ) AS to_partition
                 FROM known
             )
             """,

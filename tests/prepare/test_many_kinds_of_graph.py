@@ -25,7 +25,7 @@ from pbg_tasks.prepare.buckets import write_buckets
 from pbg_tasks.prepare.connection import connect
 from pbg_tasks.prepare.ids import assign_ids, entity_ids_file_name, partition_of
 from pbg_tasks.prepare.snapshot import StagedFiles, reading, stage_snapshot
-from pbg_tasks.prepare.sql import md5_head, md5_tail, quoted
+from pbg_tasks.prepare.sql import DUCKDB, quoted
 from pbg_tasks.storage.columnar import filesystem_for, list_files
 
 EDGES = [(f"n{i % 40}", f"r{i % 3}", f"n{(i * 7 + 1) % 43}") for i in range(200)]
@@ -110,7 +110,7 @@ def read_back(spec, entities, edges):
 @given(name=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=30))
 def test_hashes_are_those_of_hashlib(name):
     digest = hashlib.md5(name.encode()).digest()
-    query = f"SELECT {md5_head('name')}, {md5_tail('name')} FROM (SELECT ? AS name)"
+    query = f"SELECT {DUCKDB.md5_head('name')}, {DUCKDB.md5_tail('name')} FROM (SELECT ? AS name)"
     with duckdb.connect() as connection:
         head, tail = connection.execute(query, [name]).fetchall()[0]
     assert (head, tail) == (int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little"))

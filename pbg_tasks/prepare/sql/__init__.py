@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-__all__ = ["DUCKDB", "Dialect", "features_sql", "md5_head", "md5_tail", "one_file", "parquet_rows", "quoted", "table"]
-
-md5_head, md5_tail, features_sql = DUCKDB.md5_head, DUCKDB.md5_tail, DUCKDB.features
+__all__ = ["DUCKDB", "Dialect", "one_file", "parquet_rows", "quoted", "table"]
 
 
 def one_file(path: object) -> str:
