@@ -23,11 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import yaml
-
 from pbg_tasks.tasks.dag_file import write_dag_file, write_dag_files
 from tests.browser import chromium
-from tests.operators.specs import small_spec
+from tests.operators.specs import spec_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -89,7 +87,7 @@ def parsed(graphs: int, directory: Path, *, apart: int) -> Fleet:
         folder.mkdir(parents=True)
     for number in range(graphs):
         name, folder = f"graph_{number:03}", own if number < apart else shared
-        (folder / f"{name}.yaml").write_text(yaml.safe_dump(small_spec("s3://fleet", name) | {"nights": NIGHTS}))
+        spec_file(folder, "s3://fleet", name, nights=NIGHTS)
     if apart:
         write_dag_files(own, str(dags))
     if apart < graphs:

@@ -19,10 +19,9 @@ from types import SimpleNamespace
 
 import markdown
 import pytest
-import yaml
 
 from examples.data.archives import unpack
-from tests.operators.specs import small_spec
+from tests.operators.specs import spec_file
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 VERSION = "1.2.3.dev4+g5e07396.d20261126"  # as between releases, with its local part
@@ -91,7 +90,7 @@ def team(tmp_path, installed):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(textwrap.dedent(source))
     (tmp_path / "graphs").mkdir()
-    (tmp_path / "graphs" / "small.yaml").write_text(yaml.safe_dump(small_spec(tmp_path, "small")))
+    spec_file(tmp_path / "graphs", tmp_path, "small")
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "PBG_"))}
     settings = {
         "AIRFLOW_HOME": str(tmp_path / "home"),

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import yaml
 from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
 from typer.testing import CliRunner
 
 from pbg_operators.task import PbgOperator, parse_result
 from pbg_tasks.cli import app
 from tests.dags.parsed import DAGS
-from tests.operators.specs import small_spec
+from tests.operators.specs import spec_file
 from tests.tasks.conftest import SMALL_GRAPH, ring
 
 
@@ -21,17 +20,22 @@ def run_here(self, environment, command, arguments):
     return parse_result(command, done.stdout)
 
 
-def stored_dag(name):
-    """Return a DAG of the package's file, stored in Airflow's database."""
+def store_dags(bag):
+    """Create Airflow's database if missing, and store the DAGs there."""
     from airflow.models.dagbundle import DagBundleModel
     from airflow.utils.db import initdb
     from airflow.utils.session import create_session
 
-    bag = DagBag(DAGS)
     initdb()
     with create_session() as session:
         session.merge(DagBundleModel(name="tests"))
     sync_bag_to_db(bag, bundle_name="tests", bundle_version="1")
+
+
+def stored_dag(name):
+    """Return a DAG of the package's file, stored in Airflow's database."""
+    bag = DagBag(DAGS)
+    store_dags(bag)
     return bag.dags[name]
 
 
@@ -46,8 +50,7 @@ def states_of_night(tmp_path, monkeypatch, **keys):
     monkeypatch.setattr(PbgOperator, "_run", run_here)
     rows = ["lhs\trel\trhs", *(f"{lhs}\tlikes\t{rhs}" for lhs, _, rhs in ring(60))]
     (tmp_path / "d1.tsv").write_text("\n".join(rows) + "\n")
-    spec = small_spec(tmp_path, "parted") | {"gates": SMALL_GRAPH} | keys
-    spec |= {"snapshots": {"location": f"{tmp_path}/{{snapshot}}.tsv", "format": "tsv"}}
-    (tmp_path / "graphs" / "parted.yaml").write_text(yaml.safe_dump(spec))
+    snapshots = {"location": f"{tmp_path}/{{snapshot}}.tsv", "format": "tsv"}
+    spec_file(tmp_path / "graphs", tmp_path, "parted", gates=SMALL_GRAPH, snapshots=snapshots, **keys)
     run = stored_dag("reembed_parted").test(run_conf={"snapshot": "d1"})
     return {(each.task_id, each.map_index): str(each.state) for each in run.get_task_instances()}

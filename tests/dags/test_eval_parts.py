@@ -6,7 +6,6 @@ import json
 from datetime import timedelta
 
 import pytest
-import yaml
 from airflow.serialization.serialized_objects import DagSerialization
 
 from pbg_operators.reembed import build_dags_of
@@ -15,15 +14,14 @@ from pbg_tasks.errors import ConfigError
 from pbg_tasks.storage import open_store
 from tests.dags.in_process import states_of_night
 from tests.dags.parsed import CHAIN
-from tests.operators.specs import small_spec
+from tests.operators.specs import spec_file
 
 PARTS = {"eval": {"parts": 3}}
 POD = {"image": f"pbg@sha256:{'0' * 64}", "resources": {"cpu": "1", "memory": "2Gi"}}
 
 
 def night(tmp_path, **keys):
-    path = tmp_path / "graph.yaml"
-    path.write_text(yaml.safe_dump(small_spec("s3://bucket/store", "g") | keys))
+    path = spec_file(tmp_path, "s3://bucket/store", "g", **keys)
     return next(dag for dag in build_dags_of(path) if dag.dag_id == "reembed_g")
 
 
@@ -46,7 +44,7 @@ def test_without_parts_the_dag_and_the_spec_stay(tmp_path):
     dag = night(tmp_path)
     assert "release.eval_part" not in dag.task_ids
     assert len(dag.get_task("release.eval").arguments) == 1
-    assert "parts" not in load_graph_spec(tmp_path / "graph.yaml").eval.model_dump()
+    assert "parts" not in load_graph_spec(tmp_path / "g.yaml").eval.model_dump()
 
 
 def test_parts_have_their_pods(tmp_path):
@@ -63,8 +61,7 @@ def test_parts_have_their_pods(tmp_path):
     ],
 )
 def test_contradictions_of_parts_are_refused(tmp_path, keys, words):
-    path = tmp_path / "graph.yaml"
-    path.write_text(yaml.safe_dump(small_spec("s3://bucket/store", "g") | keys))
+    path = spec_file(tmp_path, "s3://bucket/store", "g", **keys)
     with pytest.raises(ConfigError, match=words):
         load_graph_spec(path)
 

@@ -6,7 +6,6 @@ import json
 from importlib import import_module
 
 import pytest
-import yaml
 from airflow.serialization.serialized_objects import DagSerialization
 
 from pbg_operators.reembed import build_dags_of
@@ -17,7 +16,7 @@ from pbg_tasks.config.registry import JOINED, PARTED
 from pbg_tasks.errors import ConfigError
 from pbg_tasks.publish.exchange import part_writer
 from tests.dags.in_process import states_of_night
-from tests.operators.specs import small_spec
+from tests.operators.specs import spec_file
 from tests.tasks.exchanges import files
 
 EXPORTS = {"exports": [{"format": "npy", "parts": 3}, {"format": "tsv"}]}
@@ -25,8 +24,7 @@ POD = {"image": f"pbg@sha256:{'0' * 64}", "resources": {"cpu": "1", "memory": "2
 
 
 def night(tmp_path, **keys):
-    path = tmp_path / "graph.yaml"
-    path.write_text(yaml.safe_dump(small_spec("s3://bucket/store", "g") | keys))
+    path = spec_file(tmp_path, "s3://bucket/store", "g", **keys)
     return next(dag for dag in build_dags_of(path) if dag.dag_id == "reembed_g")
 
 
@@ -54,7 +52,7 @@ def test_parts_have_their_pods(tmp_path):
 
 def test_spec_without_parts_has_no_key(tmp_path):
     night(tmp_path, exports=[{"format": "npy"}])
-    (export,) = load_graph_spec(tmp_path / "graph.yaml").exports
+    (export,) = load_graph_spec(tmp_path / "g.yaml").exports
     assert "parts" not in export.model_dump()
 
 
@@ -73,8 +71,7 @@ def test_spec_without_parts_has_no_key(tmp_path):
     ],
 )
 def test_contradictions_of_parts_are_refused(tmp_path, keys, words):
-    path = tmp_path / "graph.yaml"
-    path.write_text(yaml.safe_dump(small_spec("s3://bucket/store", "g") | keys))
+    path = spec_file(tmp_path, "s3://bucket/store", "g", **keys)
     with pytest.raises(ConfigError, match=words):
         load_graph_spec(path)
 

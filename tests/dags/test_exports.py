@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
-import yaml
 from airflow.dag_processing.dagbag import DagBag
 from airflow.serialization.serialized_objects import DagSerialization
 
 from tests.dags.parsed import DAGS
-from tests.operators.specs import small_spec
+from tests.operators.specs import spec_file
 
 EXPORTS = [
     {"format": "parquet"},
@@ -23,8 +22,7 @@ EXPORTS = [
 @pytest.fixture
 def dag(tmp_path, monkeypatch):
     (tmp_path / "graphs").mkdir()
-    spec = {**small_spec(tmp_path, "small"), "exports": EXPORTS}
-    (tmp_path / "graphs" / "small.yaml").write_text(yaml.safe_dump(spec))
+    spec_file(tmp_path / "graphs", tmp_path, "small", exports=EXPORTS)
     monkeypatch.setenv("PBG_GRAPHS", str(tmp_path / "graphs"))
     bag = DagBag(DAGS)
     assert bag.import_errors == {}

@@ -10,8 +10,7 @@ from datetime import UTC, date, datetime, timedelta
 
 import pendulum
 import pytest
-import yaml
-from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
+from airflow.dag_processing.dagbag import DagBag
 from airflow.serialization.decoders import decode_timetable
 from airflow.serialization.encoders import encode_timetable
 from airflow.timetables.base import TimeRestriction
@@ -19,16 +18,16 @@ from airflow.timetables.base import TimeRestriction
 from pbg_operators.reembed import WAITING, timetable_of
 from pbg_operators.timetable import SnapshotTimetable
 from pbg_tasks.config.nights import Calendar
+from tests.dags.in_process import store_dags
 from tests.dags.parsed import CHAIN, DAGS
-from tests.operators.specs import small_spec
+from tests.operators.specs import spec_file
 
 DAYS = [f"2026-11-{day}" for day in range(10, 15)]
 
 
 def bag_of(tmp_path, monkeypatch, **nights):
     (tmp_path / "graphs").mkdir()
-    spec = {**small_spec(tmp_path, "small"), "nights": nights}
-    (tmp_path / "graphs" / "small.yaml").write_text(yaml.safe_dump(spec))
+    spec_file(tmp_path / "graphs", tmp_path, "small", nights=nights)
     monkeypatch.setenv("PBG_GRAPHS", str(tmp_path / "graphs"))
     bag = DagBag(DAGS)
     assert bag.import_errors == {}
@@ -157,16 +156,8 @@ class Backfills:
 
 @pytest.fixture
 def backfills(tmp_path, monkeypatch):
-    from airflow.models.dagbundle import DagBundleModel
-    from airflow.utils.db import initdb
-    from airflow.utils.session import create_session
-
     logging.getLogger("alembic").setLevel(logging.WARNING)
-    initdb()
-    with create_session() as session:
-        session.merge(DagBundleModel(name="tests"))
-    bag = bag_of(tmp_path, monkeypatch, calendar={"cron": "0 2 * * *"})
-    sync_bag_to_db(bag, bundle_name="tests", bundle_version="1")
+    store_dags(bag_of(tmp_path, monkeypatch, calendar={"cron": "0 2 * * *"}))
     made = Backfills("nightly_small")
     yield made
     made.finish(failed=None)  # Airflow has one backfill of a DAG at a time

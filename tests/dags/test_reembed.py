@@ -12,14 +12,14 @@ from airflow.sdk.exceptions import ParamValidationError
 from airflow.serialization.serialized_objects import DagSerialization
 
 from tests.dags.parsed import CHAIN, DAGS, REPOSITORY, parse
-from tests.operators.specs import small_spec
+from tests.operators.specs import small_spec, spec_file
 
 
 @pytest.fixture
 def graphs(tmp_path, monkeypatch):
     folder = tmp_path / "graphs"
     folder.mkdir()
-    (folder / "small.yaml").write_text(yaml.safe_dump(small_spec(tmp_path, "small")))
+    spec_file(folder, tmp_path, "small")
     monkeypatch.setenv("PBG_GRAPHS", str(folder))
     return folder
 
@@ -56,8 +56,7 @@ def test_tasks_follow_each_other(dag):
 @pytest.fixture
 def few(graphs, tmp_path):
     export = {"name": "table", "format": "parquet", "destination": str(tmp_path / "{run}")}
-    spec = small_spec(tmp_path, "small") | {"airflow": {"few_tasks": True}, "exports": [export]}
-    (graphs / "small.yaml").write_text(yaml.safe_dump(spec))
+    spec_file(graphs, tmp_path, "small", airflow={"few_tasks": True}, exports=[export])
     bag = DagBag(DAGS)
     assert bag.import_errors == {}
     return bag.dags["reembed_small"]
@@ -74,9 +73,8 @@ def test_few_tasks_follow_each_other(few):
 
 
 def test_few_tasks_and_people_to_ask_are_refused(graphs, tmp_path):
-    asked = small_spec(tmp_path, "small") | {"airflow": {"few_tasks": True}}
-    asked["gates"] |= {"on_failure": "ask"}
-    (graphs / "small.yaml").write_text(yaml.safe_dump(asked))
+    gates = small_spec(tmp_path, "small")["gates"] | {"on_failure": "ask"}
+    spec_file(graphs, tmp_path, "small", airflow={"few_tasks": True}, gates=gates)
     assert "each gate needs a task" in DagBag(DAGS).dags["broken_small"].description
 
 
@@ -136,8 +134,7 @@ def test_form_has_limits(dag, field, good, bad):
 
 @pytest.mark.parametrize("walk", ["chain", "independent"])
 def test_form_names_warm_epochs_of_chain_only(graphs, tmp_path, walk):
-    spec = small_spec(tmp_path, "small") | {"nights": {"walk": walk}}
-    (graphs / "small.yaml").write_text(yaml.safe_dump(spec))
+    spec_file(graphs, tmp_path, "small", nights={"walk": walk})
     param = DagBag(DAGS).dags["reembed_small"].params.get_param("epochs")
     assert ("1 when it continues a release" in param.description) is (walk == "chain")
 
@@ -181,15 +178,14 @@ def test_parsing_is_quick_and_imports_nothing_heavy(graphs):
 
 
 def test_parsing_with_s3_imports_no_aws_sdk(graphs, tmp_path):
-    written = small_spec(tmp_path, "remote")
     asked_for = {
-        "snapshots": {**written["snapshots"], "location": "s3://bucket/edges/{snapshot}/*.parquet"},
+        "snapshots": {"location": "s3://bucket/edges/{snapshot}/*.parquet"},
         "store": "s3://bucket/graphs/remote",
         "nights": {"watch": {"complete": "success"}, "calendar": {"cron": "0 2 * * *"}},
         "exports": [{"format": "faiss", "name": "ann", "destination": "s3://bucket/ann/{run}"}],
         "gates": {"on_failure": "ask"},
     }
-    (graphs / "remote.yaml").write_text(yaml.safe_dump({**written, **asked_for}))
+    spec_file(graphs, tmp_path, "remote", **asked_for)
     for folder in (graphs, REPOSITORY / "examples" / "graphs"):
         seconds, heavy = parse(folder)
         assert heavy == []

@@ -6,22 +6,19 @@ import json
 from datetime import timedelta
 
 import pytest
-import yaml
 from airflow.serialization.serialized_objects import DagSerialization
 
 from pbg_operators.reembed import build_dags_of
 from pbg_operators.task import PbgOperator
 from tests.dags.in_process import run_here, stored_dag
-from tests.operators.specs import small_spec
+from tests.operators.specs import spec_file
 from tests.tasks.conftest import ring
 
 TUNE = {"space": {"model.lr": [0.1, 1e30]}, "halving": {"eta": 2, "rungs": 2}}
 
 
 def dags_of(tmp_path, tune, **keys):
-    path = tmp_path / "graph.yaml"
-    path.write_text(yaml.safe_dump(small_spec(tmp_path, "g") | {"tune": tune} | keys))
-    return {dag.dag_id: dag for dag in build_dags_of(path)}
+    return {dag.dag_id: dag for dag in build_dags_of(spec_file(tmp_path, tmp_path, "g", tune=tune, **keys))}
 
 
 def test_only_graph_with_search_has_dag(tmp_path):
@@ -61,9 +58,9 @@ def searching(tmp_path, monkeypatch):
     monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))
     rows = ["lhs\trel\trhs", *(f"{lhs}\tlikes\t{rhs}" for lhs, _, rhs in ring(60))]
     (tmp_path / "d1.tsv").write_text("\n".join(rows) + "\n")
-    spec = small_spec(tmp_path, "searching") | {"tune": TUNE, "split": {"valid": 0.2, "test": 0.1}}
-    spec["snapshots"] = {"location": f"{tmp_path}/{{snapshot}}.tsv", "format": "tsv"}
-    (tmp_path / "graphs" / "searching.yaml").write_text(yaml.safe_dump(spec))
+    sections = {"tune": TUNE, "split": {"valid": 0.2, "test": 0.1}}
+    sections["snapshots"] = {"location": f"{tmp_path}/{{snapshot}}.tsv", "format": "tsv"}
+    spec_file(tmp_path / "graphs", tmp_path, "searching", **sections)
     return stored_dag("tune_searching")
 
 

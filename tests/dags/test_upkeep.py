@@ -7,13 +7,13 @@ from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 import pytest
-import yaml
-from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
+from airflow.dag_processing.dagbag import DagBag
 from airflow.serialization.serialized_objects import DagSerialization
 
 from pbg_operators.deadline import PublishedBy
+from tests.dags.in_process import store_dags
 from tests.dags.parsed import DAGS, parse
-from tests.operators.specs import small_spec
+from tests.operators.specs import spec_file
 
 ALL = {
     "watch": {"complete": "manifest"},
@@ -33,22 +33,10 @@ def graphs(tmp_path, monkeypatch):
 
 def bag_of(graphs, **specs):
     for name, changes in specs.items():
-        (graphs / f"{name}.yaml").write_text(yaml.safe_dump({**small_spec(graphs.parent, name), **changes}))
+        spec_file(graphs, graphs.parent, name, **changes)
     bag = DagBag(DAGS)
     assert bag.import_errors == {}
     return bag
-
-
-def into_database(bag):
-    """Create the database if missing, and register the DAGs."""
-    from airflow.models.dagbundle import DagBundleModel
-    from airflow.utils.db import initdb
-    from airflow.utils.session import create_session
-
-    initdb()
-    with create_session() as session:
-        session.merge(DagBundleModel(name="tests"))
-    sync_bag_to_db(bag, bundle_name="tests", bundle_version="1")
 
 
 def test_spec_with_everything_has_all_dags(graphs):
@@ -79,7 +67,7 @@ def test_arrival_begins_night_of_new_graph(graphs):
     from airflow.utils.session import create_session
     from sqlalchemy import select
 
-    into_database(bag_of(graphs, fresh={"nights": {"watch": {}}}))
+    store_dags(bag_of(graphs, fresh={"nights": {"watch": {}}}))
     with create_session() as session:
         edges = session.scalars(select(AssetModel).where(AssetModel.name == "fresh_edges")).one()
         asset_manager.register_asset_change(asset=edges, partition_key="2026-11-20", session=session)
@@ -192,7 +180,7 @@ def active_assets(bag):
     from airflow.utils.session import create_session
     from sqlalchemy import select
 
-    into_database(bag)
+    store_dags(bag)
     with create_session() as session:
         SchedulerJobRunner._update_asset_orphanage(SchedulerJobRunner, session=session)
     with create_session() as session:
@@ -219,7 +207,7 @@ def test_scheduler_computes_deadlines_with_the_plugin(graphs):
     from airflow.utils.session import create_session
 
     bag = bag_of(graphs, late={"nights": ALL})
-    into_database(bag)
+    store_dags(bag)
     stored = json.loads(json.dumps(encode_deadline_reference(PublishedBy("02:45", "Europe/Berlin"))))
     reference = decode_deadline_reference(stored)
     due = datetime(2026, 10, 25, 1, 15, tzinfo=UTC)  # in the second of two hours with the same times

@@ -8,14 +8,13 @@ from types import SimpleNamespace
 
 import jinja2
 import pytest
-import yaml
 from airflow.sdk.definitions.mappedoperator import MappedOperator
 
 from pbg_operators.reembed import build_dags_of
 from pbg_operators.xcom import pulled, pulled_answer, pulled_if_any
 from pbg_tasks.config.airflow import TOGETHER
 from pbg_tasks.config.results import SHAPES, BucketResult, EvalResult, PlanResult, StartedAnswer, has_key
-from tests.operators.specs import small_spec
+from tests.operators.specs import small_spec, spec_file
 
 STORES = Path(__file__).resolve().parents[1] / "fixtures" / "documents"
 RESULTS = sorted(path for path in STORES.glob("*/runs/*/results") if (path / "publish.json").is_file())
@@ -76,11 +75,9 @@ NIGHTS = {"watch": {"complete": "success"}, "calendar": {"cron": "0 2 * * *"}, "
 def dags_of(place, root, how, **sections):
     """Make all DAGs of a spec that asks for everything."""
     export = {"name": "table", "format": "parquet", "destination": f"{root}/{{run}}"}
-    document = small_spec(root, "small") | {"exports": [export], "nights": NIGHTS} | sections
-    document["gates"]["on_failure"] = how
-    spec = place / "small.yaml"
-    spec.write_text(yaml.safe_dump(document))
-    return build_dags_of(spec)
+    gates = small_spec(root, "small")["gates"] | {"on_failure": how}
+    usual = {"exports": [export], "nights": NIGHTS, "gates": gates}
+    return build_dags_of(spec_file(place, root, "small", **usual | sections))
 
 
 def templates_of(dag):

@@ -1,8 +1,10 @@
-"""A graph spec that is small and complete."""
+"""A graph spec that is small and complete, also as a file."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+
+import yaml
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,3 +38,10 @@ def small_spec(place: Path | str, graph: str) -> dict[str, Any]:
         },
         "resources": {"memory_gb": 1, "threads": 1},
     }
+
+
+def spec_file(folder: Path, place: Path | str, graph: str, **sections: object) -> Path:
+    """Write a small spec with other sections; return its path."""
+    path = folder / f"{graph}.yaml"
+    path.write_text(yaml.safe_dump(small_spec(place, graph) | sections))
+    return path

@@ -27,7 +27,7 @@ from pbg_tasks.config.base import parse
 from pbg_tasks.errors import ConfigError, QualityGateError, TrainingDivergedError
 from tests.operators.conftest import TaskInstance
 from tests.operators.kubernetes.conftest import launch
-from tests.operators.specs import small_spec
+from tests.operators.specs import small_spec, spec_file
 
 FILE = "tests.stack.notifier.FileNotifier"
 
@@ -188,21 +188,17 @@ NIGHT = (
 
 @pytest.mark.parametrize("how", ["fail", "ask"])
 def test_every_refusing_task_sends_an_alert(tmp_path, how, context):
-    path, notify = tmp_path / "g.yaml", [notifier(tmp_path, "refused")]
-    spec = {**small_spec(tmp_path, "g"), "gates": {"on_failure": how}, "nights": {"notify": notify}}
-    path.write_text(json.dumps(spec))
-    dag = build_dags_of(path)[0]
+    nights = {"notify": [notifier(tmp_path, "refused")]}
+    dag = build_dags_of(spec_file(tmp_path, tmp_path, "g", gates={"on_failure": how}, nights=nights))[0]
     for name in NIGHT:
         dag.get_task(name).refused(context, name)
     assert [(each["occasion"], each["text"]) for each in told(tmp_path)] == [("refused", name) for name in NIGHT]
 
 
 def test_judging_tasks_report_warnings(tmp_path, context):
-    path, notify = tmp_path / "g.yaml", [notifier(tmp_path, "warned")]
+    nights = {"notify": [notifier(tmp_path, "warned")]}
     for how in ("fail", "ask"):
-        spec = {**small_spec(tmp_path, "g"), "gates": {"on_failure": how}, "nights": {"notify": notify}}
-        path.write_text(json.dumps(spec))
-        dag = build_dags_of(path)[0]
+        dag = build_dags_of(spec_file(tmp_path, tmp_path, "g", gates={"on_failure": how}, nights=nights))[0]
         assert {task.task_id for task in dag.tasks if getattr(task, "warned", None)} == {
             "prepare.validate", "prepare.partition", "release.gate"
         }  # fmt: skip

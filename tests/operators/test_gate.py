@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pytest
-import yaml
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException, TaskAwaitingInput
 
@@ -18,7 +17,7 @@ from pbg_operators import PbgTaskGroup, gate
 from pbg_operators.alerts import _was_reported
 from pbg_operators.gate import ApprovalGateOperator
 from pbg_operators.task import PbgOperator, Refused, Unusable
-from tests.operators.specs import small_spec
+from tests.operators.specs import spec_file
 
 RUN = "/store/runs/d1-0123456789ab"
 GATE = """
@@ -101,9 +100,9 @@ def test_question_has_reasons_and_link_to_run(calls, asking, told):
 
 def test_question_names_the_planned_snapshot(tmp_path, context):
     """The partition key is another where the DAG names the snapshot."""
-    (tmp_path / "g.yaml").write_text(yaml.safe_dump(small_spec(tmp_path, "g") | {"gates": {"on_failure": "ask"}}))
+    spec = spec_file(tmp_path, tmp_path, "g", gates={"on_failure": "ask"})
     with DAG("shop", schedule=None) as dag:
-        PbgTaskGroup(tmp_path / "g.yaml", snapshot="{{ ds }}", group_id="night")
+        PbgTaskGroup(spec, snapshot="{{ ds }}", group_id="night")
     task, results = dag.get_task("night.release.gate"), {"night.prepare.plan": {"run": RUN, "snapshot": "2026-11-20"}}
     context["ti"].xcom_pull = lambda task_ids: results[task_ids]
     task.render_template_fields(context | {"dag": dag, "dag_run": SimpleNamespace(partition_key="d9")})

@@ -10,7 +10,6 @@ import re
 import sys
 
 import pytest
-import yaml
 from airflow.sdk.exceptions import AirflowFailException
 
 from pbg_operators.reembed import build_dags_of
@@ -27,7 +26,7 @@ from pbg_tasks.errors import (
     StorageError,
     UnusableError,
 )
-from tests.operators.specs import small_spec
+from tests.operators.specs import spec_file
 
 RUN = "s3://bucket/graphs/g/runs/2026-11-20-0123456789ab"
 SUBMITTED = (
@@ -36,9 +35,7 @@ SUBMITTED = (
 
 
 def built(tmp_path, **keys):
-    document = small_spec("s3://bucket/store", "small") | {"resources": {"engine": "spark"}} | keys
-    path = tmp_path / "small.yaml"
-    path.write_text(yaml.safe_dump(document))
+    path = spec_file(tmp_path, "s3://bucket/store", "small", **{"resources": {"engine": "spark"}} | keys)
     (dag,) = [dag for dag in build_dags_of(path) if dag.dag_id == "reembed_small"]
     return {task.task_id.rpartition(".")[2]: task for task in dag.tasks}
 

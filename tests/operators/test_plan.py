@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 import pytest
-import yaml
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException
 
@@ -16,7 +15,7 @@ from pbg_operators.plan import PlanOperator, plan_arguments
 from pbg_operators.plugin import attempts, database
 from pbg_operators.task import ERROR_KEY, REFUSED_KEY
 from pbg_tasks.config.loading import load_graph_spec
-from tests.operators.specs import small_spec
+from tests.operators.specs import spec_file
 
 UNTOUCHED = {**dict.fromkeys(FIELDS), "publish": "auto"}
 SPEC = "/graphs/g.yaml"
@@ -84,8 +83,7 @@ def test_misspelt_name_in_configuration_is_refused(fake_pbg, context, name, near
 
 def test_form_lets_plan_judge_the_key(tmp_path):
     """A pattern would be shown in place of the keys there."""
-    path = tmp_path / "g.yaml"
-    path.write_text(yaml.safe_dump(small_spec(tmp_path, "g")))
+    path = spec_file(tmp_path, tmp_path, "g")
     form = trigger_form(load_graph_spec(path))
     assert list(form) == [*FIELDS]
     for key in ("2026/11/20", "d 1", "../d1"):
@@ -93,8 +91,7 @@ def test_form_lets_plan_judge_the_key(tmp_path):
 
 
 def test_form_links_to_list_of_snapshots(tmp_path):
-    path = tmp_path / "g.yaml"
-    path.write_text(yaml.safe_dump(small_spec(tmp_path, "g")))
+    path = spec_file(tmp_path, tmp_path, "g")
     for dag_id in ("reembed_g", "nights_of_mine"):
         field = build_dag(path, dag_id).params.get_param("snapshot")
         assert field.description is None  # else Airflow's form shows no Markdown

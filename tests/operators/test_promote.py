@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-import yaml
 from airflow.sdk import Asset
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from airflow.sdk.execution_time.context import OutletEventAccessors
@@ -14,7 +13,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 from pbg_operators.form import OPENED
 from pbg_operators.promote import PromoteOperator
 from pbg_operators.reembed import build_dags_of
-from tests.operators.specs import small_spec
+from tests.operators.specs import spec_file
 
 READERS = Asset(name="g_production", uri="file:///store/channels/production")
 PROMOTED = {
@@ -103,12 +102,9 @@ def test_form_that_contradicts_itself_is_refused(promote):
 
 @pytest.mark.parametrize("rules", [{}, {"after_nights": 3}, None], ids=["by hand", "by gate", "none"])
 def test_dags_promote_as_spec_rules(tmp_path, rules):
-    spec = small_spec(tmp_path, "g") | {"nights": {"collect": {}}}
-    if rules is not None:
-        spec |= {"channel": "shadow", "promote": {"to": "production", **rules}}
-    path = tmp_path / "graph.yaml"
-    path.write_text(yaml.safe_dump(spec))
-    dags = {dag.dag_id: dag for dag in build_dags_of(path)}
+    sections = {} if rules is None else {"channel": "shadow", "promote": {"to": "production", **rules}}
+    spec = spec_file(tmp_path, tmp_path, "g", nights={"collect": {}}, **sections)
+    dags = {dag.dag_id: dag for dag in build_dags_of(spec)}
     assert ("promote_g" in dags) is (rules is not None)
     assert dags["reembed_g"].has_task("promote") is bool(rules)
     channels = [each for each in dags["collect_g"].tasks[0].arguments if each.startswith("--channel")]

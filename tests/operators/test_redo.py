@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-import yaml
 from airflow.sdk import Asset
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, ParamValidationError
 from airflow.sdk.execution_time.context import OutletEventAccessors
@@ -16,7 +15,7 @@ from pbg_operators.redo import RedoOperator
 from pbg_operators.reembed import build_dags_of
 from pbg_operators.task import REFUSED_KEY, Refused
 from pbg_tasks.errors import ConfigError, QualityGateError
-from tests.operators.specs import small_spec
+from tests.operators.specs import spec_file
 
 CHANNEL = Asset(name="g_production", uri="file:///store/channels/production")
 DONE = {
@@ -84,15 +83,9 @@ def test_form_without_a_day_is_refused(redo):
         redo(**{"from": None})
 
 
-def spec_of(tmp_path, **nights):
-    path = tmp_path / "graph.yaml"
-    path.write_text(yaml.safe_dump(small_spec(tmp_path, "g") | {"nights": nights}))
-    return path
-
-
 @pytest.mark.parametrize("asked", [True, False])
 def test_chain_has_the_dag_that_it_asks_for(tmp_path, asked):
-    dags = {dag.dag_id: dag for dag in build_dags_of(spec_of(tmp_path, redo=asked))}
+    dags = {dag.dag_id: dag for dag in build_dags_of(spec_file(tmp_path, tmp_path, "g", nights={"redo": asked}))}
     assert ("redo_g" in dags) is asked
     if asked:
         assert set(dags["redo_g"].params) == {"from", "dry_run"}
@@ -104,9 +97,8 @@ def test_chain_has_the_dag_that_it_asks_for(tmp_path, asked):
 
 
 def test_redo_announces_what_rules_promote(tmp_path):
-    path = spec_of(tmp_path, redo=True)
     rules = {"channel": "shadow", "promote": {"to": "production", "after_nights": 1}}
-    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | rules))
+    path = spec_file(tmp_path, tmp_path, "g", nights={"redo": True}, **rules)
     (task,) = (dag.get_task("promote") for dag in build_dags_of(path) if dag.dag_id == "redo_g")
     assert task.upstream_task_ids == {"redo_from_a_day"}
     assert [asset.name for asset in task.outlets] == ["g_production"]
@@ -114,4 +106,4 @@ def test_redo_announces_what_rules_promote(tmp_path):
 
 def test_independent_nights_have_nothing_to_repeat(tmp_path):
     with pytest.raises(ConfigError, match="redo has no meaning for walk independent"):
-        build_dags_of(spec_of(tmp_path, redo=True, walk="independent"))
+        build_dags_of(spec_file(tmp_path, tmp_path, "g", nights={"redo": True, "walk": "independent"}))

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 
 import pytest
-import yaml
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.serialization.serialized_objects import DagSerialization
@@ -21,7 +20,7 @@ from pbg_operators.link import address_of_run
 from pbg_operators.plan import PlanOperator
 from pbg_operators.task import ERROR_KEY, PbgOperator
 from pbg_tasks.config import load_graph_spec
-from tests.operators.specs import small_spec
+from tests.operators.specs import spec_file
 
 USER, SECRET = "CANARYUSER", "CANARY/Se+cret"
 AT = f"{USER}:{SECRET}@"
@@ -49,7 +48,7 @@ def hidden(text):
     ],
 )
 def test_parsed_dag_holds_no_credentials_of_its_spec(tmp_path, change, capfd):
-    (tmp_path / "g.yaml").write_text(yaml.safe_dump(small_spec(tmp_path, "g") | change))
+    spec_file(tmp_path, tmp_path, "g", **change)
     with capture_logs() as logged:
         (dag,) = build_dags(tmp_path)
         stored = json.dumps(DagSerialization.to_dict(dag))
@@ -126,10 +125,10 @@ def test_argument_with_credentials_is_refused_unstored(context, argument):
 
 
 def test_form_with_credentials_is_refused_unstored(tmp_path, context):
-    (tmp_path / "g.yaml").write_text(yaml.safe_dump(small_spec(tmp_path, "g")))
-    form = trigger_form(load_graph_spec(tmp_path / "g.yaml"))
+    spec = spec_file(tmp_path, tmp_path, "g")
+    form = trigger_form(load_graph_spec(spec))
     params = {name: param.value for name, param in form.items()} | {"snapshot": "d1", "accept_data": f"see {BAD}"}
-    task = PlanOperator(task_id="t", spec=str(tmp_path / "g.yaml"))
+    task = PlanOperator(task_id="t", spec=str(spec))
     with capture_logs() as logged, pytest.raises(AirflowFailException, match="holds a user name") as caught:
         task.execute(context | {"params": params})
     assert hidden([logged, caught.value, task.arguments])

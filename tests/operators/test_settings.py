@@ -6,7 +6,6 @@ import json
 from datetime import timedelta
 
 import pytest
-import yaml
 from airflow.serialization.serialized_objects import DagSerialization
 
 from pbg_operators.graphs import build_dags
@@ -14,7 +13,7 @@ from pbg_operators.reembed import build_dags_of
 from pbg_operators.settings import DEFAULTS, LIGHT_TIMEOUT
 from pbg_tasks.config.airflow import EXPORTS, HEAVY, LIGHT, TOGETHER
 from pbg_tasks.errors import ConfigError
-from tests.operators.specs import small_spec
+from tests.operators.specs import spec_file
 
 NIGHTS = {
     "calendar": {"cron": "0 3 * * *", "key_format": "%Y-%m-%d"},
@@ -31,10 +30,9 @@ def tasks(tmp_path):
     """Make the tasks of all DAGs of a spec, by id."""
 
     def build(airflow, **keys):
-        path = tmp_path / "graph.yaml"
-        exports = {"exports": [{"format": "npy"}, {"format": "tsv", "name": "text"}]}
-        spec = small_spec(tmp_path, "g") | {"nights": NIGHTS, "promote": PROMOTE, "tune": TUNE}
-        path.write_text(yaml.safe_dump(spec | exports | {"airflow": airflow} | keys))
+        usual = {"nights": NIGHTS, "promote": PROMOTE, "tune": TUNE}
+        usual["exports"] = [{"format": "npy"}, {"format": "tsv", "name": "text"}]
+        path = spec_file(tmp_path, tmp_path, "g", **usual | {"airflow": airflow} | keys)
         return {f"{dag.dag_id}.{task.task_id}": task for dag in build_dags_of(path) for task in dag.tasks}
 
     return build
@@ -143,7 +141,7 @@ def test_pod_of_a_task_is_stored_by_airflow(tasks):
     ],
 )
 def test_wrong_setting_is_named(tasks, airflow, message):
-    with pytest.raises(ConfigError, match=r"graph\.yaml: ") as error:
+    with pytest.raises(ConfigError, match=r"g\.yaml: ") as error:
         tasks(airflow)
     assert message in str(error.value)
 
@@ -151,8 +149,7 @@ def test_wrong_setting_is_named(tasks, airflow, message):
 def test_missing_executor_breaks_one_graph_only(tmp_path):
     """Airflow would retire all DAGs of the file."""
     for name, executor in (("a", "NoSuchExecutor"), ("b", "LocalExecutor")):
-        spec = small_spec(tmp_path, name) | {"airflow": {"all": {"executor": executor}}}
-        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(spec))
+        spec_file(tmp_path, tmp_path, name, airflow={"all": {"executor": executor}})
     assert [dag.dag_id for dag in build_dags(tmp_path)] == ["broken_a", "reembed_b", "drill_b"]
 
 

@@ -10,12 +10,11 @@ import datetime as dt
 import os
 
 import pytest
-import yaml
 
 from examples.stack.stack import Stack
 from pbg_tasks.config.airflow import TOGETHER
 from pbg_tasks.storage import open_store
-from tests.operators.specs import small_spec
+from tests.operators.specs import spec_file
 from tests.stack.backfills import until
 from tests.stack.conftest import edges
 
@@ -39,9 +38,8 @@ def stack(tmp_path_factory):
     graphs = directory / "graphs"
     graphs.mkdir()
     for graph in (MANY, FEW):
-        spec = small_spec(f"s3://{BUCKET}", graph) | {"airflow": {"few_tasks": graph == FEW}}
-        spec["snapshots"]["location"] = f"s3://{BUCKET}/{graph}/{{snapshot}}/*.parquet"
-        (graphs / f"{graph}.yaml").write_text(yaml.safe_dump(spec))
+        snapshots = {"location": f"s3://{BUCKET}/{graph}/{{snapshot}}/*.parquet"}
+        spec_file(graphs, f"s3://{BUCKET}", graph, airflow={"few_tasks": graph == FEW}, snapshots=snapshots)
     stack = Stack(directory, graphs=graphs)
     try:
         with pytest.MonkeyPatch.context() as patch:
