@@ -6,16 +6,17 @@ import json
 import os
 import threading
 import time
-from pathlib import Path
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from structlog.testing import capture_logs
 
+from examples.stack.processes import Identity
 from pbg_operators.task import ERROR_KEY, KILL_GRACE_SECONDS, GraphOperator, PbgOperator, RetryableError
 from pbg_tasks.errors import BY_EXIT_CODE
 from pbg_tasks.storage.staging import Scratch
 from tests.operators.connections import CONNECTION
+from tests.waiting import wait_until
 
 RUN = "s3://bucket/graphs/g/runs/day-0123456789ab"
 SAY_WHAT_WAS_GIVEN = "print(json.dumps({'arguments': sys.argv[1:], 'environment': dict(os.environ)}))"
@@ -29,27 +30,8 @@ def lines_of(logged):
     return [entry["event"] % entry.get("positional_args", ()) for entry in logged]
 
 
-def gone(pid: int) -> bool:
-    """Return whether a process has ended, reaped or not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
-
-
 def wait_until_gone(pid: int) -> None:
-    deadline = time.monotonic() + 5
-    while not gone(pid):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def wait_for(path: Path) -> str:
-    deadline = time.monotonic() + 20
-    while not path.exists() or not path.read_text().endswith("\n"):
-        assert time.monotonic() < deadline, f"{path} was not written"
-        time.sleep(0.02)
-    return path.read_text()
+    wait_until(lambda: Identity.of(pid) is None, seconds=5)
 
 
 def test_task_returns_last_line_of_stdout(fake_pbg, context):
@@ -67,10 +49,7 @@ def test_progress_lines_are_logged_while_command_runs(fake_pbg, context, tmp_pat
     with capture_logs() as logged:
         thread = threading.Thread(target=task.execute, args=(context,))
         thread.start()
-        deadline = time.monotonic() + 20
-        while lines_of(logged)[-1:] != ["epoch 1/2"]:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        wait_until(lambda: lines_of(logged)[-1:] == ["epoch 1/2"], seconds=20)
         (tmp_path / "seen").touch()
         thread.join()
 
@@ -133,7 +112,8 @@ def test_on_kill_ends_whole_group_in_time(fake_pbg, context, tmp_path):
 
     thread = threading.Thread(target=execute)
     thread.start()
-    leader, child = (int(pid) for pid in wait_for(pids).split())
+    wait_until(lambda: pids.exists() and pids.read_text().endswith("\n"), seconds=20)
+    leader, child = map(int, pids.read_text().split())
     started = time.monotonic()
     task.on_kill()
     thread.join(timeout=10)

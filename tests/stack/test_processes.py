@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from examples.stack.processes import MARK, Identity, Service, members, services, stop
+from tests.waiting import wait_until
 
 SLEEP = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]
 STUBBORN = """
@@ -29,10 +30,7 @@ time.sleep(600)
 
 
 def wait_for_line(service, text):
-    deadline = time.monotonic() + 20
-    while text not in service.tail(10).splitlines():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: text in service.tail(10).splitlines(), seconds=20)
 
 
 @pytest.fixture
@@ -106,10 +104,7 @@ def test_orphans_of_a_killed_service_are_found(directory, service):
     identity = service.start([sys.executable, "-c", STUBBORN], os.environ)
     wait_for_line(service, "child")
     os.kill(identity.pid, signal.SIGKILL)
-    deadline = time.monotonic() + 5
-    while identity.alive:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: not identity.alive, seconds=5)
     assert service.identity() is None
     assert stop(directory, grace=0.2) == 1
 
@@ -146,9 +141,6 @@ def test_stack_with_longer_name_is_left_alone(directory):
 
 def test_ended_process_has_no_identity():
     process = subprocess.Popen([sys.executable, "-c", ""])
-    deadline = time.monotonic() + 10
-    while Identity.of(process.pid) is not None:  # it becomes a zombie, which counts as gone
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: Identity.of(process.pid) is None)  # it becomes a zombie, which counts as gone
     process.wait()
     assert Identity.of(process.pid) is None

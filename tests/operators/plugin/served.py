@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -18,6 +17,7 @@ from pbg_operators.plugin import attempts, database, routes  # noqa: E402 - Airf
 from pbg_operators.plugin.pages import Pages  # noqa: E402, F401 - for tests that hold its answers
 from pbg_tasks.errors import NotFoundError  # noqa: E402
 from tests.operators.plugin.permitted import permitted_app  # noqa: E402
+from tests.waiting import wait_until  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -58,10 +58,7 @@ def served(run: str, *, graph: str = "toy", ended: Sequence[Attempt] = ()) -> It
         patch.setattr(attempts, "attempts", lambda _, of=None: [each for each in ended if of in {None, each.run_id}])
         patch.setattr(routes, "get_auth_manager", lambda: rights)
         thread.start()
-        deadline = time.monotonic() + 60
-        while not server.started:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until(lambda: server.started, seconds=60)
         yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
         server.should_exit = True
         thread.join()

@@ -115,8 +115,7 @@ def test_both_ends_send_and_receive_at_once():
     ended = []
     with linked(service=lambda connection: ended.append(both(connection))) as connection:
         assert both(connection) == list(range(20))
-        while not ended:
-            time.sleep(0.01)
+        wait_until(lambda: ended, seconds=30)
     assert ended == [list(range(20))]
 
 
