@@ -10,25 +10,23 @@ from contextlib import suppress
 from examples.stack.api import AirflowApiError
 from pbg_tasks.tasks.view.show import history
 
-MINUTES = 60
-
 
 def nightly(graph):
     return f"nightly_{graph}"
 
 
-def until(what, reached, state=lambda: None):
-    """Wait for a state.
+def until(what, reached, state=lambda: None, *, minutes=60, pause=2.0):
+    """Wait for a state, with pauses in seconds.
 
     On a busy machine an answer of Airflow's may come too late.
     """
-    deadline = time.monotonic() + 60 * MINUTES
+    deadline = time.monotonic() + 60 * minutes
     while True:
         with suppress(AirflowApiError):
             if found := reached():
                 return found
-        assert time.monotonic() < deadline, f"not after {MINUTES} minutes: {what}: {state()}"
-        time.sleep(2)
+        assert time.monotonic() < deadline, f"not after {minutes} minutes: {what}: {state()}"
+        time.sleep(pause)
 
 
 def backfill(nights, graph, days, how, *, at_once):

@@ -14,21 +14,20 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 import yaml
 
 from examples.stack.airflow import COMPONENTS
-from examples.stack.api import AirflowApiError
 from examples.stack.processes import Service
 from examples.stack.stack import Stack
 from pbg_operators.link import address_of_run
 from pbg_tasks.publish import Channel
 from pbg_tasks.storage import open_store
 from tests.operators.specs import small_spec
-from tests.stack import postgres
+from tests.stack import backfills, postgres
 from tests.stack.conftest import edges
 
 pytestmark = [
@@ -43,7 +42,7 @@ DAYS = [f"2026-11-{day}" for day in range(10, 13)]
 STRICT, LENIENT, BLUNT = "strict", "lenient", "blunt"
 """Graphs of the same snapshots: the first asks at each night, the second never refuses, the third refuses all."""
 GATE = "release.gate"
-PATIENCE = 60.0 * 40
+until = partial(backfills.until, minutes=40, pause=1.0)
 
 
 def write_specs(directory, deadline="00:00"):
@@ -99,20 +98,6 @@ def api(team):
     for graph in (STRICT, LENIENT):
         api.unpause(f"watch_{graph}")
     return api
-
-
-def until(what, reached, state=lambda: None):
-    """Wait for a state.
-
-    On a busy machine an answer of Airflow's may come too late.
-    """
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        with suppress(AirflowApiError):
-            if found := reached():
-                return found
-        assert time.monotonic() < deadline, f"not reached: {what}: {state()}"
-        time.sleep(1)
 
 
 def put(day, name, data=b""):

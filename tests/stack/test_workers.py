@@ -14,20 +14,20 @@ import signal
 import sys
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 import yaml
 
 from examples.stack import processes
-from examples.stack.api import AirflowApiError
 from examples.stack.processes import Service
 from examples.stack.stack import Stack
 from pbg_tasks.publish import Channel
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.context import RunContext
 from tests.operators.specs import small_spec
-from tests.stack import redis
+from tests.stack import backfills, redis
 from tests.stack.conftest import edges
 
 pytestmark = [
@@ -44,7 +44,7 @@ EITHER = "either"
 """Queue of both workers; each has one of its own, too, of its name."""
 NAME = "PBG_TEST_WORKER"
 """Variable by which processes of a worker are found, and hosts named."""
-PATIENCE = 60.0 * 8
+until = partial(backfills.until, minutes=8, pause=0.2)
 SETTINGS = {
     "AIRFLOW__CORE__EXECUTOR": "CeleryExecutor",
     "AIRFLOW__CORE__HOSTNAME_CALLABLE": "worker_name.name",
@@ -138,20 +138,6 @@ def kill(stack, name):
         for process in found:
             process.signal(signal.SIGKILL)
         time.sleep(0.05)
-
-
-def until(what, reached, state=lambda: None):
-    """Wait for a state.
-
-    On a busy machine an answer of Airflow's may come too late.
-    """
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        with suppress(AirflowApiError):
-            if found := reached():
-                return found
-        assert time.monotonic() < deadline, f"not reached: {what}: {state()}"
-        time.sleep(0.2)
 
 
 def instances(api, run_id):
