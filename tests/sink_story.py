@@ -18,7 +18,6 @@ from pathlib import Path
 
 import pytest
 
-from pbg_tasks.publish import Channel
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.nightly.chain import run_chain
 from pbg_tasks.tasks.release.releases import rollback
@@ -144,7 +143,7 @@ def story(place, reader, destination, entities):
         {"num_epochs": 2},
         exports=[{"format": reader.name, "destination": destination, "queries": 100, "options": reader.options}],
     )
-    channel, tables = Channel(open_store(place.store), "production"), {}
+    channel, tables = place.channel(), {}
     for number, key in enumerate(("d1", "d2")):
         place.snapshot(key, ring(entities + 100 * number))
         run = run_chain(place.spec, key)["run"]

@@ -14,7 +14,6 @@ import pytest
 
 from pbg_tasks.config.exports import ExportOptions
 from pbg_tasks.errors import ConfigError, ConflictError, QualityGateError, StorageError
-from pbg_tasks.publish import Channel
 from pbg_tasks.publish.sinks.lance import LanceTables
 from pbg_tasks.storage import open_store
 from pbg_tasks.storage.s3_settings import s3_settings
@@ -119,7 +118,7 @@ def nights(tmp_path_factory):
     """Two released nights, after their story; the channel serves the second."""
     with workplace(tmp_path_factory.mktemp("nights")) as place:
         steps = list(story(place, LanceReader(place.root / "lance"), str(place.root / "lance"), 60))
-        channel = Channel(open_store(place.store), "production")
+        channel = place.channel()
         runs = [f"{place.store}/runs/{release.run}" for release in channel.releases()]
         yield SimpleNamespace(place=place, out=place.root / "lance", steps=steps, runs=runs)
 

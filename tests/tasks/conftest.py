@@ -80,6 +80,12 @@ class Workplace:
         path.write_text("\n".join([header, *("\t".join(map(str, row)) for row in rows)]) + "\n")
         return path
 
+    def channel(self, name="production"):
+        from pbg_tasks.publish import Channel
+        from pbg_tasks.storage import open_store
+
+        return Channel(open_store(str(self.store)), name)
+
 
 @contextmanager
 def workplace(root):

@@ -13,8 +13,6 @@ from typer.testing import CliRunner
 from pbg_tasks.cli import app
 from pbg_tasks.config.base import canonical_json
 from pbg_tasks.errors import ConfigError, ConflictError, QualityGateError, UnusableError
-from pbg_tasks.publish import Channel
-from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.approval import approve, reject
 from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.nightly.chain import TASKS, run_chain, run_task
@@ -26,10 +24,6 @@ from tests.tasks.conftest import ring
 
 QUICK = {"num_epochs": 1}
 STRICT = {"min_mrr": 1.5, "max_mrr_drop": 1.0}
-
-
-def channel(place):
-    return Channel(open_store(str(place.store)), "production")
 
 
 @pytest.fixture
@@ -64,7 +58,7 @@ def test_release_of_approved_night_records_the_approval(place, refused):
     (why,) = overview(place.spec)["without_release"]["production"].values()
     assert why.endswith("; approved since by ada, so that `pbg run SPEC d1` with its options goes on with it")
     assert run_chain(place.spec, "d1")["release"]["published"]
-    (decision,) = channel(place).current().release.data["decisions"]
+    (decision,) = place.channel().current().release.data["decisions"]
     assert (decision["task"], decision["approved"], decision["by"], decision["reason"]) == (
         "gate",
         True,
@@ -150,7 +144,7 @@ def test_rejected_night_stays_refused(place, refused):
         approve(refused, by="bob", reason="I like it")
     with pytest.raises(QualityGateError):
         run_task("publish", refused)
-    assert channel(place).current().release is None
+    assert place.channel().current().release is None
 
 
 def test_night_without_refusal_needs_no_decision(place):
@@ -238,6 +232,6 @@ def test_blocked_snapshot_approved_at_gate_is_replayed(place):
         run_task("validate", url)
     assert approve(url, by="ada", reason="the shop is new")["task"] == "validate"
     assert run_chain(place.spec, "d1")["release"]["published"]
-    (decision,) = channel(place).current().release.data["decisions"]
+    (decision,) = place.channel().current().release.data["decisions"]
     assert decision["task"] == "validate"
     assert replay(url)["equal"]

@@ -25,8 +25,6 @@ from pbg_tasks.errors import ConfigError, ConflictError, FormatError, QualityGat
 from pbg_tasks.formats.edges import read_edges
 from pbg_tasks.formats.embeddings import read_embeddings
 from pbg_tasks.formats.entities import read_entity_names, read_relation_names
-from pbg_tasks.publish import Channel
-from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.nightly.chain import TASKS, run_chain, run_task
 from pbg_tasks.tasks.nightly.plan import plan
@@ -275,7 +273,7 @@ def test_gate_keeps_a_bad_night_from_readers(place):
     for _ in range(2):  # the second try gives the same answer
         with pytest.raises(QualityGateError, match=r"filtered MRR 0\.\d+, at least 0.99 asked"):
             run_chain(place.spec, "d2")
-    assert Channel(open_store(str(place.store)), "production").current().release.snapshot == "d1"
+    assert place.channel().current().release.snapshot == "d1"
 
 
 def test_run_planned_without_publishing_is_not_published(place):

@@ -38,10 +38,6 @@ NIGHT = ring(60)
 HALF = [row for row in NIGHT if row[1] != "far"] + [("e0", "next", "e1")] * 3
 
 
-def channel(place):
-    return Channel(open_store(str(place.store)), "production")
-
-
 def test_blocked_night_accepted_by_hand_is_compared_next(place, capsys):
     place.write_spec(model=QUICK, gates={"max_mrr_drop": 1.0, "data": LIMITS})
     place.snapshot("d1", NIGHT)
@@ -87,13 +83,13 @@ def test_blocked_night_accepted_by_hand_is_compared_next(place, capsys):
     told = f"the data gate refused it: {why} (run {blocked.rpartition('/')[2]})"
     assert found["without_release"] == {"production": {"d2": told}}
     assert f"  d2: {told}" in overview_table(found).splitlines()
-    assert channel(place).current().release.snapshot == "d1"
+    assert place.channel().current().release.snapshot == "d1"
 
     accepted = run_chain(place.spec, "d2", accept_data="feed 'far' was switched off")
     assert accepted["run"] != blocked
     assert overview(place.spec)["without_release"] == {"production": {}}
     assert accepted["data"]["accepted"] == "feed 'far' was switched off"
-    release = channel(place).current().release
+    release = place.channel().current().release
     assert release.data["accepted"] == "feed 'far' was switched off"
     assert "accepted (feed 'far' was switched off): 33.3% of the edges" in capsys.readouterr().err
     assert replay(accepted["run"])["equal"]
@@ -105,11 +101,11 @@ def test_blocked_night_accepted_by_hand_is_compared_next(place, capsys):
     assert warned["data"]["difference"]["since"] == "d2"
     assert [check["name"] for check in warned["data"]["checks"] if check["warned"]] == ["max_removed_edges"]
     assert "warning: 3.3% of the edges of 'd2' are gone, at most 1.0% allowed" in capsys.readouterr().err
-    third = channel(place).current().release
+    third = place.channel().current().release
     assert "accepted" not in third.data
-    channel(place).store.delete(channel(place).release_key(1))  # the volumes still count d1
+    place.channel().store.delete(place.channel().release_key(1))  # the volumes still count d1
     assert third.data["earlier_edges"] == {"d1": 180, "d2": 123}
-    assert earlier_edges(channel(place), "d4") == {"d1": 180, "d2": 123, "d3": len(HALF) - 4}
+    assert earlier_edges(place.channel(), "d4") == {"d1": 180, "d2": 123, "d3": len(HALF) - 4}
 
 
 def test_fourteen_releases_record_rows_of_28_snapshots(tmp_path):
@@ -143,7 +139,7 @@ def test_empty_day_is_refused_and_chain_continues(place):
     with pytest.raises(QualityGateError, match=r"the snapshot has no edges .*later nights go on without it"):
         run_chain(place.spec, "d2")
     assert run_chain(place.spec, "d3")["release"]["published"]
-    assert [release.snapshot for release in channel(place).releases()] == ["d1", "d3"]
+    assert [release.snapshot for release in place.channel().releases()] == ["d1", "d3"]
 
 
 def headerless(place, watch, pattern="", partitions=2):
@@ -329,7 +325,7 @@ def test_training_that_destroys_vectors_is_refused(place):
     place.write_spec(model=model | {"num_epochs": 2, "lr": 1e4}, gates=gates)
     with pytest.raises(QualityGateError, match="before training, with vectors of release 1, and is"):
         run_chain(place.spec, "d2")
-    assert channel(place).current().release.snapshot == "d1"
+    assert place.channel().current().release.snapshot == "d1"
 
 
 def test_independent_night_is_blocked_by_previous_only(place):
@@ -355,7 +351,7 @@ def test_independent_night_is_blocked_by_previous_only(place):
     # Once the night between is finished for good, the next one is compared with this.
     place.write_spec(model=QUICK, gates=gates, nights={"walk": "independent"}, channel="skipped")
     run_chain(place.spec, "d1")
-    skip(Channel(open_store(str(place.store)), "skipped"), "d2", "it is not to come")
+    skip(place.channel("skipped"), "d2", "it is not to come")
     with pytest.raises(QualityGateError, match=r"40\.0% of the edges of 'd1' are gone, at most 30\.0% allowed \("):
         checked("d3")
 
@@ -377,7 +373,7 @@ def test_numbers_are_compared_where_edges_are_unknown(place, tmp_path, capsys):
     document = {"graph": "toy", "run": "old", "snapshot": "d1", "directory": "runs/old/release", **hashes}
     data = {"edges": 300, "columns": {"lhs": ["VARCHAR"], "rhs": ["VARCHAR"], "rel": ["VARCHAR"]}}
     document |= {"manifest_sha256": manifest.sha256(), "data": data}
-    channel(place).publish(document, planned_on=None)
+    place.channel().publish(document, planned_on=None)
     with pytest.raises(QualityGateError, match=r"at least 40\.0% of the edges of 'd1' are gone"):
         run_task("validate", run)
     assert "release 1 does not hold the edges of its snapshot; only numbers of rows compare" in capsys.readouterr().err

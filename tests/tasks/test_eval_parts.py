@@ -188,7 +188,7 @@ def test_parts_merge_to_digits_beside_other_releases(place, monkeypatch):
     second_night(place, 60, 62)
     run_chain(place.spec, "d2")
     place.snapshot("d3", ring(64))
-    url, first = preserved(place, "d3"), Channel(open_store(place.store), "production").release(1)
+    url, first = preserved(place, "d3"), place.channel().release(1)
     monkeypatch.setattr(evaluation_parts, "best_release", lambda *_: first)
     monkeypatch.setattr(evaluation_parts, "replaced_release", lambda *_: first)
     run = RunContext.open(url)

@@ -11,10 +11,8 @@ import pytest
 from pbg_tasks.config import GraphSpec, load_graph_spec
 from pbg_tasks.config.base import parse
 from pbg_tasks.errors import ConfigError, ConflictError, QualityGateError
-from pbg_tasks.publish import Channel
 from pbg_tasks.publish.exchange.manifest import MANIFEST, MARK
 from pbg_tasks.publish.skips import when_skipped
-from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.exchange import export as exchange
 from pbg_tasks.tasks.nightly.chain import TASKS, run_chain, run_task
@@ -173,7 +171,7 @@ def test_late_export_is_made_at_free_location(shared):
     export_release(late, "npy")
     assert shared.source() == late
     again = shared.release("d2", 0.2, exports=[])
-    assert Channel(open_store(shared.place.store), "production").current().release.run == again.rpartition("/")[2]
+    assert shared.place.channel().current().release.run == again.rpartition("/")[2]
     export_release(newer, "npy")
     assert shared.source("d2") == newer
 
@@ -188,7 +186,7 @@ def test_refused_export_leaves_its_night_released(place, monkeypatch):
     monkeypatch.setattr(exchange, "writer", lambda *_: write)
     with pytest.raises(QualityGateError, match="finds too little"):
         run_chain(place.spec, "d1")
-    channel = Channel(open_store(place.store), "production")
+    channel = place.channel()
     run = RunContext.within(channel.store, channel.current().release.run)
     assert run.refusal() is None
     assert when_skipped(channel, "d1") is None

@@ -11,8 +11,6 @@ from pbg_tasks.config import RunSpec
 from pbg_tasks.config.base import canonical_json
 from pbg_tasks.config.loading import load_graph_spec
 from pbg_tasks.errors import QualityGateError
-from pbg_tasks.publish import Channel
-from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.approval import approve
 from pbg_tasks.tasks.context import RunContext, graph_store
 from pbg_tasks.tasks.nightly import on_spark
@@ -123,7 +121,7 @@ def test_last_seven_known_nights_are_read(place):
     place.write_spec({"num_epochs": 1})
     graph = load_graph_spec(place.spec)
     store = graph_store(graph)
-    channel = Channel(open_store(str(place.store)), "production")
+    channel = place.channel()
     spec = RunSpec(graph=graph, snapshot="d70", files=())
     run = RunContext(store, spec.run_id, spec, spec.to_bytes())
     assert kept_before(run) == []

@@ -7,8 +7,6 @@ import re
 
 from pbg_tasks.formats import names, tables
 from pbg_tasks.formats.embeddings import read_embeddings
-from pbg_tasks.publish import Channel
-from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.nightly.chain import run_chain
 from pbg_tasks.tasks.release.redo import redo
 from pbg_tasks.tasks.release.repartition import repartition
@@ -61,7 +59,7 @@ def figures(value):
 
 def released(place):
     """Yield results, files and names of the tables' files of each release."""
-    for release in Channel(open_store(str(place.store)), "production").releases():
+    for release in place.channel().releases():
         directory = place.store / release.directory
         results = [directory.parent / "results" / f"{task}.json" for task in TASKS]
         found = {path.name: path for path in directory.iterdir()}

@@ -197,7 +197,7 @@ def test_move_to_other_partitions_than_specs_warns(place, capsys):
 
 
 def test_move_rolled_back_from_names_its_return(place):
-    channel = Channel(open_store(str(place.store)), "production")
+    channel = place.channel()
     place.snapshot("d1", ring(40))
     run_chain(place.spec, "d1", epochs=1)
     moved = repartition(place.spec, partitions=3)
@@ -211,7 +211,7 @@ def test_move_rolled_back_from_names_its_return(place):
 
 
 def test_move_replaces_no_redone_day(place, monkeypatch):
-    channel, point = Channel(open_store(str(place.store)), "production"), Channel._point
+    channel, point = place.channel(), Channel._point
     place.snapshot("d1", ring(40))
     run_chain(place.spec, "d1", epochs=1)
 

@@ -15,8 +15,6 @@ import pytest
 
 from pbg_tasks.config import RunLayout
 from pbg_tasks.errors import ConfigError, InputError, OutOfTurnError, QualityGateError
-from pbg_tasks.publish import Channel
-from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.announcing import announced
 from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.nightly.chain import run_chain
@@ -30,10 +28,6 @@ from tests.clocks import HOUR, clock_wrong_by
 from tests.tasks.conftest import ring
 
 QUICK = {"num_epochs": 1}
-
-
-def channel(place):
-    return Channel(open_store(str(place.store)), "production")
 
 
 def three_days(place):
@@ -57,8 +51,8 @@ def test_independent_nights_in_any_order_are_equal(place):
     for order in (("d1", "d2"), ("d2", "d1")):
         for day in order:
             assert run_chain(place.spec, day)["entities"]["kept"] == 0
-        assert channel(place).current().release.snapshot == "d2"
-        found.append({release.snapshot: release.manifest_sha256 for release in channel(place).releases()})
+        assert place.channel().current().release.snapshot == "d2"
+        found.append({release.snapshot: release.manifest_sha256 for release in place.channel().releases()})
         shutil.rmtree(place.store)
     assert found[0] == found[1]
     assert set(found[0]) == {"d1", "d2"}
@@ -199,18 +193,19 @@ def test_night_published_again_reports_its_outcome(place):
     shown["gate"] = {"passed": True, "checks": [{"name": "c", "passed": True, "warned": True, "sentence": "few"}]}
     (row,) = (line.split() for line in table([shown]).splitlines() if line.startswith("warnings"))
     assert row == ["warnings", "1,", "below"]
-    channel(place).rollback()
+    place.channel().rollback()
     assert "release 2 of production, rolled back\n" in table([show(second)])
     assert "release 1 of production\n" in table([show(first)])
     assert publish(first)["published"]
-    channel(place).store.delete(RunContext.open(second).key(RunLayout.result("publish")))  # lost before it was recorded
+    # what it found is lost before it was recorded
+    place.channel().store.delete(RunContext.open(second).key(RunLayout.result("publish")))
     told = publish(second)
     assert told["published"] is False
     way = "`pbg rollback SPEC 2 --channel production` brings it back"
     assert f"was rolled back to release 1 meanwhile; {way}" in told["reason"]
     # an older day is not served because it is older, whatever was rolled back
-    channel(place).rollback(to=2)
-    channel(place).store.delete(RunContext.open(first).key(RunLayout.result("publish")))
+    place.channel().rollback(to=2)
+    place.channel().store.delete(RunContext.open(first).key(RunLayout.result("publish")))
     assert publish(first)["reason"] == "channel 'production' already serves a newer snapshot"
 
 
@@ -383,11 +378,11 @@ def test_changed_rule_keeps_the_night_from_readers(place):
     place.write_spec(model=QUICK, channel="shadow", promote={"to": "production", "after_nights": 1})
     place.snapshot("d1", ring(40))
     assert run_chain(place.spec, "d1", overrides=["promote=null"])["release"]["published"]
-    assert channel(place).current().release is None
+    assert place.channel().current().release is None
     run_chain(place.spec, "d1", overrides=["channel=trial"])
-    assert channel(place).current().release is None
+    assert place.channel().current().release is None
     run_chain(place.spec, "d1")
-    assert channel(place).current().release.promoted.channel == "shadow"
+    assert place.channel().current().release.promoted.channel == "shadow"
 
 
 def test_change_may_complete_the_spec(place):
@@ -396,4 +391,4 @@ def test_change_may_complete_the_spec(place):
     lines = place.spec.read_text().splitlines(keepends=True)
     place.spec.write_text("".join(line for line in lines if not line.startswith("store:")))
     assert run_chain(place.spec, "d1", overrides=[f"store={place.store}"])["release"]["published"]
-    assert channel(place).current().release.promoted.channel == "shadow"
+    assert place.channel().current().release.promoted.channel == "shadow"

@@ -19,7 +19,7 @@ from pbg_tasks.config import load_graph_spec
 from pbg_tasks.errors import ConfigError, ConflictError, FormatError, IncompatibleError, InputError, StorageError
 from pbg_tasks.publish import Channel, promotion, service_pins
 from pbg_tasks.publish.skips import skip
-from pbg_tasks.storage import LocalStore, open_store
+from pbg_tasks.storage import LocalStore
 from pbg_tasks.tasks.exchange import serving
 from pbg_tasks.tasks.nightly.promote import nights_passed, promote, promote_due, share_of, stop
 from pbg_tasks.tasks.release.releases import drill, gc, pin, rollback, unpin
@@ -36,7 +36,7 @@ def shadow(place):
 
 def spec(place, **rules):
     place.write_spec(channel="shadow", promote={"to": "production", **rules})
-    return Channel(open_store(str(place.store)), "shadow")
+    return place.channel("shadow")
 
 
 def night(channel, number, *, space="s", **data):
@@ -170,7 +170,7 @@ def test_rules_without_effect_are_refused(place, sections, message):
 
 
 def test_new_channel_begins_with_release_of_readers(place):
-    production = Channel(open_store(str(place.store)), "production")
+    production = place.channel()
     night(production, 1)
     shadow = spec(place)
     promote(place.spec, source="production", to="shadow", by="mia")
@@ -352,7 +352,7 @@ def test_promotion_of_the_served_release_ends_the_share(place, shadow):
 
 
 def test_rule_ends_shares_of_its_own_source_only(place):
-    shadow, other = spec(place, share=0.1, after_nights=1), Channel(open_store(str(place.store)), "other")
+    shadow, other = spec(place, share=0.1, after_nights=1), place.channel("other")
     night(shadow, 1)
     promote_due(place.spec)
     night(other, 2)
@@ -370,7 +370,7 @@ def test_rule_ends_shares_of_its_own_source_only(place):
 def test_failed_sink_names_the_channel_to_try_again(place, monkeypatch):
     exports = [{"format": "lancedb", "destination": f"{place.store}/vectors"}]
     place.write_spec(channel="shadow", promote={"to": "production"}, exports=exports)
-    shadow = Channel(open_store(str(place.store)), "shadow")
+    shadow = place.channel("shadow")
     for number in (1, 2):
         night(shadow, number)
 
@@ -450,7 +450,7 @@ def test_redone_nights_count_once_and_as_redone(place, shadow):
 
 
 def test_newest_night_of_two_channels_is_by_snapshot(place):
-    production = Channel(open_store(str(place.store)), "production")
+    production = place.channel()
     for number in (1, 2, 3):
         night(production, number)
     shadow = spec(place)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from pbg_tasks.publish import Channel
-from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.nightly.promote import promote, promote_due
 from tests.publish.runs import candidate, write_run
 
@@ -22,7 +21,7 @@ def night(shadow, number):
 def shadow(place):
     """Two nights, the first in production, the second shared by rule."""
     place.write_spec(channel="shadow", promote={"to": "production", "share": 0.1, "after_nights": 3})
-    shadow = Channel(open_store(str(place.store)), "shadow")
+    shadow = place.channel("shadow")
     night(shadow, 1)
     promote(place.spec, by="mia")
     night(shadow, 2)

@@ -8,8 +8,6 @@ import shutil
 import pytest
 
 from pbg_tasks.errors import ConfigError, ConflictError, InputError, QualityGateError
-from pbg_tasks.publish import Channel
-from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.nightly.chain import run_chain, run_task
 from pbg_tasks.tasks.release.redo import redo
@@ -45,7 +43,7 @@ def chain(released):
 
 
 def current(place):
-    return Channel(open_store(str(place.store)), "production").current().release
+    return place.channel().current().release
 
 
 def ways(place):

@@ -30,7 +30,7 @@ from tests.tasks.conftest import ring
 
 @pytest.fixture
 def channel(place):
-    return Channel(open_store(str(place.store)), "production")
+    return place.channel()
 
 
 def publish(channel, *days):

@@ -7,8 +7,6 @@ import pytest
 from pbg_tasks.config.airflow import TOGETHER
 from pbg_tasks.config.results import PartitionResult
 from pbg_tasks.errors import ConfigError, QualityGateError
-from pbg_tasks.publish import Channel
-from pbg_tasks.storage import open_store
 from pbg_tasks.storage.copies import Copies
 from pbg_tasks.tasks.context import CHAIN, RunContext
 from pbg_tasks.tasks.nightly.chain import run_chain, run_task, run_together
@@ -36,7 +34,7 @@ def test_night_of_few_commands_has_every_result(place, planned):
         }
     assert all(run.result(task) for task in CHAIN)
     assert finished["published"] is True
-    assert Channel(open_store(place.store), "production").current().release.run == run.run_id
+    assert place.channel().current().release.run == run.run_id
 
 
 def test_night_for_several_machines_is_done_by_one(place, monkeypatch):

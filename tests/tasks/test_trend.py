@@ -8,7 +8,6 @@ import pytest
 
 from pbg_tasks.errors import QualityGateError
 from pbg_tasks.publish import Channel
-from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.approval import approve
 from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.nightly.chain import run_chain
@@ -104,7 +103,7 @@ def test_slow_fall_warns_then_blocks_independent_nights(place):
     page = (Path(fourth.url) / "report" / "index.html").read_text()
     assert fourth.trend["sentence"].split(":")[0] in page
     # The facts that lead the next nights to the best one are kept with the release; the comparison itself is not.
-    metrics = Channel(open_store(str(place.store)), "production").release(3).metrics
+    metrics = place.channel().release(3).metrics
     assert metrics["changes"] == third.eval["changes"]
     assert [each["release"] for each in metrics["changes"]] == [2, 1]
     assert not {"best", "against"} & metrics.keys()
@@ -151,7 +150,7 @@ def test_approved_fall_moves_the_yardstick(place):
     nights, _, fourth = check_slow_fall(place, "independent")
     approve(fourth.url, by="ada", reason="the fall is real")
     run_chain(place.spec, "d4")
-    assert Channel(open_store(str(place.store)), "production").release(4).data["fall_approved"]
+    assert place.channel().release(4).data["fall_approved"]
     fifth = nights("d5", 6)
     assert (fifth.refused, fifth.trend, "best" in fifth.eval) == (None, None, False)
     assert nights("d6", 6).eval["best"]["release"] == 5

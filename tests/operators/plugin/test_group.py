@@ -15,8 +15,6 @@ use_private_airflow()
 
 from sqlalchemy import select  # noqa: E402 - Airflow's home is chosen first
 
-from pbg_tasks.publish import Channel  # noqa: E402
-from pbg_tasks.storage import open_store  # noqa: E402
 from tests.tasks.conftest import Workplace, ring  # noqa: E402
 
 DAG_FILE = """
@@ -67,7 +65,7 @@ def test_group_publishes_and_pages_find_it(tmp_path, monkeypatch):
     states = {ti.task_id: ti.state for ti in run.get_task_instances()}
     assert len(states) == 8
     assert set(states.values()) == {"success"}
-    assert Channel(open_store(place.store), "production").current().release.seq == 1
+    assert place.channel().current().release.seq == 1
     with create_session() as session:
         (event,) = session.scalars(select(AssetEvent)).all()
         assert (event.asset.name, event.extra["release"], event.partition_key) == ("toy_production", 1, "d1")
