@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import resource
 import shlex
 import subprocess
 import time
@@ -12,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from benchmarks.speed.usage import peak_bytes, tree
+from benchmarks.speed.usage import ended_cpu_seconds, peak_bytes, tree
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -70,7 +69,7 @@ def run(command: Sequence[str], environment: Mapping[str, str], output: Path) ->
         RuntimeError: it failed; the message has the end of what it printed.
     """
     peaks: dict[str, int] = {}
-    began, before = time.perf_counter(), _children()
+    began, before = time.perf_counter(), ended_cpu_seconds()
     with output.open("wb") as file:
         child = subprocess.Popen(command, env=environment, stdout=file, stderr=subprocess.STDOUT)
         while child.returncode is None:
@@ -83,7 +82,7 @@ def run(command: Sequence[str], environment: Mapping[str, str], output: Path) ->
     while _left():
         look(peaks)
         time.sleep(LOOK_SECONDS / 10)
-    return Usage(time.perf_counter() - began, _children() - before, peaks)
+    return Usage(time.perf_counter() - began, ended_cpu_seconds() - before, peaks)
 
 
 def look(peaks: dict[str, int]) -> None:
@@ -108,8 +107,3 @@ def _left() -> bool:
     except ChildProcessError:
         return False
     return True
-
-
-def _children() -> float:
-    found = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return found.ru_utime + found.ru_stime

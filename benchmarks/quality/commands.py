@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import resource
 import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.speed.usage import ended_cpu_seconds
 from pbg_tasks.errors import BY_EXIT_CODE, PbgError
 
 if TYPE_CHECKING:
@@ -59,39 +58,11 @@ class Pbg:
             PbgError: the command failed; its kind is that of the exit status.
         """
         command = [sys.executable, "-m", "pbg_tasks", *arguments, "--json"]
-        started, used = time.monotonic(), _children_cpu()
+        started, used = time.monotonic(), ended_cpu_seconds()
         done = subprocess.run(command, cwd=self.directory, stdout=subprocess.PIPE, text=True, check=False)
-        self.clock.add(what, time.monotonic() - started, _children_cpu() - used)
+        self.clock.add(what, time.monotonic() - started, ended_cpu_seconds() - used)
         if done.returncode:
             kind = BY_EXIT_CODE.get(done.returncode, PbgError)
             raise kind(f"pbg {' '.join(arguments)}: ended with status {done.returncode}; its message stands above")
         result: Result = json.loads(done.stdout)
         return result
-
-
-def _children_cpu() -> float:
-    """Return the CPU seconds of all commands that have ended."""
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
-
-
-def environment() -> dict[str, str | int]:
-    """Return the circumstances that figures of speed depend on."""
-    import platform
-
-    import torch
-
-    return {
-        "cpu": _cpu_model() or platform.processor() or platform.machine(),
-        "cores": len(os.sched_getaffinity(0)),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-    }
-
-
-def _cpu_model() -> str | None:
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:  # noqa: PTH123 - no path of ours
-            return next((line.partition(":")[2].strip() for line in file if line.startswith("model name")), None)
-    except OSError:
-        return None

@@ -41,7 +41,7 @@ class Run:
     seed: int
     recipe: str
     date: str
-    environment: Mapping[str, str | int]
+    environment: Mapping[str, str | int | float]
     figures: Mapping[str, float]
     curves: Mapping[str, list[list[float]]]
     training: Mapping[str, Any]

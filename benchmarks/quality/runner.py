@@ -6,11 +6,12 @@ import datetime as dt
 import shutil
 from typing import TYPE_CHECKING
 
-from benchmarks.quality.commands import Clock, Pbg, environment
+from benchmarks.quality.commands import Clock, Pbg
 from benchmarks.quality.dated import predict_dated_links
 from benchmarks.quality.labels import predict_labels
 from benchmarks.quality.links import Training, init_config, predict_links
 from benchmarks.quality.results import Run, recipe
+from benchmarks.speed.environment import environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -53,12 +54,13 @@ def run(
     training = Training.of(pbg, path, keys, seed)
     found = _KINDS[experiment.kind](training, data.absolute(), experiment.interval)
     shutil.rmtree(directory)
+    here = environment()
     return Run(
         experiment=experiment.name,
         seed=seed,
         recipe=recipe(experiment, config.read_bytes(), params),
         date=f"{dt.datetime.now(dt.UTC):%Y-%m-%d %H:%M}",
-        environment=environment(),
+        environment={name: here[name] for name in ("cpu", "cores", "python", "torch")},
         seconds=clock.seconds,
         **found,
     )

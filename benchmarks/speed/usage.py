@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import time
 from pathlib import Path
 from threading import Event, Thread
@@ -39,6 +40,12 @@ def _own_seconds(pid: int) -> float:
         return time.clock_gettime(~pid << 3 | 2)  # the clock's number, by clock_getcpuclockid(3)
     except OSError:
         return 0.0
+
+
+def ended_cpu_seconds() -> float:
+    """Return the CPU seconds of children that were waited for."""
+    found = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return found.ru_utime + found.ru_stime
 
 
 def peak_bytes(pid: int) -> int:
