@@ -111,6 +111,12 @@ def _no_spec_is_given() -> Iterator[None]:
     name_spec(UNNAMED)
 
 
+@pytest.fixture
+def swift_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Skip syncing to disk: power failures do not happen here."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
 @pytest.fixture(scope="session")
 def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
     """A real S3 server, started once and on demand only."""

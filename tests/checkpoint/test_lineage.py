@@ -98,12 +98,8 @@ class Writers(RuleBasedStateMachine):
 
 
 @pytest.fixture(autouse=True)
-def _swift(monkeypatch):
-    """Skip syncing to disk, and the messages about waiting.
-
-    Power failures do not happen here.
-    """
-    monkeypatch.setattr(os, "fsync", lambda _: None)
+def _swift(swift_disk, monkeypatch):
+    """Skip the messages about waiting, too."""
     monkeypatch.setattr(lease, "say", lambda _: None)
 
 

@@ -299,9 +299,3 @@ def test_collections_never_remove_needed_objects():
             suppress_health_check=list(HealthCheck),
         ),
     )
-
-
-@pytest.fixture
-def swift_disk(monkeypatch):
-    """Skip syncing to disk: power failures do not happen here."""
-    monkeypatch.setattr(os, "fsync", lambda _: None)

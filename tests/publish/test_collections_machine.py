@@ -294,12 +294,6 @@ def test_race_in_any_order_loses_nothing(kind):
 
 
 @pytest.fixture
-def swift_disk(monkeypatch):
-    """Skip syncing to disk: power failures do not happen here."""
-    monkeypatch.setattr(os, "fsync", lambda _: None)
-
-
-@pytest.fixture
 def one_call_at_a_time(monkeypatch):
     for module in ("collection", "channel"):
         monkeypatch.setattr(f"pbg_tasks.publish.{module}.in_parallel", one_by_one)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
@@ -22,6 +21,8 @@ from tests.publish.runs import candidate, whole, write_run
 from tests.publish.turned_store import TurnedStore
 from tests.rotation import of_today
 
+pytestmark = pytest.mark.usefixtures("swift_disk")
+
 KEYS = [f"user-{number}" for number in range(400)]
 LAST = 36
 """Number of operations of a store at which an action is interrupted at the latest; most have fewer."""
@@ -37,12 +38,6 @@ def night(store, number, *, space="s", channel="shadow"):
     write_run(store, f"r{number}", channel=channel, space=space)
     fields = candidate(store, f"r{number}", f"d{number}")
     return nights.publish(fields, planned_on=there.seq if there else None)[0]
-
-
-@pytest.fixture(autouse=True)
-def swift_disk(monkeypatch):
-    """Skip syncing to disk: power failures do not happen here."""
-    monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
 @pytest.fixture

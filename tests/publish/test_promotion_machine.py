@@ -124,12 +124,6 @@ class Promotions(RuleBasedStateMachine):
         assert whole(self.store, self.nights.current().release)
 
 
-@pytest.fixture
-def swift_disk(monkeypatch):
-    """Skip syncing to disk: power failures do not happen here."""
-    monkeypatch.setattr(os, "fsync", lambda _: None)
-
-
 @pytest.mark.usefixtures("swift_disk")
 def test_readers_stay_whole_in_any_order():
     run_state_machine_as_test(

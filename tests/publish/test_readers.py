@@ -14,8 +14,7 @@ PUBLISHES = int(os.environ.get("PBG_PUBLISHES", "40"))
 READERS = 8
 
 
-def test_readers_see_one_release_at_a_time(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "fsync", lambda _: None)  # syncing protects from power failures, which do not happen here
+def test_readers_see_one_release_at_a_time(tmp_path, swift_disk):
     store = open_store(str(tmp_path / "store"))
     channel, done, seen, failures = Channel(store, "production"), threading.Event(), [set() for _ in range(READERS)], []
 

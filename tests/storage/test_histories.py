@@ -25,8 +25,7 @@ THREADS = 4
 
 
 @pytest.fixture(params=["local", pytest.param("s3", marks=pytest.mark.s3)])
-def url(request, tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "fsync", lambda _: None)  # syncing protects from power failures, which do not happen here
+def url(request, tmp_path, swift_disk):
     return str(tmp_path) if request.param == "local" else request.getfixturevalue("s3_bucket")
 
 
