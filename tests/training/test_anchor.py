@@ -21,18 +21,13 @@ from pbg_tasks.training.data.tables import Table
 from pbg_tasks.training.engine import rounding
 from pbg_tasks.training.engine.anchor import Anchor
 from pbg_tasks.training.starting_point import StartingPoint
-from tests.training.buckets import PARTITIONS, ROWS, SPEC, Buckets, make_config, objects, train_alone
+from tests.training.buckets import PARTITIONS, ROWS, SPEC, make_config, objects, train_alone
 from tests.training.checkpoints import rows
 from tests.training.ranks import gangs
 from tests.training.releases import KNOWN, release
 
 LAST = IterationInfo(1, 0, 2, 1, "edges", 2, 1)
 RIGID = 1e12  # a weight whose share rounds to all of it
-
-
-@pytest.fixture(scope="module")
-def buckets(tmp_path_factory):
-    return Buckets(tmp_path_factory.mktemp("data") / "edges")
 
 
 def train(config, buckets, root, *, weight=0.0, engine=None):

@@ -317,20 +317,15 @@ def test_narrow_rows_that_diverged_are_not_written(tmp_path):
         files.write(key, table, Stamp(2, INFO))
 
 
-@pytest.fixture(scope="module")
-def edges(tmp_path_factory):
-    return bucketed.Buckets(tmp_path_factory.mktemp("data") / "edges")
-
-
 @pytest.mark.parametrize("make_engine", ENGINES)
-def test_resumed_training_gives_the_same_bits(tmp_path, edges, make_engine):
+def test_resumed_training_gives_the_same_bits(tmp_path, buckets, make_engine):
     whole = bucketed.make_config(num_epochs=2, partition_buffer=2, **NARROW)
     first = bucketed.make_config(num_epochs=1, partition_buffer=2, **NARROW)
     stores = {name: LocalStore(tmp_path / name) for name in ("direct", "resumed")}
 
     def train(config, name):
         engine = make_engine(config, 1)
-        bucketed.train(config, edges, stores[name], tmp_path / "scratch", engine=engine)
+        bucketed.train(config, buckets, stores[name], tmp_path / "scratch", engine=engine)
 
     train(whole, "direct")
     train(first, "resumed")
@@ -341,10 +336,10 @@ def test_resumed_training_gives_the_same_bits(tmp_path, edges, make_engine):
         assert not (stored.view(np.uint32) & 0xFFFF).any()
 
 
-def test_float32_version_is_continued_and_back(tmp_path, edges):
+def test_float32_version_is_continued_and_back(tmp_path, buckets):
     store, exact = LocalStore(tmp_path / "store"), []
     for epochs, keys in ((1, {}), (2, NARROW), (3, {})):
-        bucketed.train(bucketed.make_config(num_epochs=epochs, **keys), edges, store, tmp_path / "scratch")
+        bucketed.train(bucketed.make_config(num_epochs=epochs, **keys), buckets, store, tmp_path / "scratch")
         stored, _ = read_embeddings(tmp_path / "store" / embeddings_file_name("n", 0, epochs))
         exact.append(bool((stored.view(np.uint32) & 0xFFFF).any()))
     assert exact == [True, False, True]

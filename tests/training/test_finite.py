@@ -27,12 +27,7 @@ from pbg_tasks.training.engine.on_torch import TorchEngine
 from pbg_tasks.training.ranks.partitions.partition_store import PartitionStore
 from pbg_tasks.training.schedule import Bucket
 from tests.training import buffers
-from tests.training.buckets import PARTITIONS, Buckets, make_config, train
-
-
-@pytest.fixture(scope="module")
-def buckets(tmp_path_factory):
-    return Buckets(tmp_path_factory.mktemp("data") / "edges")
+from tests.training.buckets import PARTITIONS, make_config, train
 
 
 def random_table(seed=0):

@@ -26,11 +26,6 @@ from tests.waiting import wait_until
 THREADS = {"partitions", "edges", "uploads"}
 
 
-@pytest.fixture(scope="module")
-def buckets(tmp_path_factory):
-    return Buckets(tmp_path_factory.mktemp("data") / "edges")
-
-
 @pytest.mark.rotated(3)
 def test_buffer_decides_about_time_and_memory_only(buckets, tmp_path):
     """With two partitions none is read ahead; with four none swapped."""

@@ -20,12 +20,11 @@ from pbg_tasks.training.ranks import partitions_ahead as module
 from pbg_tasks.training.ranks.messages import Source
 from pbg_tasks.training.ranks.partitions.partition_store import PartitionStore
 from pbg_tasks.training.ranks.partitions_ahead import GenerationError, PartitionsAhead
-from tests.training.buckets import SPEC, Buckets, make_config
+from tests.training.buckets import PARTITIONS, SPEC, make_config
 from tests.training.ranks.coordinators import coordinated, stored
 from tests.training.ranks.crashes import ledger, ledger_of_whole
 from tests.training.ranks.gangs import Watched, train
 
-PARTITIONS = 4
 KEYS = [PartitionKey("n", part) for part in range(2)]
 
 
@@ -268,11 +267,6 @@ def test_failed_put_is_reported_and_raised():
 
 def fail(error):
     raise error
-
-
-@pytest.fixture(scope="module")
-def buckets(tmp_path_factory):
-    return Buckets(tmp_path_factory.mktemp("data") / "edges", PARTITIONS)
 
 
 def ranks_config(**changes):

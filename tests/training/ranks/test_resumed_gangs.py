@@ -24,12 +24,11 @@ from pbg_tasks.training.ranks.iteration_state import IterationState
 from pbg_tasks.training.ranks.leases import LeaseBook
 from pbg_tasks.training.ranks.rank import RankWork
 from pbg_tasks.training.schedule import Bucket
-from tests.training.buckets import Buckets, objects
+from tests.training.buckets import PARTITIONS, objects
 from tests.training.buckets import make_config as make_single_config
 from tests.training.ranks.crashes import Crash, ledger
 from tests.training.ranks.gangs import train
 
-PARTITIONS = 4
 EDGES_OF_A_BUCKET = 60
 CRASHES = (2, 8, 11)
 """Buckets of rank 1 before which the gang crashes; in two epochs its ranks train 32."""
@@ -66,11 +65,6 @@ def make_config(*, ahead=False):
         num_epochs=2,
         num_partition_servers=0,
     )
-
-
-@pytest.fixture(scope="module")
-def buckets(tmp_path_factory):
-    return Buckets(tmp_path_factory.mktemp("data") / "edges", PARTITIONS)
 
 
 @pytest.fixture
