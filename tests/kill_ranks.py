@@ -31,6 +31,7 @@ import numpy as np
 import typer
 
 from benchmarks.quality.data import FB15K_237, cache_directory, obtain
+from examples.stack.processes import Identity
 from pbg_tasks.checkpoint import open_committed
 from pbg_tasks.formats.edges import EdgeList, edge_file_name, write_edges
 from pbg_tasks.storage import open_store
@@ -231,14 +232,6 @@ def ranks_of(launcher: int) -> dict[int, int]:
     return found
 
 
-def alive(pid: int) -> bool:
-    """Return whether a process runs."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 def kill_often(graph: Graph, *, ranks: int, times: int, seed: int, longest: float = 2.0) -> Findings:
     """Kill a random rank again and again, then let the training end.
 
@@ -259,15 +252,15 @@ def kill_often(graph: Graph, *, ranks: int, times: int, seed: int, longest: floa
                 _wait_for_record(graph, launcher)
             time.sleep(chance.uniform(0.0, longest))
             victim = chance.randrange(ranks)
-            if launcher.poll() is not None or not gang or not alive(gang[victim]):
+            if launcher.poll() is not None or not gang or Identity.of(gang[victim]) is None:
                 continue
             os.kill(gang[victim], signal.SIGKILL)
             killed = time.monotonic()
             findings.kills[victim] += 1
-            while any(alive(pid) for pid in gang.values()) and time.monotonic() - killed < END_SECONDS:
+            while any(map(Identity.of, gang.values())) and time.monotonic() - killed < END_SECONDS:
                 time.sleep(0.05)
             findings.ended.append(time.monotonic() - killed)
-            if any(alive(pid) for pid in gang.values()):
+            if any(map(Identity.of, gang.values())):
                 findings.problems.append(f"after {END_SECONDS:.0f} s ranks of the gang were still there")
             version = _check_version(graph, version, findings)
             print(f"{sum(findings.kills.values())}: rank {victim}, version {version}, {findings.line()}", flush=True)

@@ -22,6 +22,8 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
+from examples.stack.processes import Identity
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
@@ -177,7 +179,8 @@ class ObjectStore:
                 start_new_session=True,  # a group of its own: ^C of the parent spares it, stop reaches all of it
             )
         pid = self._process.pid
-        write_private(_record(self.directory), json.dumps({"pid": pid, "born": _born(pid), "ports": ports}))
+        server = Identity.of(pid) or Identity(pid, 0)
+        write_private(_record(self.directory), json.dumps({"pid": pid, "born": server.born, "ports": ports}))
 
     def _wait_until_ready(self) -> bool:
         deadline = time.monotonic() + START_SECONDS
@@ -209,12 +212,12 @@ def stop_recorded(directory: Path) -> None:
     if not _record(directory).exists():
         return
     record = _read_record(directory)
-    pid, born = int(record["pid"]), record["born"]
+    server = Identity(int(record["pid"]), int(record["born"]))
     for number, seconds in ((signal.SIGTERM, STOP_SECONDS), (signal.SIGKILL, STOP_SECONDS)):
         deadline = time.monotonic() + seconds
-        if _born(pid) == born:
-            os.killpg(pid, number)
-        while _born(pid) == born and time.monotonic() < deadline:
+        if server.alive:
+            os.killpg(server.pid, number)
+        while server.alive and time.monotonic() < deadline:
             time.sleep(0.05)
     for port in record["ports"].values():  # a killed server leaves its sockets, and it has no other place for them
         for path in Path("/tmp").glob(f"seaweedfs-*-grpc-{port + GRPC_OFFSET}.sock"):  # noqa: S108
@@ -295,15 +298,3 @@ def write_private(path: Path, text: str) -> None:
     with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         file.write(text)
     fresh.replace(path)
-
-
-def _born(pid: int) -> str | None:
-    """Return when a process started; None when it is gone.
-
-    The time is in kernel ticks; with the number it identifies the process for good.
-    """
-    try:
-        state, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return None if state == "Z" else rest[18]
