@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 
+import pytest
 import torch
 
 from pbg_tasks.native import instruction_set, library
 from tests.training.steps import assert_same_step
 
 BOUND = 1e-5
+native = pytest.mark.skipif(library() is None, reason="no native library: it is built where a C++ compiler is")
 
 
 def usable(name):

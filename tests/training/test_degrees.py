@@ -11,12 +11,12 @@ from pbg_tasks.config.base import parse
 from pbg_tasks.errors import ConfigError
 from pbg_tasks.formats.edges import EdgeList
 from pbg_tasks.model.families import Families
-from pbg_tasks.native import library
 from pbg_tasks.training.data.tables import Table
 from pbg_tasks.training.engine.degrees import bucket_samplers, degree_shares
 from pbg_tasks.training.engine.native import NativeEngine
 from pbg_tasks.training.engine.on_torch import TorchEngine
 from pbg_tasks.training.engine.pace import NOTHING, Pace
+from tests.training.native_steps import native
 
 KEYS = {
     "entities": {"a": {"num_partitions": 2}, "b": {"num_partitions": 1}},
@@ -106,18 +106,15 @@ def trained(make, *, parts=(None,), **changes):
     return rows.embeddings
 
 
-@pytest.mark.parametrize("name", ["torch", "native"])
-def test_training_by_degree_repeats_with_the_seed(name):
-    if name == "native" and library() is None:
-        pytest.skip("no native library: it is built where a C++ compiler is")
-    make = {"torch": TorchEngine, "native": NativeEngine}[name]
+@pytest.mark.parametrize("make", [TorchEngine, pytest.param(NativeEngine, marks=native)])
+def test_training_by_degree_repeats_with_the_seed(make):
     first = trained(make)
     assert torch.equal(first, trained(make))
     assert torch.equal(first, trained(make, parts=(7, None)))
     assert not torch.equal(first, trained(make, negatives_by_degree=0.0))
 
 
-@pytest.mark.skipif(library() is None, reason="no native library: it is built where a C++ compiler is")
+@native
 def test_both_engines_draw_the_same():
     torch.testing.assert_close(trained(NativeEngine), trained(TorchEngine), rtol=1e-3, atol=1e-4)
 

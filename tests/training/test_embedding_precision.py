@@ -18,7 +18,6 @@ from pbg_tasks.formats.edges import EdgeList
 from pbg_tasks.formats.embeddings import embeddings_file_name, read_embeddings, write_embeddings
 from pbg_tasks.formats.metadata import IterationInfo
 from pbg_tasks.model.negatives import UniformSampler
-from pbg_tasks.native import library
 from pbg_tasks.storage import LocalStore
 from pbg_tasks.training.data import tables
 from pbg_tasks.training.data.named_arrays import NamedArrays
@@ -35,14 +34,13 @@ from pbg_tasks.training.ranks.group.rank_env import RankEnv
 from tests.rotation import of_today
 from tests.training import buckets as bucketed
 from tests.training.checkpoints import rows
-from tests.training.native_steps import INSTRUCTIONS, instructions
+from tests.training.native_steps import INSTRUCTIONS, instructions, native
 from tests.training.releases import KNOWN, release
 from tests.training.steps import COMBINATIONS, FEATURES, KEY, Case, Draws, assert_equal, make_config
 
 NARROW = {"embedding_precision": "bf16"}
 DRAWS = 1_000
 INFO = IterationInfo(1, 0, 1, 0, "edges", 1, 0)
-native = pytest.mark.skipif(library() is None, reason="no native library: it is built where a C++ compiler is")
 ENGINES = [TorchEngine, pytest.param(NativeEngine, marks=native)]
 
 

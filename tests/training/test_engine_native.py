@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from pbg_tasks.config import ModelConfig
 from pbg_tasks.errors import ConfigError, FormatError, ResourceError
 from pbg_tasks.formats.edges import EdgeList
-from pbg_tasks.native import library
 from pbg_tasks.native.coverage import BFLOAT16
 from pbg_tasks.training.data.tables import Table
 from pbg_tasks.training.engine import native as engine_native
@@ -27,12 +26,12 @@ from pbg_tasks.training.engine.native import NativeEngine
 from pbg_tasks.training.engine.on_torch import TorchEngine
 from tests import pbg_steps
 from tests.rotation import of_today
-from tests.training.native_steps import BOUND, INSTRUCTIONS, assert_same_as, instructions
+from tests.training.native_steps import BOUND, INSTRUCTIONS, assert_same_as, instructions, native
 from tests.training.steps import COMBINATIONS, COUNTS, FEATURES, Case, make_config, regularized
 
 STEPS = Path(__file__).parents[2].parent / "shared/data/pbg-steps/steps.npz"
 
-pytestmark = pytest.mark.skipif(library() is None, reason="no native library: it is built where a C++ compiler is")
+pytestmark = native
 
 
 def assert_same(config, **how):

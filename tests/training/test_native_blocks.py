@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import pytest
 
-from pbg_tasks.native import library
 from pbg_tasks.training.engine.native import NativeEngine
-from tests.training.native_steps import assert_same_as
+from tests.training.native_steps import assert_same_as, native
 from tests.training.reference import ReferenceStep
 from tests.training.steps import Case, make_config, regularized
 
-pytestmark = pytest.mark.skipif(library() is None, reason="no native library: it is built where a C++ compiler is")
+pytestmark = native
 
 COUNTS = {
     "a": 2_000,

@@ -8,15 +8,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pbg_tasks.native import library
 from pbg_tasks.training.data.tables import Table
 from pbg_tasks.training.engine.batching import Batch
 from pbg_tasks.training.engine.lookup import Single
 from pbg_tasks.training.engine.native import NativeEngine
-from tests.training.native_steps import INSTRUCTIONS, instructions
+from tests.training.native_steps import INSTRUCTIONS, instructions, native
 from tests.training.steps import RELATIONS, Draws, make_config
 
-pytestmark = pytest.mark.skipif(library() is None, reason="no native library: it is built where a C++ compiler is")
+pytestmark = native
 
 
 @pytest.mark.parametrize("name", INSTRUCTIONS)

@@ -14,11 +14,11 @@ import torch
 
 from pbg_tasks.config import ModelConfig
 from pbg_tasks.formats.edges import EdgeList
-from pbg_tasks.native import library
 from pbg_tasks.training.data.tables import Table
 from pbg_tasks.training.engine.native import NativeEngine
+from tests.training.native_steps import native
 
-pytestmark = pytest.mark.skipif(library() is None, reason="no native library: it is built where a C++ compiler is")
+pytestmark = native
 
 DIMENSION, DISTINCT, EDGES = 12, 200, 300
 

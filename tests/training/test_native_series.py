@@ -8,12 +8,12 @@ import torch
 
 from pbg_tasks.config import ModelConfig
 from pbg_tasks.formats.edges import EdgeList
-from pbg_tasks.native import library
 from pbg_tasks.training.data.tables import Table
 from pbg_tasks.training.engine.native import NativeEngine
 from pbg_tasks.training.engine.pace import Pace
+from tests.training.native_steps import native
 
-pytestmark = pytest.mark.skipif(library() is None, reason="no native library: it is built where a C++ compiler is")
+pytestmark = native
 
 ENTITIES, RELATIONS, EDGES = 60, 3, 237
 

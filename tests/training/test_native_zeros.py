@@ -10,13 +10,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pbg_tasks.native import library
 from pbg_tasks.training.engine.lookup import Single
 from pbg_tasks.training.engine.native import NativeEngine
-from tests.training.native_steps import INSTRUCTIONS, assert_same_as, instructions
+from tests.training.native_steps import INSTRUCTIONS, assert_same_as, instructions, native
 from tests.training.steps import Case, make_config
 
-pytestmark = pytest.mark.skipif(library() is None, reason="no native library: it is built where a C++ compiler is")
+pytestmark = native
 
 ROWS, EDGES, NEGATIVES = 5, 10, 20
 

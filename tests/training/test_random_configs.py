@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from pbg_tasks.native import library
 from pbg_tasks.training.engine.native import NativeEngine
 from pbg_tasks.training.engine.on_torch import TorchEngine
 from tests import random_configs
+from tests.training.native_steps import native
 from tests.training.steps import Case
 
 
@@ -26,11 +26,8 @@ def test_wrong_learning_rate_is_found(monkeypatch):
     assert random_configs.judge(drawn)[0] == "WRONG"
 
 
-@pytest.mark.parametrize("name", ["native", "torch"])
-def test_vectors_that_are_no_numbers_are_found(monkeypatch, name):
-    engine = {"native": NativeEngine, "torch": TorchEngine}[name]
-    if engine is NativeEngine and library() is None:
-        pytest.skip("no native library: it is built where a C++ compiler is")
+@pytest.mark.parametrize("engine", [pytest.param(NativeEngine, marks=native), TorchEngine])
+def test_vectors_that_are_no_numbers_are_found(monkeypatch, engine):
     step = Case.step
 
     def spoiled(case, *, dtype):

@@ -15,7 +15,6 @@ from pbg_tasks.formats.model import read_model
 from pbg_tasks.memory.parameters import parameter_count
 from pbg_tasks.model.scoring import RelationScorer
 from pbg_tasks.model.stored_parameters import initial_parameters
-from pbg_tasks.native import library
 from pbg_tasks.tasks.directory.evaluate import evaluate_directory
 from pbg_tasks.tasks.exchange.export_tsv import export_directory
 from pbg_tasks.tasks.training.train import train_directory
@@ -23,11 +22,10 @@ from pbg_tasks.training.engine.native import NativeEngine
 from pbg_tasks.training.engine.on_torch import TorchEngine
 from tests.directories import DataSet
 from tests.rotation import of_today
-from tests.training.native_steps import assert_same_as
+from tests.training.native_steps import assert_same_as, native
 from tests.training.steps import COMBINATIONS, FEATURES, Case, assert_equal, assert_same_step, make_config, regularized
 
 OPERATORS = [each for each in COMBINATIONS if each[0] == "dynamic" and each[1] != "none"]
-native = pytest.mark.skipif(library() is None, reason="no native library: it is built where a C++ compiler is")
 
 
 def assert_gradients(engine, config, **how):

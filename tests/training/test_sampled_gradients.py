@@ -7,7 +7,6 @@ import torch
 
 from pbg_tasks.errors import ConfigError
 from pbg_tasks.model.negatives import UniformSampler
-from pbg_tasks.native import library
 from pbg_tasks.training.data.tables import Table
 from pbg_tasks.training.engine import sampling
 from pbg_tasks.training.engine.choice import on_gpu
@@ -17,12 +16,11 @@ from pbg_tasks.training.engine.on_device import DeviceEngine
 from pbg_tasks.training.engine.on_torch import TorchEngine
 from pbg_tasks.training.engine.sampling import sample_slopes
 from tests.rotation import of_today
-from tests.training.native_steps import INSTRUCTIONS, instructions
+from tests.training.native_steps import INSTRUCTIONS, instructions, native
 from tests.training.steps import COMBINATIONS, FEATURES, KEY, Case, assert_same_step, make_config
 
 SAMPLED = {"gradient": "sampled"}
 DRAWS = 1_000
-native = pytest.mark.skipif(library() is None, reason="no native library: it is built where a C++ compiler is")
 
 
 def slopes(rows=4, columns=300, spread=3.0):

@@ -16,7 +16,6 @@ from pbg_tasks.config.base import parse
 from pbg_tasks.errors import ConfigError, FormatError
 from pbg_tasks.formats.edges import EdgeFileWriter, EdgeList, edge_file_name
 from pbg_tasks.model.families import Families
-from pbg_tasks.native import library
 from pbg_tasks.training.data.edge_files import FiledEdges
 from pbg_tasks.training.data.tables import Table
 from pbg_tasks.training.engine import self_negatives
@@ -28,6 +27,7 @@ from pbg_tasks.training.engine.on_device import DeviceEngine
 from pbg_tasks.training.engine.on_torch import TorchEngine
 from pbg_tasks.training.engine.self_negatives import relations_with_loops
 from tests.rotation import of_today
+from tests.training.native_steps import native
 from tests.training.steps import COMBINATIONS, Case, Draws, assert_equal, assert_same_step, make_config, regularized
 
 FEATURE = "self_negatives"
@@ -38,12 +38,10 @@ def on_device(config, relation_count, **how):
     return DeviceEngine(config, relation_count, place=Accelerator(torch.device("cpu")), **how)
 
 
-@pytest.fixture(params=["torch", "device", "native"])
+@pytest.fixture(params=["torch", "device", pytest.param("native", marks=native)])
 def engine(request):
     """Engine, bound of its error and type that it computes in."""
     if request.param == "native":
-        if library() is None:
-            pytest.skip("no native library: it is built where a C++ compiler is")
         return NativeEngine, 1e-5, torch.float32
     return {"torch": TorchEngine, "device": on_device}[request.param], 1e-9, torch.float64
 
