@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from examples.stack.object_store import ObjectStore
+    from tests.tasks.conftest import Workplace
 
 settings.register_profile("suite", deadline=None)  # the duration of an example depends on the machine's other work
 settings.load_profile("suite")
@@ -157,3 +158,12 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip("mounting a small file system takes root and the right to mount")
     yield disk
     subprocess.run(["umount", "--lazy", str(disk)], check=True)  # noqa: S607 (beside mount, wherever that is)
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workplace:
+    """A directory with snapshots, a store and a spec."""
+    from tests.tasks.conftest import Workplace
+
+    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))
+    return Workplace(tmp_path)

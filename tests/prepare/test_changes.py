@@ -23,7 +23,7 @@ from pbg_tasks.storage.columnar import filesystem_for
 from pbg_tasks.tasks.nightly.chain import run_task
 from pbg_tasks.tasks.nightly.newest import newest_snapshot
 from pbg_tasks.tasks.nightly.plan import plan
-from tests.tasks.conftest import Workplace, ring
+from tests.tasks.conftest import ring
 
 COLUMNS = ("lhs", "rel", "rhs")
 
@@ -255,12 +255,6 @@ def test_text_files_are_read(tmp_path):
         place = source.open(connection, snapshots, [part], COLUMNS)[part.uri]
         assert duckdb.sql(f"SELECT lhs, rhs FROM '{place}'").fetchall() == [("c", "d")]
     assert source.keys(snapshots.location) == ["1", "2"]  # a file a day is whole
-
-
-@pytest.fixture
-def place(tmp_path, monkeypatch):
-    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))
-    return Workplace(tmp_path)
 
 
 def prepared(place, snapshot):

@@ -15,7 +15,7 @@ from pbg_tasks.prepare.sources import Layout, delta, iceberg, snapshot_source
 from pbg_tasks.tasks.nightly.chain import run_chain, run_task
 from pbg_tasks.tasks.nightly.plan import plan
 from tests.model.plugins import package_folder
-from tests.tasks.conftest import Workplace, ring
+from tests.tasks.conftest import ring
 
 VERSIONS = """
 import json
@@ -54,12 +54,6 @@ class Versions(ArrowSource):
         return json.loads(Path(table).read_text())
 """
 NAMED = "snapshot source 'versions', entry point versions:Versions of the package versions 1.0, "
-
-
-@pytest.fixture
-def place(tmp_path, monkeypatch):
-    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))
-    return Workplace(tmp_path)
 
 
 @pytest.fixture

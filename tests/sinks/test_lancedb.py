@@ -21,17 +21,11 @@ from pbg_tasks.tasks.exchange.export import export
 from pbg_tasks.tasks.nightly.export_release import export_release
 from pbg_tasks.tasks.release.releases import rollback
 from tests.sink_story import COLLECTION, LanceReader, story
-from tests.tasks.conftest import Workplace, workplace
+from tests.tasks.conftest import workplace
 from tests.tasks.exchanges import model
 
 BATCH = {"batch_mb": 0.0004}
 """Batches of some rows: 100 numbers are 400 bytes."""
-
-
-@pytest.fixture
-def place(tmp_path, monkeypatch):
-    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))
-    return Workplace(tmp_path)
 
 
 @pytest.fixture

@@ -104,9 +104,3 @@ def interruptible():
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
-
-
-@pytest.fixture
-def place(tmp_path, monkeypatch):
-    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))
-    return Workplace(tmp_path)
