@@ -9,10 +9,8 @@ round.
 
 from __future__ import annotations
 
-import resource
 import statistics
 import time
-from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -22,6 +20,7 @@ import typer
 from benchmarks.speed.table import markdown
 from pbg_tasks.config import ModelConfig
 from pbg_tasks.formats.edges import EdgeList
+from pbg_tasks.memory.machine import resident_bytes
 from pbg_tasks.progress import human_count
 from pbg_tasks.training.data.tables import Table
 from pbg_tasks.training.engine.native import NativeEngine
@@ -63,10 +62,10 @@ def config_of(case: Case, precision: str) -> ModelConfig:
 
 def table_of(case: Case, precision: str, entities: int) -> tuple[Table, int]:
     """Return a random table, and the memory that it took."""
-    before = _resident()
+    before = resident_bytes() or 0
     table = Table.blank(entities, case.dimension, narrow=precision == "bf16")
     table.draw(1e-1, torch.Generator().manual_seed(0))
-    return table, _resident() - before
+    return table, (resident_bytes() or 0) - before
 
 
 def measure(case: Case, *, entities: int, edges: int, rounds: int) -> list[str]:
@@ -105,11 +104,6 @@ def main(
     head = ["case", "f32", "bf16", "edges a CPU second, bf16 over f32: min / median / max"]
     lines = [measure(case, entities=entities, edges=edges, rounds=rounds) for case in CASES]
     print(markdown([head, *lines]))
-
-
-def _resident() -> int:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * resource.getpagesize()
 
 
 if __name__ == "__main__":

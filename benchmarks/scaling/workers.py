@@ -10,8 +10,6 @@ resident is compared with before.
 
 from __future__ import annotations
 
-import resource
-from pathlib import Path
 from typing import Annotated
 
 import numpy as np
@@ -21,6 +19,7 @@ import typer
 from benchmarks.speed.table import aligned
 from pbg_tasks.config import ModelConfig
 from pbg_tasks.formats.edges import EdgeList
+from pbg_tasks.memory.machine import resident_bytes
 from pbg_tasks.progress import human_count
 from pbg_tasks.training.data.tables import Table
 from pbg_tasks.training.engine.native import NativeEngine
@@ -65,16 +64,11 @@ def added_bytes(workers: int, entities: int) -> int:
     table = Table(torch.ones(entities, _DIMENSION), torch.ones(entities))
     lhs, rhs = (random.integers(0, entities, 32 * workers * _BATCH) for _ in range(2))
     engine = NativeEngine(config, 1, workers=workers)
-    before = _resident()
+    before = resident_bytes() or 0
     engine.train_bucket(
         EdgeList(lhs, rhs, np.zeros_like(lhs)), {"e": table}, {"e": table}, generator=torch.Generator().manual_seed(0)
     )
-    return _resident() - before
-
-
-def _resident() -> int:
-    """Return the bytes of this process in memory."""
-    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * resource.getpagesize()
+    return (resident_bytes() or 0) - before
 
 
 def main(
