@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from benchmarks.scaling.real import GRAPH, IDLE_GRAPH, MODEL, has_ranks, real_run
+from benchmarks.scaling.real import GRAPH, IDLE_GRAPH, MODEL, real_run
 from benchmarks.scaling.report import Results, write
 from benchmarks.scaling.scenarios import Row, ahead, published, scaling, ties
 from pbg_tasks.errors import PbgError
@@ -62,9 +62,6 @@ def _shown(rows: Iterable[Row]) -> list[Row]:
 
 def real_rows() -> Iterator[Row]:
     """Train real gangs of one and two ranks, and simulate them."""
-    if not has_ranks():
-        say("`pbg train` has no --ranks here: no real gangs")
-        return
     with tempfile.TemporaryDirectory(prefix="pbg-scaling-") as name:
         graph, idle = (each.write(MODEL, Path(name) / kind) for kind, each in (("graph", GRAPH), ("idle", IDLE_GRAPH)))
         for ranks, servers, ahead in _REAL:

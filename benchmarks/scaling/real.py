@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import math
 from collections import Counter
@@ -16,7 +15,6 @@ from benchmarks.scaling.links import Network
 from benchmarks.scaling.simulate import Outcome, Work, simulate
 from benchmarks.speed.workloads import LIVEJOURNAL, RandomGraph
 from pbg_tasks.checkpoint.stats import FILE_NAME, IO_FILE_NAME
-from pbg_tasks.cli.models import train
 from pbg_tasks.training.data.partitions import partition_keys
 from pbg_tasks.training.schedule import Bucket
 
@@ -80,11 +78,6 @@ class RealRun:
         # moving takes the overhead, nothing more
         network = Network(link=math.inf, store=math.inf, store_total=math.inf, latency=overhead / 2, record=0.0)
         return simulate(work, self.ranks, network, servers=0, ahead=self.ahead)
-
-
-def has_ranks() -> bool:
-    """Return whether this version's ``pbg train`` starts gangs."""
-    return "ranks" in inspect.signature(train).parameters
 
 
 def real_run(config: Mapping[str, Any], directory: Path, ranks: int, *, servers: int, ahead: bool = False) -> RealRun:
