@@ -37,14 +37,12 @@ class Work:
         seconds: for one rank to train each bucket, in the order in which the book prefers them.
         counts: entities of each partition.
         row_bytes: of an entity's vector and optimizer sum.
-        tree: whether it is the first iteration of a cold start with PBG's tree of initialisation.
     """
 
     config: ModelConfig
     seconds: Mapping[Bucket, float]
     counts: Mapping[PartitionKey, int]
     row_bytes: int
-    tree: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +110,7 @@ class _Gang:
         self._work, self._ranks, self._network, self._exchange = work, ranks, network, exchange
         self._sizes, self._looks_ahead = sizes, ahead
         self._recorder = Recorder(network.record)
-        self._book = LeaseBook(work.config, work.counts, list(work.seconds), tree=work.tree)
+        self._book = LeaseBook(work.config, work.counts, list(work.seconds), tree=False)
         self._events: list[tuple[float, int, Callable[[int, float], None], int]] = []
         self._sequence = itertools.count()  # events of one moment happen in the order in which they were planned
         self._last: dict[PartitionKey, int] = {}  # the rank that trained it last, and so has it in memory
@@ -175,9 +173,7 @@ class _Gang:
         return [key for key in sorted(keys) if not self._has(rank, key)]
 
     def _has(self, rank: int, key: PartitionKey) -> bool:
-        if key not in self._last:
-            return self._work.tree  # it begins at random; otherwise it is in the store, or with its server
-        return self._last[key] == rank and key in self._old[rank].keys
+        return self._last.get(key) == rank and key in self._old[rank].keys
 
     def _hand_over(self, rank: int, now: float) -> None:
         if self._away.get(rank, now) > now:  # the partitions of one bucket at most are on their way

@@ -21,10 +21,10 @@ from pbg_tasks.training.schedule import Bucket, grid
 INSTANT = Network(link=1e18, store=1e18, store_total=1e18, latency=0.0, record=0.0)
 
 
-def even_work(partitions, *, seconds=1.0, rows=0, tree=False):
+def even_work(partitions, *, seconds=1.0, rows=0):
     config = one_type(partitions, 1)
     buckets = dict.fromkeys(grid(partitions, partitions), seconds)
-    return Work(config, buckets, dict.fromkeys(partition_keys(config), rows), row_bytes=1, tree=tree)
+    return Work(config, buckets, dict.fromkeys(partition_keys(config), rows), row_bytes=1)
 
 
 def keys(*partitions):
@@ -85,12 +85,6 @@ def test_two_partitions_occupy_two_ranks_on_diagonal():
     assert outcome.seconds == pytest.approx(3.0)  # (0, 0) beside (1, 1), then (0, 1), then (1, 0)
     assert outcome.waited == pytest.approx(2.0)
     assert outcome.waiting == pytest.approx(1 / 3)
-
-
-def test_tree_begins_with_one_rank_without_reading():
-    assert simulate(even_work(4, tree=True), 2, INSTANT, servers=0).waited > 0
-    warm, cold = (simulate(even_work(4, rows=10, tree=tree), 1, INSTANT, servers=0).moved for tree in (False, True))
-    assert warm - cold == 4 * 10  # one read of each partition from the store less
 
 
 def test_seldom_polling_costs_time():
