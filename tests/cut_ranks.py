@@ -85,7 +85,7 @@ def cut_and_mend(graph: Graph) -> str:
     """
     with two_hosts():
         first = start(graph, graph.secrets())
-        wait_for_progress(graph, first, epoch=1)
+        wait_for_progress(graph, first)
         rule = ("INPUT", "-i", "pbg0", "-j", "DROP")
         run("ip", "netns", "exec", SPACES[0], "iptables", "-I", *rule)
         cut = time.monotonic()

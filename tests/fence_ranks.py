@@ -36,25 +36,24 @@ def start_rank(graph: Graph, rank: int, world: int, meeting: str, **environment:
         return subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **variables})
 
 
-def start_gang(graph: Graph, name: str, world: int = 2) -> list[subprocess.Popen[bytes]]:
-    """Start all ranks of a gang."""
+def start_gang(graph: Graph, name: str) -> list[subprocess.Popen[bytes]]:
+    """Start both ranks of a gang."""
     secrets, meeting = graph.secrets(), f"file://{graph.directory}/{name}"
-    return [start_rank(graph, rank, world, meeting, GLOO_SOCKET_IFNAME="lo", **secrets) for rank in range(world)]
+    return [start_rank(graph, rank, 2, meeting, GLOO_SOCKET_IFNAME="lo", **secrets) for rank in range(2)]
 
 
-def wait_for_progress(graph: Graph, gang: list[subprocess.Popen[bytes]], *, epoch: int, seconds: float = 120.0) -> None:
-    """Wait until a gang's first record is there, by its writer epoch.
+def wait_for_progress(graph: Graph, gang: list[subprocess.Popen[bytes]]) -> None:
+    """Wait until the first gang's first record is there.
 
     Raises:
         RuntimeError: it never came.
     """
-    end = time.monotonic() + seconds
+    end = time.monotonic() + 120
     while time.monotonic() < end and not any(process.poll() for process in gang):
-        head = graph.head()
-        if head.get("progress") and int(str(head["writer_epoch"])) >= epoch:
+        if graph.head().get("progress"):
             return
         time.sleep(0.02)
-    raise RuntimeError(f"no record of writer epoch {epoch}; {(graph.directory / 'log-0').read_text()[-2000:]}")
+    raise RuntimeError(f"no record; {(graph.directory / 'log-0').read_text()[-2000:]}")
 
 
 def wait_for_end(gang: list[subprocess.Popen[bytes]], seconds: float) -> list[int]:
@@ -67,7 +66,7 @@ def wait_for_end(gang: list[subprocess.Popen[bytes]], seconds: float) -> list[in
     return [process.wait(max(0.1, end - time.monotonic())) for process in gang]
 
 
-def stop_outside_locks(graph: Graph, process: subprocess.Popen[bytes], seconds: float = 60.0) -> None:
+def stop_outside_locks(graph: Graph, process: subprocess.Popen[bytes]) -> None:
     """Stop a process while it holds no lock of the directory.
 
     A directory's writers lock it for the moment of a write, and wait five minutes for one that is stopped then. S3 has
@@ -76,7 +75,7 @@ def stop_outside_locks(graph: Graph, process: subprocess.Popen[bytes], seconds: 
     Raises:
         RuntimeError: it always held one.
     """
-    end = time.monotonic() + seconds
+    end = time.monotonic() + 60
     while time.monotonic() < end:
         process.send_signal(signal.SIGSTOP)
         if all(map(_is_free, graph.directory.glob("model/.pbg/locks/*"))):
@@ -108,7 +107,7 @@ def stop_and_wake(graph: Graph, stopped: int) -> str:
     """
     first = start_gang(graph, "first")
     try:
-        wait_for_progress(graph, first, epoch=1)
+        wait_for_progress(graph, first)
         sleeper, others = first[stopped], [process for process in first if process is not first[stopped]]
         stop_outside_locks(graph, sleeper)
         silent = time.monotonic()

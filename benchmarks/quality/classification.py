@@ -122,7 +122,7 @@ def score_split(x_ND: np.ndarray, labels_NL: np.ndarray, *, share: float, seed: 
 
 
 def f1_by_share(
-    x_ND: np.ndarray, labels_NL: np.ndarray, *, shares: Sequence[float], splits: int, first_seed: int = 0
+    x_ND: np.ndarray, labels_NL: np.ndarray, *, shares: Sequence[float], splits: int
 ) -> dict[str, dict[str, float]]:
     """Return F1 and its deviation between splits, by share.
 
@@ -130,8 +130,7 @@ def f1_by_share(
     """
     result = {}
     for share in shares:
-        seeds = range(first_seed, first_seed + splits)
-        found = [score_split(x_ND, labels_NL, share=share, seed=seed) for seed in seeds]
+        found = [score_split(x_ND, labels_NL, share=share, seed=seed) for seed in range(splits)]
         micro, macro = np.array([[f1.micro, f1.macro] for f1 in found]).T * 100
         result[f"{share:.0%}"] = {
             "micro_f1": round(float(micro.mean()), 3),

@@ -58,12 +58,12 @@ class Nights:
         found = [np.flatnonzero(places[entity] == end) for entity, end in zip(types, (lhs, rhs), strict=True)]
         return (found[0][0], self.relations[rel], found[1][0]) if all(map(len, found)) else None
 
-    def hide(self, graph, share=0.1):
-        """Return a random set of entities."""
+    def hide(self, graph):
+        """Return a random tenth of the entities."""
         partition, offset = {}, {}
         for entity, sizes in graph.counts.items():
             places = [(part, row) for part, size in enumerate(sizes) for row in range(size)]
-            chosen = np.array([place for place in places if self.rng.random() < share]).reshape(-1, 2)
+            chosen = np.array([place for place in places if self.rng.random() < 0.1]).reshape(-1, 2)
             partition[entity], offset[entity] = chosen.T
         return EntitySet(partition, offset)
 

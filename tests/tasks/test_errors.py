@@ -72,8 +72,8 @@ def message_of(action):
     return None
 
 
-def parquet_edges(path, rows=400):
-    lhs, rel, rhs = zip(*ring(rows // 3 + 1), strict=True)
+def parquet_edges(path):
+    lhs, rel, rhs = zip(*ring(134), strict=True)
     pq.write_table(pa.table({"lhs": lhs, "rel": rel, "rhs": rhs}), path, row_group_size=100)
     return path
 

@@ -39,8 +39,8 @@ def steady(tmp_path_factory):
         yield place, [rows for _, rows in days[NIGHTS:]]
 
 
-def kept_check(found, name="min_kept_edges"):
-    return next((check for check in found["data_gate"]["checks"] if check["name"] == name), None)
+def kept_check(found):
+    return next((check for check in found["data_gate"]["checks"] if check["name"] == "min_kept_edges"), None)
 
 
 def validated(place, name, rows, engine="duckdb"):

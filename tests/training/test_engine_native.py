@@ -124,10 +124,10 @@ def test_steps_equal_those_of_pbg(name):
         assert pbg_steps.main(STEPS, NativeEngine) == 0
 
 
-def random_graph(config, *, entities=80, relations=4, edges=3000, seed=0):
-    rng = np.random.default_rng(seed)
-    lhs, rhs = rng.integers(entities, size=(2, edges))
-    kinds = relations if config.relations_from_data else len(config.relations)
+def random_graph(config, *, edges=3000):
+    rng = np.random.default_rng(0)
+    lhs, rhs = rng.integers(80, size=(2, edges))
+    kinds = 4 if config.relations_from_data else len(config.relations)
     return EdgeList(lhs, rhs, rng.integers(kinds, size=edges), rng.random(edges, dtype=np.float32))
 
 

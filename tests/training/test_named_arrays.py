@@ -29,10 +29,10 @@ def vectors(dtype=np.float32):
     return np.array([np.full(4, value) for value in VECTORS.values()], dtype)
 
 
-def write_npy(directory, array=None, names=None, entity="user"):
+def write_npy(directory, array=None, names=None):
     directory.mkdir(exist_ok=True)
-    np.save(directory / f"{entity}.npy", vectors() if array is None else array)
-    (directory / f"{entity}.json").write_text(json.dumps(list(VECTORS) if names is None else names))
+    np.save(directory / "user.npy", vectors() if array is None else array)
+    (directory / "user.json").write_text(json.dumps(list(VECTORS) if names is None else names))
 
 
 def write_parquet(directory, embedding=None, names=None, **options):

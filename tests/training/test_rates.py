@@ -6,13 +6,13 @@ from pbg_tasks.config import ModelConfig
 from pbg_tasks.training.engine.pace import rate_factor
 
 
-def factors(epochs=10, **keys):
+def factors(**keys):
     config = ModelConfig.model_validate(
         {
             "entities": {"e": {"num_partitions": 1}},
             "relations": [{"name": "r", "lhs": "e", "rhs": "e"}],
             "dimension": 2,
-            "num_epochs": epochs,
+            "num_epochs": 10,
         }
         | keys
     )

@@ -169,11 +169,12 @@ def test_doubles_in_full_are_not_suspected(tmp_path, value):
     assert accepted(tmp_path / "m") == ({(0, 0): value}, set())
 
 
-def with_one_byte_values(folder, *, form="RowIdColIdValueTextRowFormat"):
+def with_one_byte_values(folder):
     """Write doubles as Angel does since 2.3, among them infinities and NaN."""
     texts = {(0, 0): b"0.5", (0, 1): b"\x1e", (0, 2): b"-\x1e", (1, 0): b"\xfd", (1, 1): b"1.234568", (1, 2): b"7"}
     data = b"".join(b"%d,%d,%s\n" % (*place, text) for place, text in texts.items())
-    save(folder, form, RowType.T_DOUBLE_DENSE, {0: dict.fromkeys(range(3), 0.0), 1: dict.fromkeys(range(3), 0.0)})
+    rows = {row: dict.fromkeys(range(3), 0.0) for row in range(2)}
+    save(folder, "RowIdColIdValueTextRowFormat", RowType.T_DOUBLE_DENSE, rows)
     (folder / "0").write_bytes(data)
     meta = json.loads((folder / "_meta").read_bytes()[4:])
     meta["partMetas"]["0"] |= {"length": len(data)}

@@ -16,7 +16,7 @@ PARTITIONS = 4
 
 
 @contextmanager
-def coordinated(tmp_path, share, share_every=1000.0):
+def coordinated(tmp_path, share):
     """A coordinator that has begun the first iteration, and its writer."""
     config = make_config(num_partition_servers=-1, num_epochs=1)
     iteration_plan = IterationPlan(config, FiledEdges(Buckets(tmp_path / "edges", PARTITIONS)), seed=0)
@@ -27,7 +27,7 @@ def coordinated(tmp_path, share, share_every=1000.0):
             writer,
             members=2,
             share=share,
-            share_every=share_every,
+            share_every=1000.0,
             cold=False,
         )
         found.begin(

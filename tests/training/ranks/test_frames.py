@@ -28,14 +28,14 @@ SOME_ARRAYS = st.lists(
 SOME_FIELDS = st.dictionaries(st.text(max_size=5), st.none() | st.booleans() | st.integers() | st.text(), max_size=4)
 
 
-def received(data, *, limit=LIMIT, into=None):
+def received(data, *, into=None):
     """Return the message of some bytes after which the stream ends."""
     here, there = socket.socketpair()
     with here, there:
         sender = threading.Thread(target=lambda: (here.sendall(data), here.shutdown(socket.SHUT_WR)))
         sender.start()
         try:
-            return frames.receive(there, limit, into)
+            return frames.receive(there, LIMIT, into)
         finally:
             there.close()
             sender.join()

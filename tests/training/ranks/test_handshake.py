@@ -38,7 +38,7 @@ class Tap:
         return data
 
 
-def shake(connecting=THERE, listening=HERE, service="leases", services=("leases",), change=lambda data: data):
+def shake(connecting=THERE, service="leases", change=lambda data: data):
     """Run both ends of a handshake.
 
     Returns the result of each and the tap of the connecting one.
@@ -53,7 +53,7 @@ def shake(connecting=THERE, listening=HERE, service="leases", services=("leases"
             return error
 
     with one, other, ThreadPoolExecutor(1) as pool:
-        admitted = pool.submit(outcome, admit, other, listening, services)
+        admitted = pool.submit(outcome, admit, other, HERE, ("leases",))
         introduced = outcome(introduce, tap, connecting, service)
         one.shutdown(socket.SHUT_RDWR)
         return introduced, admitted.result(), tap

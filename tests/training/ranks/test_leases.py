@@ -39,8 +39,8 @@ def buckets_of(config):
     return grid(config.partitions("lhs"), config.partitions("rhs"))
 
 
-def even(config, count=10):
-    return dict.fromkeys(partition_keys(config), count)
+def even(config):
+    return dict.fromkeys(partition_keys(config), 10)
 
 
 def book_of(config, **arguments):

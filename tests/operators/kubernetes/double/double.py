@@ -168,12 +168,12 @@ class KubernetesDouble:
             pod["double"]["grace"] = 0
             self.controller.delete(pod)
 
-    def suspend(self, name: str, namespace: str = "default", plural: str = "jobs") -> None:
+    def suspend(self, name: str, plural: str = "jobs") -> None:
         """Suspend a Job or JobSet as Kueue does when it preempts one."""
-        self.objects.patch(plural, namespace, name, {"spec": {"suspend": True}})
+        self.objects.patch(plural, "default", name, {"spec": {"suspend": True}})
 
-    def resume(self, name: str, namespace: str = "default", plural: str = "jobs") -> None:
-        self.objects.patch(plural, namespace, name, {"spec": {"suspend": False}})
+    def resume(self, name: str, plural: str = "jobs") -> None:
+        self.objects.patch(plural, "default", name, {"spec": {"suspend": False}})
 
     def outage(self, code: int, times: int, matching: str = "") -> None:
         """Answer the next requests for a path with an error."""
