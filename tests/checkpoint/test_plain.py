@@ -133,7 +133,7 @@ def test_half_written_pbg_version_is_overwritten(store, directory, tmp_path):
     assert read(store, tmp_path) == (2, "ours")
 
 
-def test_partial_initial_embeddings_at_version_zero_stay(store, directory, tmp_path):
+def test_partial_initial_embeddings_at_version_zero_stay(store, directory):
     directory.mkdir()
     (directory / "embeddings_all_1.v0.h5").write_text("start")
     with pytest.raises(FormatError, match=r"embeddings_all_0\.v0\.h5"):

@@ -28,7 +28,7 @@ from tests.checkpoint.samples import PREFIX, SPEC, commit
 from tests.waiting import wait_until
 
 
-def test_nothing_counts_before_the_commit(store, tmp_path):
+def test_nothing_counts_before_the_commit(store):
     with claim(store, PREFIX, SPEC) as writer:
         writer.put("embeddings_all_0.v1.h5", b"half an epoch")
     with pytest.raises(NotFoundError, match="no version has been committed"):
@@ -104,7 +104,7 @@ def test_version_that_pbg_wrote_anew_is_kept(store):
     assert store.head(f"{PREFIX}/embeddings_all_0.v1.h5") is not None
 
 
-def test_partial_objects_of_killed_gang_are_removed(store, monkeypatch):
+def test_partial_objects_of_killed_gang_are_removed(store):
     with claim(store, PREFIX, SPEC) as writer:
         left = f"{PREFIX}/partial/e{writer.partial.writer_epoch}/n_0.1.h5"
         store.put(left, b"a partition of the iteration")

@@ -61,7 +61,7 @@ def test_limit_of_cgroup_counts(linux, path, limit, expected):
     assert usable_bytes() == expected
 
 
-def test_processes_that_begin_together_share_equally(linux, capsys):
+def test_processes_that_begin_together_share_equally(linux):
     assert usable_bytes(4) == (2_000_000 + 500_000) * 1024
     linux("cgroup/night/train/memory.max", "2000000000\n")
     assert usable_bytes(4) == 500_000_000

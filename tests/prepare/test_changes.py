@@ -183,7 +183,7 @@ def test_sign_that_cannot_be_read_is_an_error(tmp_path, monkeypatch):
         snapshot_keys(log.snapshots)
 
 
-def test_late_file_of_an_old_day_is_noticed(log, tmp_path):
+def test_late_file_of_an_old_day_is_noticed(log):
     log.write("1", ("+", "a", "r", "b"))
     log.write("2", ("+", "c", "r", "d"))
     source = snapshot_source(log.snapshots)

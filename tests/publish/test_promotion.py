@@ -131,7 +131,7 @@ def test_release_of_other_space_is_refused_unless_allowed(store):
     assert move(store, other_space=True).promote().run == "r4"
 
 
-def test_release_gone_damaged_or_older_is_refused(store, tmp_path):
+def test_release_gone_damaged_or_older_is_refused(store):
     move(store, 2).promote()
     with pytest.raises(ConflictError, match="serves snapshot d2, which is newer than d1 of release 1 of 'shadow'"):
         move(store, 1).promote()

@@ -47,7 +47,7 @@ def sink(request):
 
 
 @pytest.fixture
-def opened(sink, destinations, request):
+def opened(sink, destinations):
     """Open a store as often as it is called."""
     return lambda: open_sink(sink, destinations[sink], sink_options(sink, {}))
 

@@ -185,7 +185,7 @@ def test_write_to_file_as_root_is_refused(tmp_path, below):
     assert str(refused.value) == f"{file}: is a file, not a directory; name a directory or s3://bucket/prefix"
 
 
-def test_a_forbidden_directory(store, monkeypatch):
+def test_a_forbidden_directory(store):
     if os.geteuid() == 0:
         pytest.skip("root may write everywhere")
     Path(store.url).mkdir(mode=0o500)
@@ -344,7 +344,7 @@ def test_unfinished_write_of_living_process_is_kept(store):
     assert store.get("k").data == b"half of it, and the rest"
 
 
-def test_a_quota(store, tmp_path):
+def test_a_quota(store):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))
     try:

@@ -191,7 +191,7 @@ def test_leftover_that_another_sweep_removes_is_no_error(tmp_path, monkeypatch):
         assert scratch.path.is_dir()
 
 
-def test_pipes_and_links_do_not_stop_sweep(tmp_path, monkeypatch):
+def test_pipes_and_links_do_not_stop_sweep(tmp_path):
     names = [each.rstrip("*") for each in (staging._HELD, staging._UNHELD)]
     for name in names:
         os.mkfifo(tmp_path / f"{name}pipe")

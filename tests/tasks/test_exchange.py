@@ -433,7 +433,7 @@ def test_config_names_the_checkpoint(data, place):
         export("npy", data.config, str(place / "other"), channel="production")
 
 
-def test_runs_releases_and_channels_are_sources(place, monkeypatch):
+def test_runs_releases_and_channels_are_sources(place):
     toy = Workplace(place)
     toy.snapshot("d1", ring(40))
     with pytest.raises(InputError, match="no release yet"):

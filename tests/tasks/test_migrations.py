@@ -334,7 +334,7 @@ def candidates(summary):
     return RunContext.open(summary["run"]).require("eval")["candidates"]["n"]
 
 
-def test_expired_entity_is_hidden_until_it_returns(place, tmp_path):
+def test_expired_entity_is_hidden_until_it_returns(place):
     place.write_spec(vanished={"rule": "expire", "nights": 2}, exports=[{"format": "parquet"}])
     place.snapshot("d1", ring(40) + ring(9, first=100))
     run_chain(place.spec, "d1")

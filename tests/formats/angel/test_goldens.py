@@ -42,7 +42,7 @@ def test_samples_are_read_and_written_as_by_angel(goldens, capsys):
 @pytest.mark.parametrize(
     "suffix", ["_BinaryColumnFormat_T_FLOAT_DENSE", "_RowIdColIdValueTextRowFormat_T_FLOAT_SPARSE"]
 )
-def test_a_changed_sample_is_wrong(goldens, suffix, capsys):
+def test_a_changed_sample_is_wrong(goldens, suffix):
     data = goldens / f"goldens/A{suffix}/model/m/0"
     before = data.read_bytes()
     try:
@@ -99,7 +99,7 @@ def test_line_text_is_compared_with_its_input(tmp_path, name):
         assert [found for _, found, _ in outcomes(tmp_path / str(index))] == [outcome], given
 
 
-def test_no_sample_at_all_is_a_failure(tmp_path, capsys):
+def test_no_sample_at_all_is_a_failure(tmp_path):
     assert main(tmp_path) == 1
 
 

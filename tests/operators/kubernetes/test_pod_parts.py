@@ -206,7 +206,7 @@ def test_cluster_refuses_what_the_spec_lets_pass(double, fake_pbg, train):
     assert {query.get("fieldValidation") for verb, _, query in double.requests if verb == "POST"} == {"Strict"}
 
 
-def test_connection_of_spec_chooses_the_cluster(double, fake_pbg, train, monkeypatch, tmp_path):
+def test_connection_of_spec_chooses_the_cluster(double, fake_pbg, train, monkeypatch):
     fake_pbg(QUICK)
     with KubernetesDouble(double.node.variables) as other:
         monkeypatch.setenv("AIRFLOW_CONN_GPU_CLUSTER", other.airflow_connection())

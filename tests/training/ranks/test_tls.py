@@ -119,7 +119,7 @@ def test_both_ends_send_and_receive_at_once():
     assert ended == [list(range(20))]
 
 
-def test_error_of_service_is_raised_at_request(capsys):
+def test_error_of_service_is_raised_at_request():
     def fail(connection):
         connection.receive(timeout=5)
         raise StorageError("the disk is full")
@@ -196,7 +196,7 @@ def test_rank_without_right_certificate_is_refused(listens, calls, told, logged,
     assert re.search(f"refused a connection from 127.0.0.1: .*({logged})", "".join(said)), said
 
 
-def test_certificate_alone_opens_nothing(capsys):
+def test_certificate_alone_opens_nothing():
     reached, stranger = [], Credentials(b"another gang's token", "spec", 1, "trainer", OURS)
     with listening(OURS, reached.append) as address, pytest.raises(ConfigError, match="PBG_RUN_TOKEN"):
         connect(address, stranger, "test", timeout=5)
