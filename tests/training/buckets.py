@@ -94,7 +94,7 @@ def train_alone(config, writer, edges, start, scratch, *, engine=None, **options
     return work.commits.figures
 
 
-def objects(store, config):
+def objects(store):
     """Return the digests of the newest version's data sets, without configs."""
     import h5py
 

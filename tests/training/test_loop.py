@@ -33,7 +33,7 @@ def test_buffer_decides_about_time_and_memory_only(buckets, tmp_path):
     for buffer in (None, 2, 3, 4):
         config, store = make_config(partition_buffer=buffer), LocalStore(tmp_path / f"store-{buffer}")
         train(config, buckets, store, tmp_path / f"scratch-{buffer}")
-        found[buffer] = objects(store, config)
+        found[buffer] = objects(store)
     assert found[2][0] == 3
     assert len(found[2][1]) == PARTITIONS + 1
     assert all(each == found[2] for each in found.values())
@@ -51,7 +51,7 @@ def test_interrupted_training_ends_the_same(buckets, tmp_path):
             parts,
             tmp_path / f"scratch-{epochs}",
         )
-    assert objects(parts, config) == objects(whole, config)
+    assert objects(parts) == objects(whole)
 
 
 class Told:
@@ -115,7 +115,7 @@ def test_training_stopped_at_any_batch_ends_equally(buckets, tmp_path, changes, 
             pass
         assert tries < 300
     assert tries > 1
-    assert objects(parts, config) == objects(whole, config)
+    assert objects(parts) == objects(whole)
     manifest, _ = open_committed(parts, "")
     assert manifest.edges == open_committed(whole, "")[0].edges
     assert not manifest.retrained
@@ -164,7 +164,7 @@ def test_partitions_are_stored_before_last_bucket_trains(buckets, tmp_path):
 
     config = make_config()
     train(config, buckets, store, tmp_path / "scratch", engine=Watched(config, during))
-    assert objects(store, config)[0] == 3
+    assert objects(store)[0] == 3
 
 
 def test_stored_files_stay_unchanged_while_training_continues(buckets, tmp_path):
@@ -211,13 +211,13 @@ def test_background_failure_ends_training_within_iteration(buckets, tmp_path):
         train(config, buckets, store, tmp_path / "scratch", engine=Watched(config, during))
     assert len(begun) < 2 * PARTITIONS**2
     assert not running()
-    assert objects(store, config)[0] == 1
+    assert objects(store)[0] == 1
     assert not any(tmp_path.glob("scratch/*.tmp.h5"))
     sound = LocalStore(store.url)
     train(config, buckets, sound, tmp_path / "again")
     other = LocalStore(tmp_path / "other")
     train(config, buckets, other, tmp_path / "other-scratch")
-    assert objects(sound, config) == objects(other, config)
+    assert objects(sound) == objects(other)
 
 
 @pytest.mark.parametrize("changes", [{}, {"mask_known_negatives": True, "eval_fraction": 0}])

@@ -127,14 +127,14 @@ def test_gang_crashed_at_any_bucket_gives_equal_bits(buckets, tmp_path, ahead):
     """
     config, whole = make_config(num_epochs=2, partitions_ahead=ahead), LocalStore(tmp_path / "whole")
     train(config, buckets, whole, tmp_path / "scratch")
-    expected = objects(whole, config)
+    expected = objects(whole)
     for bucket in (4, 9) if ahead else (0, 4, 8, 9, 13):
         store = LocalStore(tmp_path / f"store-{bucket}")
         engine = Hurt(config, bucket=bucket, act=lambda: fail(Crash))
         with pytest.raises(Crash):
             train(config, buckets, store, tmp_path / f"a-{bucket}", engines=[engine], crash=True)
         train(config, buckets, store, tmp_path / f"b-{bucket}")
-        assert objects(store, config) == expected
+        assert objects(store) == expected
         edges, retrained = ledger(store)
         assert edges == ledger(whole)[0]
         assert sum(retrained) <= 54 * (1 + ahead)  # a bucket without held-out edges, whether or not any was trained
@@ -153,7 +153,7 @@ def test_gang_failing_to_load_shared_state_changes_nothing(buckets, tmp_path, mo
         with pytest.raises(StorageError, match="away"):
             train(config, buckets, store, tmp_path / "b", share_every=share_every)
     train(config, buckets, store, tmp_path / "c")
-    assert objects(store, config) == objects(whole, config)
+    assert objects(store) == objects(whole)
 
 
 def test_gang_stopped_after_last_bucket_gives_equal_bits(buckets, tmp_path, monkeypatch):
@@ -171,7 +171,7 @@ def test_gang_stopped_after_last_bucket_gives_equal_bits(buckets, tmp_path, monk
             train(config, buckets, store, tmp_path / "a", engines=[engine], share_every=1000.0)
     (figures,) = train(config, buckets, store, tmp_path / "b")
     assert figures.buckets == 0
-    assert objects(store, config) == objects(whole, config)
+    assert objects(store) == objects(whole)
 
 
 def test_shared_rows_are_drawn_once_despite_crash(buckets, tmp_path, monkeypatch):
@@ -184,10 +184,10 @@ def test_shared_rows_are_drawn_once_despite_crash(buckets, tmp_path, monkeypatch
         with pytest.raises(Crash):
             train(config, buckets, store, tmp_path / "a", crash=True, anchor=anchor)
     train(config, buckets, store, tmp_path / "b", anchor=anchor)
-    assert objects(store, config) == objects(whole, config)
+    assert objects(store) == objects(whole)
     free = LocalStore(tmp_path / "free")
     train(config, buckets, free, tmp_path / "c")
-    assert objects(store, config) != objects(free, config)
+    assert objects(store) != objects(free)
 
 
 def test_stopped_gang_continues_with_the_next_batch(buckets, tmp_path):

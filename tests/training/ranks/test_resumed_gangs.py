@@ -109,7 +109,7 @@ def test_two_ranks_end_as_one_following_them(buckets, rounds, tmp_path, monkeypa
     train(make_config(ahead=ahead), buckets, together, tmp_path / "a", world=2)
     follow(leased(rounds), monkeypatch)
     train(config, buckets, alone, tmp_path / "b")
-    assert objects(alone, config) == objects(together, config)
+    assert objects(alone) == objects(together)
 
 
 @pytest.mark.parametrize(("crash", "ahead"), [*((crash, False) for crash in CRASHES), (5, True), (11, True)])
@@ -123,7 +123,7 @@ def test_two_resumed_ranks_end_as_one_following(buckets, rounds, tmp_path, monke
     follow(leased(rounds), monkeypatch)
     train(config, buckets, alone, tmp_path / "c")
     assert sum(ledger(together)[1]) <= 2 * (1 + ahead) * EDGES_OF_A_BUCKET
-    assert objects(alone, config) == objects(together, config)
+    assert objects(alone) == objects(together)
 
 
 def test_stored_part_of_a_bucket_has_no_rate(capsys):
