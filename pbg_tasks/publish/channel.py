@@ -200,6 +200,7 @@ class Channel:
             ConfigError: it serves another graph.
         """
         hold(self.store, run_with(candidate["directory"], candidate["run"]))
+        lost = False
         while True:
             pointer = self.current()
             there = pointer.release
@@ -213,10 +214,11 @@ class Channel:
             moves = there is None or snapshot_order(there.snapshot) <= snapshot_order(candidate["snapshot"])
             if moves and not independent:
                 self._check_plan(there, candidate["snapshot"], planned_on)
-            release = self._record(candidate, there, moves=moves)
+            release = self._record(candidate, there, moves=moves, lost=lost)
             if not moves or self._point(pointer, release, moved_by="publish", by=by):
                 return release, moves
             # The channel was moved meanwhile, perhaps to this very run, which two tasks may publish at once.
+            lost = True
 
     def _check_plan(self, there: Release | None, snapshot: str, planned_on: int | None) -> None:
         """Refuse a run that started from another release than the current one.
@@ -230,7 +232,7 @@ class Channel:
                 f"{planned_on}: plan the snapshot {snapshot!r} again"
             )
 
-    def _record(self, candidate: Candidate, there: Release | None, *, moves: bool) -> Release:
+    def _record(self, candidate: Candidate, there: Release | None, *, moves: bool, lost: bool) -> Release:
         """Write the release document under the next free number.
 
         If an earlier call left one for this run, return that where it still holds beside the release that is there.
@@ -240,7 +242,7 @@ class Channel:
             # that number.
             seq = max(self.numbers(), default=0) + 1
             recorded = next(self.of_run(candidate["run"]), None)
-            if recorded is not None and still_holds(recorded, there, self._find, moves=moves):
+            if recorded is not None and still_holds(recorded, there, self._find, moves=moves, lost=lost):
                 return recorded
             release = Release(**candidate, channel=self.name, seq=seq, previous=there.seq if there else None)
             open_preserved(self.store, release.directory, expected_sha256=release.manifest_sha256)

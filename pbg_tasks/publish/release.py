@@ -232,20 +232,27 @@ class Pointer:
 
 
 def still_holds(
-    recorded: Release, there: Release | None, find: Callable[[int | None], Release | None], *, moves: bool
+    recorded: Release,
+    there: Release | None,
+    find: Callable[[int | None], Release | None],
+    *,
+    moves: bool,
+    lost: bool,
 ) -> bool:
     """Return whether the record of an earlier publication still holds.
 
     It names the release that the channel points to. Where the pointer is not to move, because that one is of a later
-    snapshot, it may also have been served on the way there, or have come late before.
+    snapshot, it holds too, for it may have been served, and the channel rolled back from it before later nights came.
+    After a lost swap it was not served, but on the way there by another process, or it came late before.
 
     Args:
         recorded: the record.
         there: to which the channel points.
         find: reads a release by its number; None where there is none.
         moves: whether the pointer is to move.
+        lost: whether this publication lost a swap of the pointer.
     """
-    if recorded.previous == (there.seq if there else None):
+    if recorded.previous == (there.seq if there else None) or not (moves or lost):
         return True
     if moves:
         return False

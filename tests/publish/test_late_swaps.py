@@ -118,6 +118,16 @@ def test_late_night_is_recorded_once(store):
     assert (channel.numbers(), left(channel)) == ([1, 2, 3, 4, 5], set())
 
 
+def test_left_release_comes_not_back_as_late(store):
+    """Its killed task is tried again after the next night."""
+    channel = Channel(store, "production")
+    bad = publish(channel, 3)
+    channel.rollback()
+    publish(channel, 4)
+    assert publish(channel, 3) == bad
+    assert (left(channel), channel.before("d4").run) == ({3}, "r2")
+
+
 def test_run_of_redone_day_is_served_anew(store):
     """Its task was killed before it stored its result."""
     channel = Channel(store, "production")
