@@ -167,6 +167,7 @@ class _LocalGang:
         signalled = False
         left = dict(enumerate(self._processes))
         while left:
+            grace = max(GRACE_SECONDS, number_of(GRACE) or 0) if ending.is_set() else GRACE_SECONDS
             for rank, process in list(left.items()):
                 status = process.poll()
                 if status is not None:
@@ -175,10 +176,10 @@ class _LocalGang:
                     self._exits.append(Exit(rank, status, self._last_lines[rank], signalled))
                     if status:
                         now = time.monotonic()
-                        notice, limit = min(notice, now + NOTICE_SECONDS), min(limit, now + GRACE_SECONDS)
+                        notice, limit = min(notice, now + NOTICE_SECONDS), min(limit, now + grace)
             now = time.monotonic()
             if ending.is_set() and limit == float("inf"):
-                notice, limit = now, now + max(GRACE_SECONDS, number_of(GRACE) or 0)
+                notice, limit = now, now + grace
             if now > notice:
                 notice, signalled = float("inf"), True
                 for process in left.values():
