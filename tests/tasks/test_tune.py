@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -293,19 +295,27 @@ def test_smaller_machine_decides_nothing_for_larger(graph, monkeypatch, others):
     assert all(row["mrr"] is not None for name, row in rows.items() if name != refused[0])
 
 
-def test_process_at_refused_candidate_keeps_its_decision(graph, monkeypatch):
-    """It began after the refusal and has no result yet."""
-    spec, leases = written(graph, {"space": {"model.lr": [0.1, 0.045]}}), []
+@pytest.mark.parametrize(("lr", "before"), [(0.045, False), (0.035, True)])
+def test_process_at_refused_candidate_keeps_its_decision(graph, monkeypatch, lr, before):
+    """It has no result yet, and began after the refusal or before."""
+    spec, leases = written(graph, {"space": {"model.lr": [0.1, lr]}}), []
+
+    def beat(seconds):  # as another process does meanwhile
+        leases[0][0].put(leases[0][1], f'{{"beat": {seconds}}}'.encode())
 
     def here(context, name, rung, *, patient=True):
         if not leases:
             leases.append((context.run.store, context.key(f"trials/{name}/checkpoint/lease.json")))
+            if before:
+                beat(0)
             raise errors.ResourceError("train would take 9 GB")
-        leases[0][0].put(leases[0][1], b"{}")  # as another process does meanwhile
+        if not before:
+            beat(0)
         return trial_module.try_candidate(context, name, rung, patient=patient)
 
     with monkeypatch.context() as patched:
         patched.setattr("pbg_tasks.tasks.tuning.tune.try_candidate", here)
+        patched.setattr("pbg_tasks.tasks.tuning.tune.time", SimpleNamespace(monotonic=time.monotonic, sleep=beat))
         with pytest.raises(errors.ResourceError, match="another process at this search may train it"):
             tune(spec, "d1")
     ((store, lease),) = leases

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, TypedDict
 
+from pbg_tasks.checkpoint.writer import LEASE
+from pbg_tasks.checkpoint.writer_heartbeat import SILENCE_SECONDS
 from pbg_tasks.errors import ConfigError, ConflictError, ResourceError
 from pbg_tasks.progress import fraction, human_seconds, say
 from pbg_tasks.storage.files import disk_errors
@@ -146,7 +148,7 @@ def _climb(context: SearchContext, rung: int, pace: _Pace, *, others: bool) -> b
             pace.passed(name, outcome)
         names = left
     waiting = [name for name in lost if context.outcome(name, rung) is None]
-    others = others or any(_tags(context, name) != refused[name] for name in waiting)
+    others = others or _are_trained(context, {name: refused[name] for name in waiting})
     if others and waiting and context.decision(rung) is None:
         raise ResourceError(
             f"{context.url}: candidate {waiting[0]} cannot be trained here ({lost[waiting[0]]}), and another process "
@@ -155,6 +157,25 @@ def _climb(context: SearchContext, rung: int, pace: _Pace, *, others: bool) -> b
         )
     decide(context, rung, lost)
     return others
+
+
+def _are_trained(context: SearchContext, refused: dict[str, dict[str, str]]) -> bool:
+    """Return whether another process trains a candidate that was refused here.
+
+    One that was at it before the refusal, which may be for a part that is not installed, has a lease there. While it
+    lives, that changes.
+
+    Args:
+        context: the search.
+        refused: tags of the candidates' objects after the refusal, by name.
+    """
+
+    def changed() -> bool:
+        return any(_tags(context, name) != before for name, before in refused.items())
+
+    if not changed() and any(key.endswith(f"/{LEASE}") for before in refused.values() for key in before):
+        time.sleep(SILENCE_SECONDS)
+    return changed()
 
 
 def _tags(context: SearchContext, name: str) -> dict[str, str]:
