@@ -22,7 +22,7 @@ from pbg_tasks.redaction import credentials_in, shown
 from pbg_tasks.storage.names import is_hidden
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import fsspec
 
@@ -215,25 +215,32 @@ def newest_file(location: str) -> tuple[str, float]:
         AccessError: reading it is not permitted.
         StorageError: the store cannot be reached.
     """
-    found = [(_written(info), info["name"]) for info in _listed(location, os.environ)]
+    linked = cache(_linked)  # once each folder
+    found = [(_written(info, linked), info["name"]) for info in _listed(location, os.environ)]
     if not found:
         raise InputError(f"{location}: {_ABSENT}")
     written, name = max(found)
     return _uri(location, name), _clock(location, name) - written
 
 
-def _written(info: dict[str, Any]) -> float:
+def _written(info: dict[str, Any], linked: Callable[[Path], float]) -> float:
     """Return when a file came.
 
-    A copy may have kept the date of its original, and what a link leads to may have been there before it.
+    A copy may have kept the date of its original, and what a link leads to, also one to a folder, may have been there
+    before it.
     """
     if "LastModified" in info:
         return float(info["LastModified"].timestamp())
-    moments = [info["mtime"], info["created"]]
-    if info["islink"]:
-        with suppress(OSError):  # it was removed meanwhile
-            moments.append(os.lstat(info["name"]).st_ctime)
-    return float(max(moments))
+    place = Path(info["name"])
+    places = [place, *place.parents] if info["islink"] else place.parents
+    return float(max(info["mtime"], info["created"], *map(linked, places)))
+
+
+def _linked(place: Path) -> float:
+    """Return when a link was made; 0 where there is none."""
+    with suppress(OSError):  # it was removed meanwhile
+        return place.lstat().st_ctime if place.is_symlink() else 0.0
+    return 0.0
 
 
 def _clock(location: str, name: str) -> float:

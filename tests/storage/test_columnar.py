@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 import time
 from pathlib import Path
@@ -219,12 +220,13 @@ def test_object_that_is_removed_meanwhile_has_age(s3_bucket, monkeypatch):
     assert (name, abs(age) < 60) == (f"{s3_bucket}/d1/a.csv", True)
 
 
-def test_link_is_as_young_as_itself(tmp_path):
-    """A producer fills a day with links to an archive."""
-    there = Path(re.__file__)
-    (tmp_path / "a.csv").symlink_to(there)
+@pytest.mark.parametrize("link", ["a.csv", "part"])
+def test_link_is_as_young_as_itself(tmp_path, link):
+    """A producer fills a day with links to files or folders."""
+    there = Path(json.__file__)
+    (tmp_path / link).symlink_to(there if link == "a.csv" else there.parent)
     name, age = newest_file(str(tmp_path))
-    assert name == str(tmp_path / "a.csv")
+    assert name.startswith(str(tmp_path / link))
     assert age < (time.time() - there.stat().st_ctime) / 2
 
 
