@@ -39,8 +39,10 @@ def stored_dag(name):
     return bag.dags[name]
 
 
-def states_of_night(tmp_path, monkeypatch, **keys):
-    """Run a night of graph ``parted``, a ring.
+def states_of_night(tmp_path, monkeypatch, graph, **keys):
+    """Run a night of a graph, a ring.
+
+    All tests share Airflow's database, so each names a graph of its own.
 
     Returns:
         State of each task, by its id and map index.
@@ -51,6 +53,6 @@ def states_of_night(tmp_path, monkeypatch, **keys):
     rows = ["lhs\trel\trhs", *(f"{lhs}\tlikes\t{rhs}" for lhs, _, rhs in ring(60))]
     (tmp_path / "d1.tsv").write_text("\n".join(rows) + "\n")
     snapshots = {"location": f"{tmp_path}/{{snapshot}}.tsv", "format": "tsv"}
-    spec_file(tmp_path / "graphs", tmp_path, "parted", gates=SMALL_GRAPH, snapshots=snapshots, **keys)
-    run = stored_dag("reembed_parted").test(run_conf={"snapshot": "d1"})
+    spec_file(tmp_path / "graphs", tmp_path, graph, gates=SMALL_GRAPH, snapshots=snapshots, **keys)
+    run = stored_dag(f"reembed_{graph}").test(run_conf={"snapshot": "d1"})
     return {(each.task_id, each.map_index): str(each.state) for each in run.get_task_instances()}

@@ -68,10 +68,10 @@ def test_contradictions_of_parts_are_refused(tmp_path, keys, words):
 
 @pytest.mark.rotated(3)
 def test_night_in_parts_runs_in_airflow(tmp_path, monkeypatch):
-    states = states_of_night(tmp_path, monkeypatch, eval={"parts": 2}, split={"valid": 0.1, "test": 0.1})
+    states = states_of_night(tmp_path, monkeypatch, "eval_parts", eval={"parts": 2}, split={"valid": 0.1, "test": 0.1})
     assert states["release.eval_part", 0] == states["release.eval_part", 1] == states["release.eval", -1] == "success"
     assert states["release.publish", -1] == "success"
-    (folder,) = (tmp_path / "store" / "parted" / "runs").iterdir()
+    (folder,) = (tmp_path / "store" / "eval_parts" / "runs").iterdir()
     store = open_store(str(folder))
     for number in (1, 2):
         assert json.loads(store.get(f"results/eval-{number}-of-2.json").data)["part"] == f"{number}/2"

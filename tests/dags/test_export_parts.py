@@ -78,9 +78,9 @@ def test_contradictions_of_parts_are_refused(tmp_path, keys, words):
 
 @pytest.mark.rotated(4)
 def test_night_with_export_in_parts_runs_in_airflow(tmp_path, monkeypatch):
-    states = states_of_night(tmp_path, monkeypatch, exports=[{"format": "npy", "parts": 2}])
+    states = states_of_night(tmp_path, monkeypatch, "export_parts", exports=[{"format": "npy", "parts": 2}])
     assert states["exports.npy_part", 0] == states["exports.npy_part", 1] == states["exports.npy", -1] == "success"
-    (out,) = (tmp_path / "store" / "parted" / "exports" / "npy").iterdir()
+    (out,) = (tmp_path / "store" / "export_parts" / "exports" / "npy").iterdir()
     manifest = json.loads((out / "_manifest.json").read_text())
     assert manifest["types"]["node"]["rows"] == 60
     assert files(out) == sorted([*manifest["objects"], "_manifest.json"])
