@@ -9,6 +9,7 @@ variance than the default nowhere.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,9 +32,9 @@ def main(
     only: Annotated[list[str] | None, typer.Option(help="One of the data sets; may be repeated.")] = None,
 ) -> None:
     """Train in both ways with every seed."""
-    config = CONFIG | OF_ALL | {"gradient_variance": variance}
+    ways = replace(WAYS, beside={"sampled": (f"gradient_variance={variance}",)})
     results = RESULTS if variance == _VARIANCE else None
-    WAYS.compare(results, config, data=data, seeds=seeds, epochs=epochs, only=only)
+    ways.compare(results, CONFIG | OF_ALL, data=data, seeds=seeds, epochs=epochs, only=only)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import json
 import shutil
 import statistics
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,15 +38,18 @@ class Variants:
     Attributes:
         key: of the config, in which they differ.
         values: of the key; the first is the one that the others are compared with.
+        beside: further overrides of a value, as for ``-p``.
     """
 
     key: str
     values: tuple[str, ...]
+    beside: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def measure(self, pbg: Pbg, *, value: str, seed: int, epochs: int) -> Row:
         """Train in one way and rank the test edges exactly."""
         shutil.rmtree(pbg.directory / "model", ignore_errors=True)
-        options = ["-p", "edge_paths=train", "-p", f"num_epochs={epochs}", "-p", f"{self.key}={value}"]
+        keys = ("edge_paths=train", f"num_epochs={epochs}", f"{self.key}={value}", *self.beside.get(value, ()))
+        options = [each for key in keys for each in ("-p", key)]
         trained = pbg("train", "train", "config.json", *options, "--engine", "native", "--seed", str(seed))
         known = ("--filtered", "--known", "train", "--known", "valid")
         found = pbg("eval", "eval", "config.json", "-p", "edge_paths=test", *known)["filtered"]
