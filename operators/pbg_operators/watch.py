@@ -118,10 +118,10 @@ class SnapshotTrigger(BaseTrigger):
         passed: list[str] | None = None
         while True:
             try:
-                if watermark is not None and passed is None:
+                if passed is None:
                     passed = await asyncio.to_thread(arrivals.passed, watermark)
-                    watermark = watermark.passing(passed)
                     if passed:
+                        watermark = (watermark or Watermark(passed[0])).passing(passed)
                         self.log.info("left out, up to the newest release: %s to %s", passed[0], passed[-1])
                 if found := await asyncio.to_thread(arrivals.look, watermark):
                     return {"snapshots": found, "passed": passed} if passed else {"snapshots": found}
@@ -143,7 +143,8 @@ class WatchOperator(BaseOperator):
     Args:
         location: of the snapshots, with ``{snapshot}``.
         watch: the spec's ``nights.watch``.
-        begin: the first snapshot that counts; None: the newest whole one when the watch begins.
+        begin: the first snapshot that counts; None: the newest whole one when the watch begins, or in a chain the one
+            after the newest release.
         chain: store and channel, where each night continues the one before: snapshots are announced one at a time, the
             oldest first, and none before those it waits for. None: all at once.
         asset: the edges; its state holds the watermark.

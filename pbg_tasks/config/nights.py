@@ -132,7 +132,8 @@ class Watch(Frozen):
             for which only the watch waits.
         quiet_minutes: length of that while, for ``settled``.
         every_seconds: how often the location is listed.
-        since: the first snapshot that counts; null: ``first``, else the newest one when the watch begins.
+        since: the first snapshot that counts; null: ``first``, else the newest one when the watch begins. In a chain
+            with releases the watch begins after the newest one's snapshot, if that is later.
     """
 
     complete: Whole = "success"

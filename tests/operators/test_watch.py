@@ -107,6 +107,37 @@ def test_watch_without_memory_leaves_released_days_out(tmp_path):
     assert late == {"snapshots": ["d1b"]}
 
 
+def test_watch_without_beginning_follows_newest_release(tmp_path):
+    """Days that came before the new database are announced in turn."""
+    for day in ("d1", "d2", "d3", "d4"):
+        put(tmp_path / "edges", f"{day}/_SUCCESS")
+    channel = Channel(open_store(f"{tmp_path}/store"), "production")
+    write_run(channel.store, "by-hand")
+    channel.publish(candidate(channel.store, "by-hand", "d2"), planned_on=None)
+    event = next_event(trigger(tmp_path / "edges", chain=[f"{tmp_path}/store", "production"], watermark=None))
+    assert event == {"snapshots": ["d3", "d4"], "passed": ["d2"]}
+
+
+def test_day_of_killed_publication_is_announced(tmp_path, monkeypatch):
+    """Its task, which would publish it, is lost with the database."""
+    for day in ("d1", "d2"):
+        put(tmp_path / "edges", f"{day}/_SUCCESS")
+    channel = Channel(open_store(f"{tmp_path}/store"), "production")
+    for run in ("whole", "killed"):
+        write_run(channel.store, run)
+    channel.publish(candidate(channel.store, "whole", "d1"), planned_on=None)
+
+    def die(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(channel, "_point", die)
+    with pytest.raises(KeyboardInterrupt):
+        channel.publish(candidate(channel.store, "killed", "d2"), planned_on=1)
+    chain = [f"{tmp_path}/store", "production"]
+    event = next_event(trigger(tmp_path / "edges", chain=chain, watermark=Watermark("d1").to_json()))
+    assert event == {"snapshots": ["d2"], "passed": ["d1"]}
+
+
 def test_trigger_uses_keys_of_connection_only(s3_bucket, monkeypatch):
     put(s3_bucket, "d1/_SUCCESS")
     extra = {"endpoint_url": os.environ["AWS_ENDPOINT_URL"], "region_name": os.environ["AWS_REGION"]}

@@ -69,24 +69,28 @@ class Arrivals:
             return whole
         return list(self._in_turn(self.chain, keys[: keys.index(whole[-1]) + 1], whole, watermark))
 
-    def passed(self, watermark: Watermark) -> list[str]:
+    def passed(self, watermark: Watermark | None) -> list[str]:
         """Return the snapshots that a watch without a memory leaves out.
 
         Airflow keeps the memory with the asset, which is another one in a new database and once the location changes.
         In a chain, snapshots up to the newest released one had their nights, or are for a backfill. Begun again under
-        changed choices, they would replace the release that readers follow.
+        changed choices, they would replace the release that readers follow. Without a watermark it is the newest
+        released one alone, after which the watch begins. A release that is recorded alone does not count, as its night
+        goes on.
 
         Raises:
             AccessError: reading is not permitted.
             StorageError: the store cannot be reached.
         """
-        if self.chain is None or watermark.announced:
+        chain = self.chain
+        if chain is None or (watermark is not None and watermark.announced):
             return []
-        released = [snapshot_order(each.snapshot) for each in self.chain.releases()]
-        if not released:
-            return []
-        newest, keys = max(released), sorted(self._keys(), key=snapshot_order)
-        return [key for key in keys if watermark.awaits(key) and snapshot_order(key) <= newest]
+        released = sorted({each.snapshot for each in chain.releases()}, key=snapshot_order, reverse=True)
+        newest = next((key for key in released if has_finished(chain, key)), None)
+        if newest is None or watermark is None:
+            return [] if newest is None else [newest]
+        keys = sorted(self._keys(), key=snapshot_order)
+        return [key for key in keys if watermark.awaits(key) and snapshot_order(key) <= snapshot_order(newest)]
 
     def _in_turn(self, chain: Channel, keys: list[str], whole: list[str], watermark: Watermark) -> Iterator[str]:
         """Yield the whole snapshots whose turn it is.
