@@ -205,17 +205,23 @@ def list_files(
     return sorted(files)
 
 
-def newest_file(location: str) -> tuple[str, float]:
+def newest_file(location: str, above: str = "/") -> tuple[str, float]:
     """Return a snapshot's newest file, and its age in seconds.
 
     In S3 the age is by the store's clock, from which this machine's may differ by minutes.
+
+    Args:
+        location: of the snapshot.
+        above: folder of all snapshots. A link on the way to it, which a pod may make at its start, dates none of them.
 
     Raises:
         InputError: the location has no files.
         AccessError: reading it is not permitted.
         StorageError: the store cannot be reached.
     """
-    linked = cache(_linked)  # once each folder
+    folder = Path(filesystem_for(location)._strip_protocol(above))  # noqa: SLF001 (as in _listed)
+    fixed = {folder, *folder.parents}
+    linked = cache(lambda place: 0.0 if place in fixed else _linked(place))  # once each folder
     found = [(_written(info, linked), info["name"]) for info in _listed(location, os.environ)]
     if not found:
         raise InputError(f"{location}: {_ABSENT}")

@@ -230,6 +230,15 @@ def test_link_is_as_young_as_itself(tmp_path, link):
     assert age < (time.time() - there.stat().st_ctime) / 2
 
 
+def test_link_above_all_snapshots_dates_none(tmp_path):
+    """A pod makes it at its start."""
+    there = Path(json.__file__).parent
+    (tmp_path / "edges").symlink_to(there.parent)
+    location = f"{tmp_path}/edges/{there.name}"
+    _, age = newest_file(location, f"{tmp_path}/edges")
+    assert age > newest_file(location)[1] + 1
+
+
 @pytest.mark.s3
 def test_held_object_is_described_once(s3_bucket, monkeypatch):
     uri = f"{s3_bucket}/day/a.csv"

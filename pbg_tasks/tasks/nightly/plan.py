@@ -312,7 +312,9 @@ def _check_quiet(graph: GraphSpec, snapshot: str) -> None:
     """
     minutes = (graph.nights.watch or Watch(complete="settled")).quiet_minutes
     with suppress(InputError):  # a whole snapshot without files
-        newest, age = newest_file(graph.snapshots.location.replace("{snapshot}", snapshot))
+        location = graph.snapshots.location
+        above = location.partition("{snapshot}")[0].rpartition("/")[0]
+        newest, age = newest_file(location.replace("{snapshot}", snapshot), above)
         if age < minutes * 60:
             dated = f"its newest file is {max(age, 0):.0f} s old"
             if age < -_AHEAD_SECONDS:
