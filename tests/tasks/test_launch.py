@@ -132,6 +132,29 @@ def test_ranks_store_for_as_long_as_the_grace(ranks, monkeypatch, tmp_path):
     assert len(list(tmp_path.glob("*.stored"))) == 2
 
 
+def test_signal_between_looks_leaves_the_grace(ranks, monkeypatch, tmp_path):
+    monkeypatch.setattr(module, "GRACE_SECONDS", 1.0)
+    monkeypatch.setenv("PBG_GRACE_SECONDS", "30")
+    ranks(
+        f"place = {str(tmp_path / 'rank')!r}\n"
+        "def store(*_):\n    time.sleep(2.5)\n    open(place + '.stored', 'x')\n    sys.exit(13)\n"
+        "signal.signal(signal.SIGTERM, store)\nopen(place + '.ready', 'x')\ntime.sleep(60)"
+    )
+
+    class Ending(threading.Event):
+        """Is set at the second question of a look."""
+
+        asked = 0
+
+        def is_set(self):
+            self.asked += (tmp_path / "rank.ready").exists()
+            return self.asked > 1
+
+    with module._LocalGang([], 1, encrypted=False) as gang:
+        assert isinstance(gang.wait(Ending()), EvictedError)
+    assert (tmp_path / "rank.stored").exists()
+
+
 class Refusing(io.StringIO):
     """Standard error that takes no line."""
 

@@ -167,7 +167,8 @@ class _LocalGang:
         signalled = False
         left = dict(enumerate(self._processes))
         while left:
-            grace = max(GRACE_SECONDS, number_of(GRACE) or 0) if ending.is_set() else GRACE_SECONDS
+            is_ending = ending.is_set()  # once: a signal amid a look would leave the shorter time
+            grace = max(GRACE_SECONDS, number_of(GRACE) or 0) if is_ending else GRACE_SECONDS
             for rank, process in list(left.items()):
                 status = process.poll()
                 if status is not None:
@@ -178,7 +179,7 @@ class _LocalGang:
                         now = time.monotonic()
                         notice, limit = min(notice, now + NOTICE_SECONDS), min(limit, now + grace)
             now = time.monotonic()
-            if ending.is_set() and limit == float("inf"):
+            if is_ending and limit == float("inf"):
                 notice, limit = now, now + grace
             if now > notice:
                 notice, signalled = float("inf"), True
