@@ -170,7 +170,7 @@ def _roofline(title: str, rounds: Sequence[Round], peaks: Sequence[Round], varia
         "share",
         statistics.median(shares),
         target=_ROOFLINE_TARGET if variant == "native" else None,
-        note=f"{FB_FLOPS / 1e6:.2f} MFLOP an edge; the roofline is a {_SIZE} x {_SIZE} product by oneDNN",
+        note=f"{FB_FLOPS / 1e6:.2f} MFLOP an edge; the roofline is a {_SIZE} x {_SIZE} product by torch",
         details={"GFLOP/s of the roofline": gflops},
     )
 
