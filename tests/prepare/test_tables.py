@@ -277,7 +277,7 @@ def arrived(lake, watermark=None):
         watermark=None if watermark is None else watermark.to_json(),
         table={"format": "iceberg", "options": lake.options},
     )
-    return asyncio.run(trigger._arrived())
+    return asyncio.run(trigger._arrived())["snapshots"]
 
 
 DELTA = "{root}/edges@{{snapshot}}"
