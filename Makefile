@@ -249,6 +249,7 @@ sbom: $(VENV).audit/.ready
 wheel: $(VENV).wheel/.ready
 	@rm -rf build/wheel
 	@$(VENV).wheel/bin/pip --disable-pip-version-check -qq wheel --no-deps --wheel-dir build/wheel .
+	@rm -rf pbg_tasks.egg-info
 	@PATH="$(CURDIR)/$(VENV).wheel/bin:$$PATH" auditwheel repair --wheel-dir dist build/wheel/*.whl
 	@ls -t dist/*.whl | head -1
 

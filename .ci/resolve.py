@@ -15,11 +15,12 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 LIMIT = 120.0
-_TARGET = f"{REPOSITORY}[airflow,kubernetes]"
+EXTRAS = ("airflow", "kubernetes")
 
 
 def resolve(*options: str) -> tuple[dict[str, str], float, float]:
@@ -28,11 +29,14 @@ def resolve(*options: str) -> tuple[dict[str, str], float, float]:
     Raises:
         RuntimeError: it found none.
     """
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    # Not the checkout itself: pip would leave metadata there, half-written at first, for all that runs from it.
+    wanted = [*project["dependencies"], *(each for extra in EXTRAS for each in project["optional-dependencies"][extra])]
     started, before = time.monotonic(), _cpu()
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.json")
         command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--dry-run"]
-        command += ["--ignore-installed", "--report", str(report), *options, _TARGET]
+        command += ["--ignore-installed", "--report", str(report), *options, *wanted]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1800)
         if done.returncode:
             raise RuntimeError(f"pip found no versions:\n{done.stderr[-2000:]}")
