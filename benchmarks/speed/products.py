@@ -4,8 +4,9 @@
 
 A step multiplies three times on each side of a chunk: queries with candidates for the scores, then the factors made of
 them with queries for the candidates' gradients, and with candidates for the queries'. Each is timed alone, by one
-thread, in turns with ``torch.mm`` of the same shapes. It takes g++. torch may use every instruction set of the CPU, so
-set ``MKL_ENABLE_INSTRUCTIONS=AVX2`` beside AVX2 on an Intel CPU.
+thread, in turns with ``torch.mm`` of the same shapes: by oneDNN where that is exact, as MKL uses no more than AVX2 on
+CPUs of AMD. It takes g++. torch may use every instruction set of the CPU, so set ``ONEDNN_MAX_CPU_ISA=AVX2`` and
+``MKL_ENABLE_INSTRUCTIONS=AVX2`` beside AVX2.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import typer
 from benchmarks.speed.environment import environment
 from benchmarks.speed.table import aligned
 from pbg_tasks import native
+from pbg_tasks.model.numerics import use_fast_float32
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -112,6 +114,7 @@ def main(
 ) -> None:
     """Time both and print GFLOP/s and their ratio."""
     torch.set_num_threads(1)
+    library = "oneDNN" if use_fast_float32() else "MKL"
     print(environment())
     large = torch.randn(_LARGE, _LARGE)
     table = [["edges x candidates x numbers", "product", "native GFLOP/s", "torch GFLOP/s", "ratio (min - max)"]]
@@ -129,7 +132,7 @@ def main(
             chunk.close()
     print(aligned(table))
     peak = _rate(lambda: torch.mm(large, large), 2 * _LARGE**3)
-    print(f"torch, {_LARGE} x {_LARGE}: {peak:.1f} GFLOP/s; CPU time of one thread")
+    print(f"torch by {library}, {_LARGE} x {_LARGE}: {peak:.1f} GFLOP/s; CPU time of one thread")
 
 
 def _places(rows: torch.Tensor) -> np.ndarray:
