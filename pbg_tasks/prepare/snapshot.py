@@ -268,9 +268,10 @@ def reading(files: Sequence[SnapshotFile]) -> Iterator[None]:
         if is_disk_full(error):
             raise
         text = str(error)
-        copies = file_names(STAGED, len(files))
-        named = (file.uri for file, copy in zip(files, copies, strict=True) if _names(text, file) or copy in text)
-        uri = next(named, None) or _blamed_file(files, error)
+        pairs = zip(files, file_names(STAGED, len(files)), strict=True)
+        named = (file.uri for file, copy in pairs if _names(text, file) or f"/{copy}" in text)
+        # A name may begin like another one: `000000_0` and Hive's `000000_0_copy_1`.
+        uri = max(named, key=len, default=None) or _blamed_file(files, error)
         raise store_fault(uri, error) or _unreadable(uri, error) from None
     except UnicodeDecodeError as error:  # the name of a column, or a text, is not UTF-8
         raise _unreadable(files[0].uri if len(files) == 1 else "snapshot", error) from None

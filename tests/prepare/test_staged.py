@@ -197,6 +197,29 @@ def test_damaged_file_that_is_copied_is_named(tmp_path):
         stage(tmp_path, make_spec(tmp_path, form="parquet"), files)
 
 
+def test_one_of_many_copies_is_named(tmp_path):
+    write_parts(tmp_path)
+    source = tmp_path / "day" / "1.parquet"
+    for part in range(3, 12):
+        (tmp_path / "day" / f"{part}.parquet").write_bytes(source.read_bytes())
+    files = [SnapshotFile(uri=u, size=s, version=v) for u, s, v in list_files(str(tmp_path / "day"))]
+    eleventh = files[10].uri
+    data = bytearray(Path(eleventh).read_bytes())
+    data[200:600] = b"\xff" * 400  # within a compressed page
+    Path(eleventh).write_bytes(data)
+    files = [SnapshotFile(uri=u, size=s, version=v) for u, s, v in list_files(str(tmp_path / "day"))]
+    with pytest.raises(InputError, match=f"^{eleventh}: cannot be read"):
+        stage(tmp_path, make_spec(tmp_path, form="parquet"), files)
+
+
+def test_file_with_the_longer_name_is_named(tmp_path):
+    put(tmp_path, "lhs,rel,rhs\na,likes,b\n", "000000_0")
+    damaged = put(tmp_path, "lhs,rel,rhs\na,likes\n", "000000_0_copy_1")
+    files = [SnapshotFile(uri=u, size=s, version=v) for u, s, v in list_files(str(tmp_path / "day"))]
+    with pytest.raises(InputError, match=f"^{damaged}: cannot be read"):
+        stage(tmp_path, make_spec(tmp_path), files)
+
+
 @pytest.mark.parametrize("where", ["local", pytest.param("s3", marks=pytest.mark.s3)])
 @pytest.mark.parametrize("form", ["csv", "parquet"])
 @pytest.mark.parametrize("least", [5, ROWS])
