@@ -46,7 +46,7 @@ class DataGates(Growing):
         max_gone_relations: edges of relations that have no edge any more, as a share of all edges before.
         max_gone_entities: entities that are in no edge any more, as a share of those before; of all, and of each type.
         max_duplicates: share of rows that repeat an earlier (lhs, rel, rhs).
-        max_self_loops: share of rows whose ends are one name.
+        max_self_loops: share of rows that lead from an entity to itself.
         max_degree_distance: Kolmogorov-Smirnov distance between the distributions of an entity type's degrees before
             and now, between 0 and 1; 1 for a type that is in no edge any more.
         changed_columns: consequence of files with other columns, or columns of other types, than before.

@@ -39,7 +39,7 @@ class CheckedRows:
 
     Attributes:
         edges: rows.
-        self_loops: rows whose ends are one name.
+        self_loops: rows that lead from an entity to itself.
         weights: smallest and largest weight, None without a weight column.
         columns: types of each column of the files, by its name.
     """
@@ -56,7 +56,7 @@ class SnapshotReport:
 
     Attributes:
         edges: rows.
-        self_loops: rows whose ends are one name.
+        self_loops: rows that lead from an entity to itself.
         duplicates: rows that repeat an earlier (lhs, rel, rhs).
         relations: edges by relation, the 1000 most frequent.
         weights: smallest and largest weight, None without a weight column.
@@ -151,7 +151,7 @@ def check_rows(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, files: Se
         _FIT_CHECK,
     ]
     with phase(connection, "validate"), reading(files):
-        edges, loops, low, high, *bad = _count(connection, checked, checks)
+        edges, loops, low, high, *bad = _count(connection, checked, _self_loop(spec), checks)
         if edges == 0:
             held = f"{len(files)} files, none with a row, as {files[0].uri}" if files else "its folder holds no files"
             if len(files) == 1:
@@ -183,11 +183,27 @@ def _header_check(spec: GraphSpec) -> Iterator[tuple[str, str]]:
         yield condition, "has the names of the columns, as a header does; remove it"
 
 
-def _count(connection: duckdb.DuckDBPyConnection, checked: str, checks: list[tuple[str, str]]) -> tuple[Any, ...]:
+def _self_loop(spec: GraphSpec) -> str:
+    """Return the condition of rows that lead from an entity to itself.
+
+    A user and an item of the same name are two entities.
+    """
+    relations = spec.model.relations
+    within = [relation.name for relation in relations if relation.lhs == relation.rhs]
+    if len(within) == len(relations):
+        return "lhs = rhs"
+    if spec.columns.lhs_type is not None:
+        return "lhs = rhs AND lhs_type = rhs_type"
+    return f"lhs = rhs AND rel IN ({', '.join(map(quoted, within))})" if within else "false"
+
+
+def _count(
+    connection: duckdb.DuckDBPyConnection, checked: str, self_loop: str, checks: list[tuple[str, str]]
+) -> tuple[Any, ...]:
     counted = "".join(f", count(*) FILTER ({condition})" for condition, _ in checks)
     (row,) = connection.execute(
-        "SELECT count(*), count(*) FILTER (lhs = rhs), min(TRY_CAST(weight AS FLOAT)), max(TRY_CAST(weight AS FLOAT))"
-        f"{counted} FROM {checked}"
+        f"SELECT count(*), count(*) FILTER ({self_loop}), min(TRY_CAST(weight AS FLOAT)), "
+        f"max(TRY_CAST(weight AS FLOAT)){counted} FROM {checked}"
     ).fetchall()
     return tuple(row)
 

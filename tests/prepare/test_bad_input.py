@@ -158,6 +158,29 @@ def test_unused_columns_may_have_any_name(tmp_path):
     assert check(make_spec(tmp_path), tmp_path).edges == 1
 
 
+@pytest.mark.parametrize(
+    ("relations", "types", "loops"),
+    [
+        (["likes", "knows"], False, 1),
+        (["likes"], False, 0),
+        (["knows"], False, 1),
+        (["likes", "knows"], True, 1),
+        (None, False, 0),
+    ],
+)
+def test_self_loops_are_within_one_type(tmp_path, relations, types, loops):
+    """Item 1 is not user 1."""
+    listed = [each for each in TYPED["relations"] if relations is None or each["name"] in relations]
+    model = TYPED | {"relations": listed}
+    if relations is None:
+        model |= {"relations": listed[:1], "dynamic_relations": True, "global_emb": False}
+    kinds = {"likes": "user,item", "knows": "user,user"}
+    text = "".join(f"1,{each['name']},1,{kinds[each['name']]}\n" for each in listed)
+    put(tmp_path, f"lhs,rel,rhs,lt,rt\n{text}")
+    columns = {"lhs_type": "lt", "rhs_type": "rt"} if types else {}
+    assert check(make_spec(tmp_path, model=model, columns=columns), tmp_path).self_loops == loops
+
+
 @pytest.mark.parametrize("weight", ["-1", "nan", "inf", "x", ""])
 def test_invalid_weights_are_refused(tmp_path, weight):
     put(tmp_path, f"lhs,rel,rhs,w\na,likes,b,0.5\nb,likes,a,{weight}\n")
