@@ -110,6 +110,7 @@ def line_of(snapshots: Snapshots, place: str, record: int) -> int:
 
 
 def _reader(snapshots: Snapshots, lines: Any) -> Any:  # noqa: ANN401 - typeshed keeps the reader's type private
+    csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_BYTES))  # a line may be one field
     if snapshots.quote is None:
         return csv.reader(lines, delimiter=delimiter(snapshots), quoting=csv.QUOTE_NONE)
     return csv.reader(lines, delimiter=delimiter(snapshots), quotechar=snapshots.quote)

@@ -320,8 +320,9 @@ def _check_columns(spec: GraphSpec, source: SnapshotSource, file: SnapshotFile, 
         times = layout.columns.count(name)
         if times != 1:
             fault = "no column" if times == 0 else f"{times} columns named"
+            listed = ", ".join(f"{column:.{SHOWN_CHARACTERS}}" for column in layout.columns)
             raise InputError(
-                f"{file.uri}: {fault} {name!r} (columns.{field}); its columns are: {', '.join(layout.columns)}"
+                f"{file.uri}: {fault} {name!r} (columns.{field}); its columns are: {listed}"
                 f"{source.hint(spec.snapshots, file, place, _chosen(spec.columns).values())}"
             )
         kind = layout.types[layout.columns.index(name)]

@@ -251,6 +251,14 @@ def test_line_of_just_the_limit_is_read(tmp_path, end):
     assert outcome(tmp_path, text, "part.csv")[0] == 2
 
 
+@pytest.mark.parametrize("wide", ["x" * 500_000, f'"{"x" * 500_000}"'])
+def test_first_line_of_one_wide_field_is_read(tmp_path, wide):
+    assert outcome(tmp_path, f"{wide},lhs,rel,rhs\n1,a,likes,b\n".encode(), "part.csv")[0] == 1
+    found = outcome(tmp_path, f"{wide}\n1,a,likes,b\n".encode(), "part.csv")
+    assert "part.csv: no column 'lhs'" in found
+    assert len(found) < 1000
+
+
 PLAN = """
 from pbg_tasks.cli import main
 from pbg_tasks.memory.machine import peak_bytes
