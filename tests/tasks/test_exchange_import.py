@@ -71,6 +71,15 @@ def test_own_exports_return_with_their_types(place, exchange):
         np.testing.assert_allclose(vectors, data.vectors[entity], atol=6e-10 if exchange == "tsv" else 0, rtol=0)
 
 
+@pytest.mark.parametrize(
+    ("exchange", "option"),
+    [("npy", "id_column"), ("tsv", "vector_column"), ("word2vec", "feature_separator"), ("angel", "key_separator")],
+)
+def test_option_of_another_format_is_refused(place, exchange, option):
+    with pytest.raises(ConfigError, match=f"format {exchange} has no option '{option}'"):
+        import_embeddings(exchange, "nowhere", str(place / "init"), options=ReadOptions(**{option: "tab"}))
+
+
 @pytest.mark.parametrize("partition", [0, 1])
 @pytest.mark.parametrize("exchange", ["parquet", "npy", "tsv"])
 def test_partition_without_entities_is_passed_over(place, exchange, partition):

@@ -212,6 +212,8 @@ def reader(name: str, options: ReadOptions) -> Reader:
         ConfigError: there is none, it has no such option, or the package that adds it is at fault.
     """
     _check(name, IMPORTS)
+    if foreign := options.foreign_to(name):
+        raise ConfigError(f"format {name} has no option {foreign[0]!r}")
     if name in READERS:
         if options.options:
             raise ConfigError(f"format {name} has no option {next(iter(options.options))!r}")

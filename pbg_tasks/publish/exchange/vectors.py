@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from pydantic import JsonValue
 
     from pbg_tasks.publish.exchange.contents import Block
+
+_OWN = {"parquet": ("id_column", "vector_column"), "angel-line": ("key_separator", "feature_separator")}
+"""Options that only one format has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,11 @@ class ReadOptions:
     key_separator: str = "colon"
     feature_separator: str = "space"
     options: Mapping[str, JsonValue] = field(default_factory=dict)
+
+    def foreign_to(self, format_name: str) -> list[str]:
+        """Return the changed options that a format does not have."""
+        others = {name for form, names in _OWN.items() if form != format_name for name in names}
+        return [each.name for each in fields(self) if each.name in others and getattr(self, each.name) != each.default]
 
 
 @dataclass(frozen=True, slots=True)
