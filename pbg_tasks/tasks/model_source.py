@@ -310,7 +310,7 @@ def read_shared(path: Path, config: ConfigSchema, relation_count: int, *, grown:
 def load_newest(find: Callable[[], Source], load: Callable[[Source], Loaded]) -> Loaded:
     """Load the newest version.
 
-    If its trainer replaces it meanwhile, the next one is loaded.
+    If its trainer replaces it meanwhile, or its release is removed, the next one is loaded.
 
     Args:
         find: locates the newest version.
@@ -325,7 +325,8 @@ def load_newest(find: Callable[[], Source], load: Callable[[Source], Loaded]) ->
             return load(source)
         except (NotFoundError, FormatError):
             newest = find()
-            if newest.version == source.version:
+            # Releases of nights of as many epochs have the same version.
+            if (newest.checkpoint.url, newest.version) == (source.checkpoint.url, source.version):
                 raise
             source = newest
     return load(source)

@@ -258,6 +258,23 @@ def test_version_replaced_while_opened_opens_the_next(trained, monkeypatch):
         np.testing.assert_array_equal(model.embedding(data.names["n"][:50]), expected)
 
 
+def test_release_removed_while_opened_opens_the_next(nightly, monkeypatch, tmp_path):
+    """Both have the same version."""
+    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path))
+    removed = tmp_path / "removed"
+    shutil.copytree(Path(nightly.run) / "release", removed)
+    current = iter([removed])
+
+    def find(url, scratch, **options):
+        source = locate(next(current, url), scratch, **options)
+        shutil.rmtree(removed, ignore_errors=True)
+        return source
+
+    monkeypatch.setattr("pbg_tasks.api.loading.locate", find)
+    with Model.open(nightly.store) as model:
+        assert (model.release, model.version) == (1, 2)
+
+
 def test_names_may_be_in_another_folder(trained, tmp_path):
     data = trained()
     moved = tmp_path / "names"
