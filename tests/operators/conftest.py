@@ -25,9 +25,15 @@ class TaskInstance:
 
     dag_id, run_id, task_id, map_index = "reembed_toy", "manual__1", "gate", -1
     try_number = 1
+    state = "success"
 
     def __init__(self) -> None:
         self.pushed: dict[str, Any] = {}
+
+    def get_task_states(self, **of_task: object) -> dict[str, dict[str, str]]:
+        """Return the state that Airflow has stored of this task."""
+        assert of_task == {"dag_id": self.dag_id, "run_ids": [self.run_id], "task_ids": ["gate"], "map_index": -1}
+        return {self.run_id: {self.task_id: self.state}}
 
     def xcom_push(self, key: str, value: object) -> None:
         """Keep a value."""

@@ -106,8 +106,19 @@ def test_announcement_is_recorded_after_airflow_sent_it(operator, fake_pbg, cont
     task.execute(context)
     assert calls.read_text().splitlines() == ["publish /store/runs/r --json"]
     (told_of,) = task.on_success_callback
-    told_of({"task": task})
+    told_of(context | {"task": task})
     assert calls.read_text().splitlines()[1:] == ["announced /store/runs/r publish --json"]
+
+
+@pytest.mark.parametrize("stored", ["running", "up_for_retry", "restarting"])
+def test_event_that_airflow_lacks_is_not_recorded(operator, fake_pbg, context, stored):
+    task = operator(PUBLISHED)
+    context["outlet_events"] = OutletEventAccessors()
+    task.execute(context)
+    fake_pbg("sys.exit('the announcement was recorded')")
+    context["ti"].state = stored
+    (told_of,) = task.on_success_callback
+    told_of(context | {"task": task})
 
 
 @pytest.mark.parametrize("given", [print, [print], {print}])
