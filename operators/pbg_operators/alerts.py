@@ -165,18 +165,21 @@ def deadline(spec: GraphSpec) -> dict[str, Any]:
 
 
 def check_notifiers(spec: GraphSpec, spec_path: Path) -> None:
-    """Refuse notifiers of packages that are not installed.
+    """Refuse notifiers of packages that are not installed, or fail.
 
-    Otherwise the first failing night would reveal it.
+    Otherwise the first failing night would reveal it. The packages above a module are imported. One that fails, as
+    Airflow's providers do beside an older Airflow, must not take away the DAGs of other graphs.
 
     Raises:
-        ConfigError: a module is missing; the message names file, key and module.
+        ConfigError: a module is missing, or a package above it fails; the message names file, key and module.
     """
     for module in (notifier.use.rpartition(".")[0] for notifier in spec.nights.notify):
         try:
             found = find_spec(module)
         except ModuleNotFoundError:
             found = None
+        except Exception as error:  # noqa: BLE001 - of any package
+            raise ConfigError(f"{spec_path}: nights.notify: module {module} cannot be imported: {error!r}") from None
         if found is None:
             raise ConfigError(f"{spec_path}: nights.notify: module {module} is not installed")
 

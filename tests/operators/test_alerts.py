@@ -17,6 +17,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from pbg_operators.alerts import Alert, check_notifiers, deadline, on_failure, report_late
 from pbg_operators.deadline import PublishedBy
+from pbg_operators.graphs import build_dags
 from pbg_operators.plan import PlanOperator
 from pbg_operators.publish import PublishOperator
 from pbg_operators.reembed import build_dags_of
@@ -177,6 +178,18 @@ def test_missing_notifier_is_found_in_advance(tmp_path):
     with pytest.raises(ConfigError, match=r"^g\.yaml: nights\.notify: module no_such_package\.email is not installed$"):
         check_notifiers(missing, Path("g.yaml"))
     check_notifiers(spec_of(tmp_path, notify=[notifier(tmp_path, "failed")]), Path("g.yaml"))
+
+
+def test_failing_notifier_package_hides_no_graph(tmp_path, monkeypatch):
+    (tmp_path / "too_new").mkdir()
+    (tmp_path / "too_new" / "__init__.py").write_text("raise RuntimeError('too_new needs Apache Airflow 9.0+')")
+    monkeypatch.syspath_prepend(tmp_path)
+    failing = notifier(tmp_path, "failed", use="too_new.mail.Notifier")
+    spec_file(tmp_path, tmp_path, "a")
+    spec_file(tmp_path, tmp_path, "b", nights={"notify": [failing]})
+    dags = {dag.dag_id: dag.description for dag in build_dags(tmp_path)}
+    assert "reembed_a" in dags
+    assert "nights.notify: module too_new.mail cannot be imported: RuntimeError('too_new needs" in dags["broken_b"]
 
 
 NIGHT = (
