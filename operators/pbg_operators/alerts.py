@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pbg_operators.deadline import PublishedBy
 from pbg_operators.internals import AsyncCallback, DeadlineAlert
+from pbg_operators.plan import publishes
 from pbg_operators.task import ASKED_KEY, REFUSED_KEY, UNSENT_KEY, Refused
 from pbg_tasks.config.alerts import Notifier
 from pbg_tasks.errors import ConfigError
@@ -101,11 +102,14 @@ def notify(notifiers: Iterable[Notifier], context: Mapping[str, Any], **facts: s
 
 
 def tell_late(context: Mapping[str, Any], graph: str, at: str, notifiers: list[dict[str, Any]]) -> None:
-    """Report a deadline that has passed.
+    """Report a deadline that has passed, unless nothing was to be published.
 
-    Airflow's executor calls it for runs that began before an upgrade to ``report_late``.
+    Airflow drops the deadline of a run that ends well, not that of one which a user marks as a success. Airflow's
+    executor calls this for runs that began before an upgrade to ``report_late``.
     """
     run = context["dag_run"]
+    if run.get("state") == "success" or not publishes(run.get("conf") or {}):
+        return
     text = f"{run['dag_id']}: {run.get('partition_key') or run['dag_run_id']} was not published by {at}"
     notify(map(Notifier.model_validate, notifiers), context, graph=graph, occasion="late", text=text)
 

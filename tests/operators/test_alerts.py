@@ -311,5 +311,21 @@ def test_late_release_is_reported(tmp_path):
     assert [each["text"] for each in told(tmp_path)] == ["nightly_g: 2026-11-20 was not published by 06:00"]
 
 
+@pytest.mark.parametrize(
+    ("run", "texts"),
+    [
+        ({"state": "success", "conf": {}}, 0),  # a user marked it so
+        ({"state": "running", "conf": {"publish": "no"}}, 0),
+        ({"state": "running", "conf": {"publish": "auto", "epochs": 9}}, 0),
+        ({"state": "running", "conf": {"publish": "yes", "epochs": 9}}, 1),
+        ({"state": "failed", "conf": None}, 1),
+    ],
+)
+def test_only_unfinished_releases_are_late(tmp_path, run, texts):
+    context = {"dag_run": {"dag_id": "nightly_g", "partition_key": "d1", **run}}
+    asyncio.run(report_late(context, "g", "06:00", [notifier(tmp_path, "late")]))
+    assert len(told(tmp_path)) == texts
+
+
 def test_release_without_deadline_is_never_late(tmp_path):
     assert deadline(spec_of(tmp_path)) == {}
