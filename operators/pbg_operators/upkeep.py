@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from airflow.sdk import DAG
+from airflow.sdk import DAG, CronTriggerTimetable
 
 from pbg_operators.alerts import Alert, on_failure, on_lasting_failure
 from pbg_operators.assets import channel_asset, edges_asset, readers_asset
@@ -153,7 +153,7 @@ def collect_dag(spec: GraphSpec, collect: Collection) -> DAG:
     with DAG(
         dag_id=f"collect_{spec.graph}",
         description=f"Remove the releases and runs of graph {spec.graph} that nothing needs",
-        schedule=collect.cron,
+        schedule=CronTriggerTimetable(collect.cron, timezone="UTC"),  # a text counts by [core] default_timezone
         catchup=False,
         default_args=defaults(spec),
         max_active_runs=1,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
+from zoneinfo import ZoneInfo
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
@@ -86,6 +87,12 @@ def test_collection_is_that_of_command_line(graphs, tmp_path):
         "--keep-days=0.0",
         "--grace=48.0",
     ]
+
+
+def test_collection_is_due_by_utc(graphs, monkeypatch):
+    monkeypatch.setattr("airflow.settings.TIMEZONE", ZoneInfo("Europe/Berlin"))
+    dag = bag_of(graphs, small={"nights": ALL}).dags["collect_small"]
+    assert (dag.timetable.expression, dag.timetable.timezone) == ("0 11 * * *", "UTC")
 
 
 @pytest.mark.parametrize(("rules", "kept"), [({}, 3), ({"after_nights": 2}, 3), ({"after_nights": 5}, 5)])
