@@ -35,13 +35,20 @@ class SnapshotTimetable(CronPartitionTimetable):
             raise AirflowTimetableInvalid(f"{self.summary!r} names a day that never comes") from None
 
     def iter_partition_dagrun_infos(self, *, earliest: datetime, latest: datetime) -> Iterator[Any]:
-        """Yield the runs of a backfill, of days whose nights are due."""
+        """Yield the runs of a backfill, of days whose nights are due.
+
+        Airflow's begin with their days. With a positive offset such a run would wait for its day, and the calendar,
+        which goes on after it, would leave out nights. Here it has the tick of its night.
+        """
         now = self.localize_partition_datetime(datetime.now(self._timezone))
         last = self._get_partition_date(run_date=self._align_to_prev(now))
         for run in super().iter_partition_dagrun_infos(earliest=earliest, latest=latest):
             if run.partition_date is None or run.partition_date > last:
                 return
-            yield run
+            night = run.run_after
+            for _ in range(self._run_offset):
+                night = self._get_prev(night)
+            yield run._replace(run_after=night)
 
     def _get_prev(self, current: DateTime) -> DateTime:
         before = current

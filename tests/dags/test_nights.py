@@ -79,6 +79,18 @@ def test_backfill_takes_no_day_before_its_night(offset):
     assert keys == [str((today + timedelta(days=days)).date()) for days in range(-4, offset + 1)]
 
 
+@pytest.mark.parametrize("behind", [0, 1])
+@pytest.mark.parametrize("offset", [0, 1, 2])
+def test_calendar_goes_on_after_backfill(offset, behind):
+    """The next night is that of the day after the last one."""
+    timetable, today = timetable_of(Calendar(cron="0 0 * * *", offset=offset), "spec"), datetime.now(UTC)
+    window = {"earliest": today - timedelta(days=3), "latest": today + timedelta(days=5)}
+    last = list(timetable.iter_partition_dagrun_infos(**window))[-1 - behind]
+    after = timetable.next_dagrun_info_v2(last_dagrun_info=last, restriction=TimeRestriction(None, None, catchup=False))
+    assert last.run_after.date() == (today - timedelta(days=behind)).date()
+    assert after.partition_key == str((today + timedelta(days=offset + 1 - behind)).date())
+
+
 def test_graph_without_calendar_has_no_nightly_dag(tmp_path, monkeypatch):
     assert set(bag_of(tmp_path, monkeypatch).dags) == {"reembed_small", "drill_small"}
 
