@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from airflow.sdk import BaseOperator, get_current_context, task
@@ -17,7 +19,7 @@ from pbg_tasks.errors import AccessError, PbgError, StorageError
 from pbg_tasks.tasks.nightly.watermark import Watermark
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
     from typing import NoReturn
 
     from airflow.sdk import Asset, Context, XComArg
@@ -28,6 +30,12 @@ if TYPE_CHECKING:
 
 WATERMARK = "watermark"
 """Key of the asset's state with the snapshots that were announced."""
+THREADS = ThreadPoolExecutor(16, thread_name_prefix="pbg-watch")
+"""Threads of all watches of a triggerer, which wait minutes for a store that hangs.
+
+In the event loop's own, Jobs are watched, and deleted for a task that a user ends. Airflow waits half a minute for
+that.
+"""
 
 
 class Arrived(TypedDict, total=False):
@@ -45,7 +53,7 @@ class SnapshotTrigger(BaseTrigger):
     """List a location until it holds whole snapshots that are new.
 
     New ones were not announced yet. The trigger keeps no state that the next triggerer would miss: the announced
-    snapshots are an argument, and the whole ones are in the store. Listing blocks, so it is done in threads.
+    snapshots are an argument, and the whole ones are in the store. Listing blocks, so it is done in ``THREADS``.
 
     Args:
         conn_id: Airflow connection of the store; without one, the triggerer's environment counts.
@@ -119,17 +127,23 @@ class SnapshotTrigger(BaseTrigger):
         while True:
             try:
                 if passed is None:
-                    passed = await asyncio.to_thread(arrivals.passed, watermark)
+                    passed = await _in_thread(arrivals.passed, watermark)
                     if passed:
                         watermark = (watermark or Watermark(passed[0])).passing(passed)
                         self.log.info("left out, up to the newest release: %s to %s", passed[0], passed[-1])
-                if found := await asyncio.to_thread(arrivals.look, watermark):
+                if found := await _in_thread(arrivals.look, watermark):
                     return {"snapshots": found, "passed": passed} if passed else {"snapshots": found}
             except AccessError:
                 raise
             except StorageError as error:
                 self.log.warning("%s; looking again in %g s", error, self.every_seconds)
             await asyncio.sleep(self.every_seconds)
+
+
+async def _in_thread(look: Callable[[Watermark | None], list[str]], watermark: Watermark | None) -> list[str]:
+    """Return what a look finds; its lines go to the trigger's log."""
+    loop, context = asyncio.get_running_loop(), copy_context()
+    return await loop.run_in_executor(THREADS, context.run, look, watermark)
 
 
 class WatchOperator(BaseOperator):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from threading import Event
 from types import SimpleNamespace
 
 import pytest
@@ -18,6 +19,7 @@ from pbg_tasks.config.nights import Watch
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.skips import skip
 from pbg_tasks.storage import open_store
+from pbg_tasks.tasks.nightly.arrivals import Arrivals
 from pbg_tasks.tasks.nightly.watermark import Watermark
 from tests.publish.runs import candidate, write_run
 
@@ -78,6 +80,28 @@ def test_trigger_of_chain_waits_for_earlier_snapshot(tmp_path):
         next_event(held, timeout=0.5)
     skip(Channel(open_store(f"{tmp_path}/store"), "production"), "d1", "it never came")
     assert next_event(held) == {"snapshots": ["d2"]}
+
+
+def test_hanging_stores_leave_threads_to_others(tmp_path, monkeypatch):
+    answers, looks = Event(), []
+    monkeypatch.setattr(Arrivals, "look", lambda *_: looks.append(1) or (answers.wait(60) and ["d1"]))
+
+    async def first():
+        return (await anext(trigger(tmp_path).run())).payload
+
+    async def all_at_once():
+        watches = [asyncio.create_task(first()) for _ in range(40)]  # more than the event loop has threads
+        while len(looks) < 5:  # noqa: ASYNC110 - threads add to them
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(0.5)
+        try:
+            async with asyncio.timeout(10):
+                assert await asyncio.to_thread(lambda: "deleted") == "deleted"
+        finally:
+            answers.set()
+        return await asyncio.gather(*watches)
+
+    assert asyncio.run(all_at_once()) == [{"snapshots": ["d1"]}] * 40
 
 
 def test_another_triggerer_continues_a_lost_one(tmp_path):
