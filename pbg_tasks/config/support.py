@@ -71,6 +71,22 @@ def check_gpu(config: ModelConfig, *, engine: str, source: str) -> None:
         )
 
 
+def check_gpu_ranks(config: ModelConfig, ranks: int) -> None:
+    """Refuse entity types that ranks with GPUs cannot share.
+
+    A rank's copy of such a table on its GPU would overwrite what others change in it during a bucket.
+
+    Raises:
+        ConfigError: the message names every such type.
+    """
+    whole = sorted(name for name, entity in config.entities.items() if entity.num_partitions == 1)
+    if ranks > 1 and whole:
+        raise ConfigError(
+            f"{ranks} ranks with GPUs cannot share entity types of one partition ({', '.join(whole)}): raise their "
+            "num_partitions, set device: cpu (and num_gpus: 0), or train with one rank"
+        )
+
+
 def _refuse(found: Iterator[str] | list[str], source: str) -> None:
     listed = list(found)
     if listed:

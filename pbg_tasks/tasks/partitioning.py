@@ -16,6 +16,7 @@ from pbg_tasks.checkpoint.manifest import decode
 from pbg_tasks.config import ConfigSchema, GraphSpec
 from pbg_tasks.config.base import parse
 from pbg_tasks.config.schema import AUTO
+from pbg_tasks.config.support import check_gpu_ranks
 from pbg_tasks.errors import ConfigError
 from pbg_tasks.formats.names import embeddings_file_name
 from pbg_tasks.memory.forecast import Forecast
@@ -203,6 +204,8 @@ def resolve(
     if graph.model.num_gpus > 1:
         check_useful(graph.model, graph.model.num_gpus, "GPUs")
     check_useful(graph.model, ranks, "ranks (launch.ranks)")
+    if graph.train.device == "cuda" or graph.model.num_gpus:
+        check_gpu_ranks(graph.model, ranks)
     if graph.model.partition_buffer == AUTO:
         graph = _with_buffer(graph, _largest_buffer(graph, expected))
         say(f"plan: partition_buffer {graph.model.partition_buffer or 'as by default, for want of memory'}")

@@ -11,7 +11,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 
 from pbg_tasks.checkpoint import checkpoint_names
 from pbg_tasks.errors import ConfigError, EvictedError, ResourceError
@@ -22,7 +21,6 @@ from pbg_tasks.tasks.training import gang
 from pbg_tasks.tasks.training.job import Job
 from pbg_tasks.tasks.training.train import train_directory
 from pbg_tasks.training.data.partitions import PartitionKey
-from pbg_tasks.training.engine.device import Accelerator
 from pbg_tasks.training.ranks.group.rank_env import RankEnv
 from pbg_tasks.training.ranks.parameters.server import ParameterServer
 from pbg_tasks.training.ranks.services import Services
@@ -51,15 +49,15 @@ def test_sigterm_ends_rank_that_waits_for_others(tmp_path, monkeypatch):
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_ranks_with_gpus_do_not_share_whole_types():
-    resources = SimpleNamespace(
-        job=SimpleNamespace(config=None),
-        shared=SimpleNamespace(tables={"country": None}),
-        engine=SimpleNamespace(place=Accelerator(torch.device("cuda"))),
-        _adopt=None,
-    )
-    with pytest.raises(ConfigError, match=r"of one partition \(country\)"):
-        gang.Resources.exchange(resources, [ParameterServer(), ParameterServer()], None)
+def test_ranks_with_gpus_do_not_share_whole_types(tmp_path, monkeypatch):
+    """They are refused before a GPU is looked for, or ranks meet."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    data = DataSet(tmp_path, 4)
+    types = {"n": {"num_partitions": 4}, "country": {"num_partitions": 1}}
+    config = data.config(entities=types, distributed_init_method=f"file://{tmp_path}/meeting")
+    with pytest.raises(ConfigError, match=r"2 ranks with GPUs cannot share .* of one partition \(country\)"):
+        train_directory(config, device="cuda", rank=0)
+    assert not (tmp_path / "model").exists()
 
 
 def test_ranks_may_read_for_longer_than_ten_minutes():

@@ -95,6 +95,23 @@ def test_ranks_that_could_never_train_are_refused(place):
     assert run_chain(place.spec, "d1")["release"]  # in one process, whatever the launch is
 
 
+@pytest.mark.parametrize("gpu", [{"train": {"device": "cuda"}}, {"model": {"num_gpus": 1}}])
+def test_ranks_with_gpus_need_partitions_of_all_types(place, gpu):
+    """That a type is whole may be the choice of ``auto``."""
+    place.snapshot("d1", [(f"user{i}", "lives in", f"city{i % 5}") for i in range(60)])
+    model = {
+        "dimension": 8,
+        "entities": {"user": {"num_partitions": 4}, "city": {"num_partitions": "auto"}},
+        "relations": [{"name": "lives in", "lhs": "user", "rhs": "city"}],
+        "dynamic_relations": False,
+    }
+    place.write_spec(model | gpu.get("model", {}), train=gpu.get("train", {}), launch={"ranks": 2})
+    with pytest.raises(ConfigError, match=r"2 ranks with GPUs cannot share .* of one partition \(city\)"):
+        plan(place.spec, "d1")
+    assert not (place.store / "runs").exists()
+    assert plan(place.spec, "d1", alone=True)["run"]  # one process shares nothing
+
+
 def test_plan_needs_no_torch(place):
     """The scheduler's image has none."""
     place.snapshot("d1", ring(50))

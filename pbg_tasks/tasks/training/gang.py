@@ -347,20 +347,8 @@ class Resources:
         )
 
     def exchange(self, servers: Sequence[Requester | ParameterServer], member: Member) -> ParameterExchange:
-        """Return the exchange of shared parameters with the servers of all ranks.
-
-        Raises:
-            ConfigError: the device would overwrite what others change.
-        """
+        """Return the exchange of shared parameters with the servers of all ranks."""
         config = self.job.config
-        copied = self.engine.place.device.type != "cpu" and self._adopt is None
-        if len(servers) > 1 and self.shared.tables and copied:
-            # The device's copy of such a table would overwrite what others change in it during a bucket.
-            listed = ", ".join(sorted(self.shared.tables))
-            raise ConfigError(
-                f"several ranks with GPUs cannot share entity types of one partition ({listed}): raise their "
-                "num_partitions, set device: cpu (and num_gpus: 0), or train with one rank"
-            )
         return ParameterExchange(
             self.shared.tensors(),
             servers,

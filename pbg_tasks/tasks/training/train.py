@@ -15,6 +15,7 @@ from pbg_tasks.config import RunLayout
 from pbg_tasks.config.base import digest
 from pbg_tasks.config.results import BucketResult, PartitionResult, TrainResult
 from pbg_tasks.config.run import DELTA, id_layout, vector_space
+from pbg_tasks.config.support import check_gpu_ranks
 from pbg_tasks.errors import ConfigError, FormatError
 from pbg_tasks.progress import human_seconds, say
 from pbg_tasks.storage import open_store
@@ -31,6 +32,7 @@ from pbg_tasks.training.data.edge_files import FiledEdges
 from pbg_tasks.training.data.partitions import PartitionKey
 from pbg_tasks.training.early_stopping import EarlyStopping
 from pbg_tasks.training.engine.anchor import Anchor
+from pbg_tasks.training.engine.choice import on_gpu
 from pbg_tasks.training.engine.device import find_place
 from pbg_tasks.training.engine.resident import find_devices
 from pbg_tasks.training.ranks.group.gang import RankEnv
@@ -102,11 +104,13 @@ def devices_of(
     This is done before anything is read or written.
 
     Raises:
-        ConfigError: a rank asks for several.
+        ConfigError: a rank asks for several, or ranks with GPUs would share a type of one partition.
         ResourceError: there are fewer than the config asks for.
     """
     if config.num_gpus <= 1:
         if env is None or env.role == "trainer":
+            if env is not None and on_gpu(device, config, engine):
+                check_gpu_ranks(config, env.world)
             find_place(device, config, engine)
         return []
     if env is not None:
