@@ -20,6 +20,7 @@ from pbg_tasks.tasks.training import train as task
 from pbg_tasks.tasks.training.train import train_directory
 from pbg_tasks.tasks.tuning.tune import tune
 from pbg_tasks.training.engine import resident
+from pbg_tasks.training.engine.device import Host
 from pbg_tasks.training.engine.on_device import DeviceEngine
 from pbg_tasks.training.engine.resident import PlacedTable, ResidentDevice, find_devices, on_host
 from tests.directories import PER_PARTITION, DataSet
@@ -91,6 +92,15 @@ def test_devices_train_every_edge_once(data, devices, room, ahead):
     else:
         assert brought > 2 * PARTITIONS * EPOCHS
         assert passed == 0
+
+
+def test_no_epochs_store_the_start(data, devices, monkeypatch):
+    devices()
+    monkeypatch.setattr("pbg_tasks.training.engine.device.find_place", lambda *_: Host())  # for want of a GPU
+    config = config_of(data, num_epochs=0)
+    train_directory(config)
+    assert np.isfinite(data.embeddings(config, 0)).all()
+    assert train_directory(config_of(data, num_epochs=1))["edges_trained"] == EDGES
 
 
 def test_devices_learn_what_one_learns(data, devices):

@@ -60,6 +60,18 @@ def test_ranks_with_gpus_do_not_share_whole_types(tmp_path, monkeypatch):
     assert not (tmp_path / "model").exists()
 
 
+def test_ranks_without_epochs_store_the_start(tmp_path, monkeypatch):
+    """They need not meet, so each comes and goes alone."""
+    monkeypatch.setenv("WORLD_SIZE", "3")  # two trainers and a partition server
+    data = DataSet(tmp_path, 4)
+    gang_of = {"num_machines": 2, "num_partition_servers": 1, "distributed_init_method": f"file://{tmp_path}/meeting"}
+    config = data.config(num_epochs=0, **gang_of)
+    assert [train_directory(config, rank=rank)["rank"] for rank in (1, 2)] == [1, 2]
+    assert not (tmp_path / "model" / "HEAD.json").exists()
+    train_directory(config, rank=0)
+    assert np.isfinite(data.embeddings(config, 0)).all()
+
+
 def test_ranks_may_read_for_longer_than_ten_minutes():
     """Rank 0 alone looks for loops, perhaps in all edges."""
     waited = []

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pbg_tasks.checkpoint import checkpoint_names, open_preserved
 from pbg_tasks.config import RunLayout
 from pbg_tasks.config.base import digest
-from pbg_tasks.config.results import BucketResult, PartitionResult, TrainResult
+from pbg_tasks.config.results import BucketResult, PartitionResult, RankFindings, TrainResult
 from pbg_tasks.config.run import DELTA, id_layout, vector_space
 from pbg_tasks.config.support import check_gpu_ranks
 from pbg_tasks.errors import ConfigError, FormatError
@@ -119,6 +119,8 @@ def devices_of(
 
 
 def _undertake(target: TrainingTarget, env: RankEnv | None, devices: Sequence[ResidentDevice], scratch: Path) -> Stored:
+    if not target.config.num_epochs:  # a gang has nothing to do, and one process stores the start
+        return RankFindings(rank=env.rank) if env is not None and env.rank else train_here(target, scratch)
     if env is not None:
         return train_as(env, target, scratch)
     return train_on(devices, target, scratch) if devices else train_here(target, scratch)
