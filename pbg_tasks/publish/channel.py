@@ -223,12 +223,15 @@ class Channel:
     def _check_plan(self, there: Release | None, snapshot: str, planned_on: int | None) -> None:
         """Refuse a run that started from another release than the current one.
 
-        A run that redoes the current release's snapshot is accepted.
+        One that redoes the current release's snapshot is accepted, unless a run that is planned now would start from
+        another release: the one from which this run started was rolled back or redone since.
         """
-        points_to = there.seq if there else None
-        if points_to != planned_on and (there is None or there.snapshot != snapshot):
+        redoes = there is not None and there.snapshot == snapshot
+        points_to, begins = (each.seq if each else None for each in (there, self.before(snapshot) if redoes else there))
+        if planned_on not in {points_to, begins}:
+            now = f"a run of {snapshot!r} begins with release {begins} now, " if redoes else ""
             raise ConflictError(
-                f"channel {self.name!r} points to release {points_to}, this run was planned on "
+                f"channel {self.name!r} points to release {points_to}, {now}this run was planned on "
                 f"{planned_on}: plan the snapshot {snapshot!r} again"
             )
 

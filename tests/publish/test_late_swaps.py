@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pbg_tasks.errors import ConflictError
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.descent import descent, rolled_back_from
 from pbg_tasks.publish.promotion import Move
@@ -137,3 +138,22 @@ def test_run_of_redone_day_is_served_anew(store):
     assert (left(channel), channel.rollback()[1].run) == (set(), "redo")
     assert publish(channel, 2) == again  # was left, and stays so
     assert channel.current().release.run == "redo"
+
+
+@pytest.mark.parametrize("left", ["rolled back", "redone"])
+def test_run_from_left_release_replaces_no_redo(store, left):
+    """One of two runs of a day began with it."""
+    channel = Channel(store, "production")
+    if left == "rolled back":
+        channel.rollback(to=1)
+    else:
+        publish(channel, 2, "again")
+    begins = channel.current().release.seq
+    for run in ("stale", "r3", "again3"):
+        write_run(store, run)
+    served, _ = channel.publish(candidate(store, "r3", "d3"), planned_on=begins)
+    with pytest.raises(ConflictError, match=rf"begins with release {begins} now, this run was planned on 2: plan"):
+        channel.publish(candidate(store, "stale", "d3"), planned_on=2)
+    assert channel.current().release == served
+    redo, points = channel.publish(candidate(store, "again3", "d3"), planned_on=begins)
+    assert (redo.previous, points) == (served.seq, True)
