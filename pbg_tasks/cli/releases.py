@@ -289,7 +289,9 @@ def gc(
     ] = None,
     keep_releases: Annotated[
         int | None,
-        typer.Option(min=0, help="Number of the newest releases that stay; 14 when --keep-days is not given either."),
+        typer.Option(
+            min=0, help="Number of the newest snapshots whose releases stay; 14 when --keep-days is not given either."
+        ),
     ] = None,
     keep_days: Annotated[
         float | None, typer.Option(min=0, help="Number of days for which a release stays.", callback=number)

@@ -149,7 +149,7 @@ class Collection(Frozen):
 
     Attributes:
         cron: the schedule, in five fields, UTC.
-        keep_releases: number of the newest releases that stay.
+        keep_releases: number of the newest snapshots whose releases stay.
         keep_days: number of days for which a release stays.
         grace_hours: number of hours for which whatever was written or used stays.
         trust_clock: judge age by the dates of files in a store that is a directory, because the clocks of all machines

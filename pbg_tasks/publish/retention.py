@@ -30,7 +30,8 @@ class Retention:
     """Numbers of releases that stay beside those that must.
 
     Attributes:
-        releases: number of the newest ones, by snapshot.
+        releases: number of the newest snapshots whose releases stay. A day that is redone displaces no other day, which
+            roll-backs, gates and rules of promotion need.
         days: number of days within which they were published.
     """
 
@@ -58,8 +59,8 @@ def kept(
         now: seconds on the same clock.
     """
     by_number = {release.seq: release for release in releases}
-    newest = sorted(releases, key=lambda release: (snapshot_order(release.snapshot), release.seq))
-    stay = {release.seq for release in newest[max(len(newest) - retention.releases, 0) :]}
+    snapshots = sorted({release.snapshot for release in releases}, key=snapshot_order, reverse=True)
+    stay = {release.seq for release in releases if release.snapshot in snapshots[: retention.releases]}
     stay |= {seq for seq, moment in published.items() if moment >= now - retention.days * DAY_SECONDS}
     stay |= set(list(by_number)[-1:])  # so that no number is used twice
     return stay | (pinned & by_number.keys()) | _line(by_number, current)

@@ -58,6 +58,17 @@ def test_newest_follows_snapshot_order_instead_of_text(store):
     assert [release.snapshot for release in Channel(store, "production").releases()] == ["d10", "d11", "d12"]
 
 
+def test_day_redone_often_displaces_no_other(store):
+    for number in range(1, 6):
+        night(store, number)
+    for number in range(3):
+        write_run(store, f"again{number}", previous="d4-production")
+        Channel(store, "production").publish(candidate(store, f"again{number}", "d5"), planned_on=4)
+        store.now += DAY
+    gc(store, releases=3)
+    assert [release.snapshot for release in Channel(store, "production").releases()] == ["d3", "d4", *["d5"] * 4]
+
+
 def test_canary_of_drill_keeps_nothing(store):
     canary = Channel(store, "production-drill")
     for number in range(1, 7):

@@ -243,7 +243,8 @@ class Collections(RuleBasedStateMachine):
     def expected(self, listed, keep):
         """Return the numbers that a collection leaves, of those listed."""
         newest = sorted(listed, key=lambda seq: (self.day(seq), seq), reverse=True)
-        stay = set(newest[:keep]) | (self.pinned & listed) | ({max(listed)} if listed else set())
+        days = list(dict.fromkeys(map(self.day, newest)))[:keep]
+        stay = {seq for seq in newest if self.day(seq) in days} | (self.pinned & listed) | {*sorted(listed)[-1:]}
         at = self.current
         while at in listed:
             stay.add(at)

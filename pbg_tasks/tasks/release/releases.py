@@ -324,7 +324,7 @@ def gc(
     Args:
         store: its URL.
         channel: names of the only ones whose releases go; None or none: those of every channel.
-        keep_releases: how many of the newest releases of a channel stay.
+        keep_releases: of how many of a channel's newest snapshots the releases stay.
         keep_days: for how many days a release stays; what either of the two keeps stays.
         grace_hours: for how many hours after it was written or used an object stays in any case.
         dry_run: only report what would be removed.
