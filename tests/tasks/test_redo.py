@@ -14,6 +14,7 @@ from pbg_tasks.tasks.release.redo import redo
 from pbg_tasks.tasks.release.releases import rollback
 from pbg_tasks.tasks.view.show import history, show
 from pbg_tasks.tasks.view.tables import history_table, verdict
+from tests.publish.runs import candidate, write_run
 from tests.tasks.conftest import SMALL_GRAPH, ring, workplace
 
 QUICK = {"num_epochs": 1}
@@ -61,6 +62,22 @@ def test_redo_continues_each_day_as_redone(chain):
     assert ways(chain)[4:] == [(5, "d2", 1, None), (6, "d3", 5, None), (7, "d4", 6, None)]
     assert redo(chain.spec, "d2") == result
     assert current(chain).seq == 7
+
+
+def test_redo_warns_where_no_release_before_is_kept(place, capsys):
+    channel = place.channel()
+    place.write_spec()
+    for number, day in enumerate(DAYS):
+        place.snapshot(day, ring(8))
+        write_run(channel.store, f"r{day}")
+        channel.publish(candidate(channel.store, f"r{day}", day) | {"graph": "toy"}, planned_on=number or None)
+    assert redo(place.spec, "d1", dry_run=True)["days"] == DAYS
+    assert "warning" not in capsys.readouterr().err
+    channel.store.delete(channel.release_key(1))  # as a collection does
+    redo(place.spec, "d3", dry_run=True)
+    assert "warning" not in capsys.readouterr().err
+    redo(place.spec, "d2", dry_run=True)
+    assert "warning: redo: no release before d2 is kept, so that day begins anew" in capsys.readouterr().err
 
 
 def test_rollback_warns_of_redone_ancestors(chain, capsys):

@@ -66,6 +66,7 @@ def redo(spec: Path, first: str, *, overrides: Sequence[str] | None = None, dry_
     options = "".join(f" -p {shlex.quote(each)}" for each in overrides or ())
     days = _days(graph, first, options)
     say(f"redo: {len(days)} days, {days[0]} to {days[-1]}" if len(days) > 1 else f"redo: {days[0]}, the last day")
+    _warn_of_beginning(graph, first)
     redone: list[RedoneDay] = []
     while not dry_run and len(redone) < len(days):
         number, day = len(redone) + 1, days[len(redone)]
@@ -85,6 +86,19 @@ def redo(spec: Path, first: str, *, overrides: Sequence[str] | None = None, dry_
             days += _days(graph, day, options)[1:]
     served = bool(redone) and _is_served(graph, redone[-1])
     return {"from": first, "days": days, "redone": redone, "served": served}
+
+
+def _warn_of_beginning(graph: GraphSpec, first: str) -> None:
+    """Warn of a day that begins a chain anew.
+
+    The number of the oldest release shows that a collection removed earlier ones.
+    """
+    channel = Channel(graph_store(graph), graph.channel)
+    if channel.before(first) is None and min(channel.numbers(), default=1) > 1:
+        say(
+            f"warning: redo: no release before {first} is kept, so that day begins anew, and the days after it "
+            "continue vectors of another space than readers have"
+        )
 
 
 def _check_way(graph: GraphSpec, redone: Sequence[RedoneDay], day: str, options: str) -> None:
