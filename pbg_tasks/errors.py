@@ -106,6 +106,10 @@ class StorageError(PbgError):
     retryable = True
 
 
+class UnsupportedError(StorageError):
+    """Refused kind of request, which the store never carries out."""
+
+
 class AccessError(StorageError):
     """Refused credentials or permission; a retry cannot help."""
 

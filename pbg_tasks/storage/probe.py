@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING
 
-from pbg_tasks.errors import ConfigError, ConflictError
+from pbg_tasks.errors import ConfigError, ConflictError, UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -13,14 +13,17 @@ if TYPE_CHECKING:
     from pbg_tasks.storage.base import ObjectInfo, Store
 
 
+_OTHERS = "use Amazon S3, SeaweedFS, a recent MinIO or a local directory"
+
+
 def probe(store: Store) -> None:
-    """Refuse a store that ignores the conditions of writes.
+    """Refuse a store that ignores or refuses the conditions of writes.
 
     On such a store two writers would overwrite each other unnoticed. The probe writes a tiny object of a random name
     below ``.probe/`` and removes it, so any number of probes may run at once.
 
     Raises:
-        ConfigError: a write took place although its condition did not hold.
+        ConfigError: a write took place although its condition did not hold, or none with a condition does.
         AccessError: the credentials do not allow to write, read and delete here.
         StorageError: the store cannot be reached.
     """
@@ -30,6 +33,11 @@ def probe(store: Store) -> None:
         _must_conflict(store, "If-None-Match", lambda: store.put_new(key, b"2"))
         store.swap(key, b"3", expected=first)
         _must_conflict(store, "If-Match", lambda: store.swap(key, b"4", expected=first))
+    except UnsupportedError as error:
+        raise ConfigError(
+            f"{error}: this store refuses conditional writes (If-None-Match, If-Match), without which two runs could "
+            f"overwrite each other unnoticed; {_OTHERS}"
+        ) from error
     finally:
         store.delete(key)
 
@@ -41,5 +49,5 @@ def _must_conflict(store: Store, condition: str, write: Callable[[], ObjectInfo]
         return
     raise ConfigError(
         f"{store.url}: this store ignores conditional writes ({condition}), so two runs could overwrite each other "
-        "unnoticed; use Amazon S3, SeaweedFS, a recent MinIO or a local directory"
+        f"unnoticed; {_OTHERS}"
     )

@@ -26,7 +26,7 @@ from botocore.exceptions import (
 from botocore.loaders import Loader, create_loader
 from urllib3.exceptions import HTTPError
 
-from pbg_tasks.errors import AccessError, ConfigError, NotFoundError, PbgError, StorageError
+from pbg_tasks.errors import AccessError, ConfigError, NotFoundError, PbgError, StorageError, UnsupportedError
 from pbg_tasks.progress import human_seconds
 from pbg_tasks.storage.endpoint import ENDPOINT_VARIABLES, Endpoints
 from pbg_tasks.storage.s3_answers import demand_whole_answers
@@ -262,6 +262,8 @@ def _refusal(error: ClientError, url: str, endpoint: str) -> PbgError:
         return NotFoundError(f"{url} does not exist at {endpoint}")
     if str(status) in _REFUSED:
         return AccessError(f"{url}: {endpoint} refused access ({code}: {message}); {_how_to_mend(error)}")
+    if status == HTTPStatus.NOT_IMPLEMENTED:
+        return UnsupportedError(f"{url}: {endpoint} does not take such requests ({code}: {message})")
     ended = (
         "; keys of a session (AWS_SESSION_TOKEN) that have ended are refused so: start again with new ones, or with a "
         "profile or role that renews them"

@@ -54,10 +54,11 @@ def persistently(ask: Callable[Given, Answer], *given: Given.args, **named: Give
 def is_busy(error: ClientError) -> bool:
     """Return whether the server failed or turned a request away for now.
 
-    A later request may then succeed.
+    A later request may then succeed, but none of a kind that the server does not know.
     """
     status = http_status(error)
-    return status == HTTPStatus.TOO_MANY_REQUESTS or status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    failed = status >= HTTPStatus.INTERNAL_SERVER_ERROR and status != HTTPStatus.NOT_IMPLEMENTED
+    return failed or status == HTTPStatus.TOO_MANY_REQUESTS
 
 
 def is_refusal(error: Exception) -> bool:
