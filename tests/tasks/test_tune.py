@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import yaml
 
-from pbg_tasks import errors
 from pbg_tasks.checkpoint import open_committed
 from pbg_tasks.config.loading import load_graph_spec
 from pbg_tasks.config.results import BucketResult
@@ -270,57 +267,6 @@ def test_two_searches_at_once_agree(graph):
     manifest, _ = open_committed(context.run.store, context.key(f"trials/{ours['best']}/checkpoint"))
     assert manifest.retrained == ()
     assert manifest.version == 4
-
-
-@pytest.mark.parametrize("others", [True, False])
-def test_smaller_machine_decides_nothing_for_larger(graph, monkeypatch, others):
-    """Alone it goes on without a candidate that does not fit."""
-    spec, refused = written(graph, {"space": {"model.lr": [0.1, 0.06 if others else 0.04]}}), []
-
-    def here(context, name, rung, *, patient=True):
-        if refused:
-            return trial_module.try_candidate(context, name, rung, patient=patient)
-        refused.append(name)
-        for each in context.trials(rung) if others else ():
-            if each != name:
-                trial_module.try_candidate(context, each, rung)  # as another process does meanwhile
-        raise errors.ResourceError("train would take 9 GB")
-
-    monkeypatch.setattr("pbg_tasks.tasks.tuning.tune.try_candidate", here)
-    if others:
-        with pytest.raises(errors.ResourceError, match=r"trained here \(train would take 9 GB\), and another process"):
-            tune(spec, "d1")
-    rows = {row["trial"]: row for row in tune(spec, "d1")["rows"]}
-    assert (rows[refused[0]]["mrr"] is not None) is others
-    assert all(row["mrr"] is not None for name, row in rows.items() if name != refused[0])
-
-
-@pytest.mark.parametrize(("lr", "before"), [(0.045, False), (0.035, True)])
-def test_process_at_refused_candidate_keeps_its_decision(graph, monkeypatch, lr, before):
-    """It has no result yet, and began after the refusal or before."""
-    spec, leases = written(graph, {"space": {"model.lr": [0.1, lr]}}), []
-
-    def beat(seconds):  # as another process does meanwhile
-        leases[0][0].put(leases[0][1], f'{{"beat": {seconds}}}'.encode())
-
-    def here(context, name, rung, *, patient=True):
-        if not leases:
-            leases.append((context.run.store, context.key(f"trials/{name}/checkpoint/lease.json")))
-            if before:
-                beat(0)
-            raise errors.ResourceError("train would take 9 GB")
-        if not before:
-            beat(0)
-        return trial_module.try_candidate(context, name, rung, patient=patient)
-
-    with monkeypatch.context() as patched:
-        patched.setattr("pbg_tasks.tasks.tuning.tune.try_candidate", here)
-        patched.setattr("pbg_tasks.tasks.tuning.tune.time", SimpleNamespace(monotonic=time.monotonic, sleep=beat))
-        with pytest.raises(errors.ResourceError, match="another process at this search may train it"):
-            tune(spec, "d1")
-    ((store, lease),) = leases
-    store.delete(lease)
-    assert all(row["mrr"] is not None for row in tune(spec, "d1")["rows"])
 
 
 def test_overtrained_candidate_counts_by_its_best():

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pbg_tasks.checkpoint import open_committed
 from pbg_tasks.checkpoint.writer import LEASE
-from pbg_tasks.checkpoint.writer_heartbeat import may_be_held
+from pbg_tasks.checkpoint.writer_heartbeat import WriterHeartbeat, may_be_held
 from pbg_tasks.config import RunLayout
 from pbg_tasks.config.base import digest
 from pbg_tasks.config.registry import COMPARATORS, LOSSES, OPERATORS, REGULARIZERS
@@ -149,7 +149,8 @@ def _trained(context: SearchContext, trial: str, rung: int, *, patient: bool) ->
             spec=digest([run.spec_hash, changes, epochs if anew else None]),
             job=lambda version: replace(job_of(candidate, version, scratch.path, ignore_memory=False), config=config),
         )
-        if not patient and may_be_held(run.store, f"{target.prefix}/{LEASE}"):
+        lease = f"{target.prefix}/{LEASE}"
+        if not patient and may_be_held(run.store, lease):
             raise ConflictError(f"{config.checkpoint_path}: another process trains it")
         found = train_on(devices, target, scratch.path) if devices else train_here(target, scratch.path)
         manifest, files = open_committed(run.store, target.prefix)
@@ -158,7 +159,9 @@ def _trained(context: SearchContext, trial: str, rung: int, *, patient: bool) ->
             raise ConflictError(f"{target.config.checkpoint_path}: another process has trained it further")
         directory = scratch.path / "now"
         directory.mkdir()
-        report = _ranks(candidate, config, files, directory)
+        # The lease of its training is gone, and others decide without a candidate that they cannot train and none is at.
+        with WriterHeartbeat(run.store, lease):
+            report = _ranks(candidate, config, files, directory)
     before = context.search.epochs[rung - 1] if rung and not anew else None
     interval = report.interval or {}
     return Outcome(
