@@ -121,7 +121,7 @@ class Watch:
             case Phase.SUCCEEDED:
                 return Verdict()
             case Phase.FAILED:
-                return Verdict(self._failure(job))
+                return self._verdict(failure(self._failed_job(job), list(self._seen.values())))
         return None if self._suspended(job) else self._stuck(job, pods, everything)
 
     def _stuck(self, job: Manifest, pods: list[Manifest], everything: list[Manifest]) -> Verdict | None:
@@ -133,9 +133,9 @@ class Watch:
         made = self._made(pods)
         if outlived(pods, manifest.pods_of(job), self._cluster.now):
             self._say(f"{self._handle.kind} {name}: its commands have ended, other containers have not; it is deleted")
-            verdict = Verdict(failure_of_commands(f"{self._handle.kind} {name}", pods))
+            verdict = self._verdict(failure_of_commands(f"{self._handle.kind} {name}", pods))
         elif (lost := loss(f"{self._handle.kind} {name}", pods or everything, self._cluster.now)) is not None:
-            verdict = Verdict(lost)
+            verdict = self._verdict(lost)
         elif (late := overdue(job, pods, self._startup_seconds, self._cluster.now, made)) is not None:
             verdict = Verdict(late)
         else:
@@ -163,16 +163,15 @@ class Watch:
             self._restarts = restarts
             self._seen.clear()
 
-    def _failure(self, job: Manifest) -> PbgError:
-        """Return why a Job has failed.
+    def _verdict(self, error: PbgError | None) -> Verdict:
+        """Return the end of a Job, given why its pods have failed.
 
         After a restart, a conflict may be with the gang before, which goes on where its node is lost. The task would be
         skipped for a conflict.
         """
-        error = failure(self._failed_job(job), list(self._seen.values()))
         if self._restarts and isinstance(error, ConflictError):
-            return RankLostError(f"{error}; it may be this gang before its restart, on a node that is lost")
-        return error
+            error = RankLostError(f"{error}; it may be this gang before its restart, on a node that is lost")
+        return Verdict(error)
 
     def _failed_job(self, job: Manifest) -> Manifest:
         """Return the Job whose condition has the reason of a failure.

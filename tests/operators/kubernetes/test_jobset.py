@@ -183,6 +183,19 @@ def test_conflict_after_restart_skips_no_night(double, fake_pbg, train):
     assert double.sets()[0]["status"]["restarts"] == 1
 
 
+def test_conflict_beside_sidecar_skips_no_night(double, fake_pbg, train, monkeypatch):
+    """A container that goes on keeps the Job from failing."""
+    double.controller.injected = [{"name": "istio-proxy", "image": "proxy"}]
+    monkeypatch.setattr("pbg_operators.kubernetes.stuck.OUTLIVED_SECONDS", 1.0)
+    fake_pbg(COUNTED + "    if before: end('error: conflict: it is alive', 5)\n    ready_to_store(); time.sleep(60)")
+    task = Try(train, ranks=1)
+    double.printed(0, "training")
+    double.lose_node(0)
+    ended = task.end()
+    assert isinstance(ended, RetryableError)
+    assert str(ended).endswith("rank 0: it is alive; it may be this gang before its restart, on a node that is lost")
+
+
 def test_killed_rank_restarts_the_gang(double, fake_pbg, train):
     fake_pbg(COUNTED + "    if not before: ready_to_store(); time.sleep(60)")
     task = Try(train)
