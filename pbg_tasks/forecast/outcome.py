@@ -61,13 +61,16 @@ def compare(forecast: ForecastDocument, results: Mapping[str, TaskResult]) -> Ou
     """Compare a forecast with the figures of a run's finished tasks."""
     finished = {task: usage for task, usage in _measured(results) if task in forecast.tasks}
     planned = {task: Usage(**forecast.tasks[task].model_dump()) for task in finished}
+    # Where `pbg run` evaluates a night that was planned in parts, the forecast of eval is that of their merge alone.
+    is_merge = EVAL_PART in forecast.tasks and EVAL_PART not in finished
+    timely = {task: usage for task, usage in finished.items() if not (is_merge and task == EvalResult.TASK)}
     found: Outcome = {
         "tasks": {task: _pairs(planned[task], usage) for task, usage in finished.items()},
         "total_seconds": _total("seconds", planned, finished),
         "total_cpu_seconds": _total("cpu_seconds", planned, finished),
         "cost": None,
         "calibrated_on": forecast.calibrated_on,
-        "warnings": list(_warnings(forecast, finished)),
+        "warnings": list(_warnings(forecast, timely)),
         "last_try": [task for task in finished if task in results and is_of_last_try(results[task])],
     }
     if (costs := forecast.prices) is not None:

@@ -157,6 +157,15 @@ def test_parts_take_the_time_of_one():
     assert (one.cost.likely, four.cost.likely) == (pytest.approx(4.0), pytest.approx(4.0 + 3 * 0.5 * 2.0))
 
 
+def test_whole_evaluation_is_no_merge_that_took_long():
+    """`pbg run` may finish a night that the DAG planned in parts."""
+    merge = {"eval": PLANNED["eval"]._replace(seconds=60.0), "eval_part": PLANNED["eval"]}
+    forecast = forecast_night(PLANNED | merge, [], engine="native").to_json() | {"calibrated_on": ["d1"]}
+    evaluated = EvalResult.model_construct(**dict(result(PLANNED["eval"]._replace(seconds=6000.0))))
+    found = compare(ForecastDocument.model_validate(forecast), {"eval": evaluated})
+    assert (found["tasks"]["eval"]["seconds"]["actual"], found["warnings"]) == (6000.0, [])
+
+
 def test_all_parts_are_paid_in_fact():
     part = PLANNED["eval"]._replace(seconds=600.0)
     forecast = forecast_night(PLANNED | {"eval_part": part}, [], engine="native", parts=4, costs=Costs(hour=2.0))
