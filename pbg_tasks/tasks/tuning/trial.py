@@ -159,7 +159,7 @@ def _trained(context: SearchContext, trial: str, rung: int, *, patient: bool) ->
             raise ConflictError(f"{target.config.checkpoint_path}: another process has trained it further")
         directory = scratch.path / "now"
         directory.mkdir()
-        # The lease of its training is gone, and others decide without a candidate that they cannot train and none is at.
+        # The lease of its training is gone; others decide without a candidate that none is at.
         with WriterHeartbeat(run.store, lease):
             report = _ranks(candidate, config, files, directory)
     before = context.search.epochs[rung - 1] if rung and not anew else None
