@@ -20,7 +20,6 @@ from pbg_tasks.redaction import redacted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from types import TracebackType
 
     import rich.progress
 
@@ -310,9 +309,7 @@ class Progress:
             self._bar = _BARS.begin(self.what, self.total, self.done)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._bar is not None:
             _BARS.end(self._bar)
             self._bar = None

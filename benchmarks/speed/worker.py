@@ -13,7 +13,6 @@ from pbg_tasks.errors import PbgError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import TracebackType
 
 ROOT = Path(__file__).parents[2]
 _END_SECONDS = 30
@@ -65,9 +64,7 @@ class Worker:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._end(kill=kind is not None)
 
     @property

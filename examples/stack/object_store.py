@@ -26,7 +26,6 @@ from examples.stack.processes import Identity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import TracebackType
 
     from mypy_boto3_s3 import S3Client
 
@@ -133,9 +132,7 @@ class ObjectStore:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def _keys(self, identity: str = OWNER) -> tuple[str, str]:

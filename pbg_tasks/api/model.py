@@ -30,7 +30,6 @@ from pbg_tasks.report.embedding_map import map_document
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
-    from types import TracebackType
 
     from pbg_tasks.api.loading import Contents, EntityTable
     from pbg_tasks.api.names import Column
@@ -151,9 +150,7 @@ class Model:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

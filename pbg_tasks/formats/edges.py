@@ -213,10 +213,7 @@ class EdgeFileWriter:
     ) -> None:
         self._stack.__exit__(kind, error, trace)
 
-    def _finish(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        del error, trace
+    def _finish(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None and self._written < self._count:
             raise ValueError(f"{self._path}: {self._count} edges were announced, and {self._written} came")
 

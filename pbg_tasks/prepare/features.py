@@ -17,7 +17,6 @@ from pbg_tasks.prepare.sql import DUCKDB, quoted, table
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from types import TracebackType
 
     import duckdb
 
@@ -139,9 +138,7 @@ class FeaturizedBucketWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
             return
         lhs, rhs, rel = joined_columns(self._pieces, ("lhs", "rhs", "rel"))

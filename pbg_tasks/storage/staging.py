@@ -19,7 +19,6 @@ from pbg_tasks.storage.vouched import vouch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-    from types import TracebackType
 
     from pbg_tasks.storage.base import ObjectInfo, Store
 
@@ -250,9 +249,7 @@ class Scratch:
             self.path = made.rename(made.with_name(made.name.replace(_UNHELD, _HELD)))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         os.close(self._mark)  # before it is removed, because NFS renames an open file
         with disk_errors(self.path), suppress(FileNotFoundError):  # others clean temporary directories, too
             shutil.rmtree(self.path)

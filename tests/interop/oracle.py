@@ -7,10 +7,7 @@ import os
 import re
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
-
-if TYPE_CHECKING:
-    from types import TracebackType
+from typing import Any, Self
 
 WORKER = Path(__file__).with_name("worker.py")
 _CLI_SECONDS = 120
@@ -46,9 +43,7 @@ class Oracle:
             )
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._worker.communicate(timeout=_CLI_SECONDS)
 
     def train(self, document: dict[str, Any], *, seed: int = 0) -> None:

@@ -18,7 +18,6 @@ from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
 _OF_THE_CONNECTION = {"connection", "transfer-encoding"}
 SDK_ATTEMPTS = 3
@@ -105,9 +104,7 @@ class FaultProxy:
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._server.shutdown()
         self._server.server_close()
 

@@ -19,7 +19,6 @@ from pbg_tasks.storage.staging import Scratch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import TracebackType
 
     from pbg_tasks.formats.angel.partition import Cells, Partition
 
@@ -244,8 +243,6 @@ class _Table:
             os.truncate(self._file, size)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         os.close(self._file)
-        self._scratch.__exit__(kind, error, trace)
+        self._scratch.__exit__()

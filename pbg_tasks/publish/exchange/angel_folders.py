@@ -22,7 +22,6 @@ from pbg_tasks.publish.exchange.delimited import check_end
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
-    from types import TracebackType
 
     from pbg_tasks.publish.exchange.inbox import Inbox
 
@@ -74,9 +73,7 @@ class InboxFolder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._held.close()
 
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
 _LOOK_SECONDS = 0.1  # between two calls of a waiting caller's check
 
@@ -107,9 +106,7 @@ class Background:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._error = self._error or CancelledError()
         self._jobs.put(None)
         self._thread.join(self.patience)

@@ -14,7 +14,6 @@ from pbg_tasks.training.data.background import Background
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from concurrent.futures import Future
-    from types import TracebackType
 
     from pbg_tasks.training.data.partitions import PartitionKey
     from pbg_tasks.training.data.tables import Table
@@ -66,9 +65,7 @@ class PartitionsAhead:
         self._stack.enter_context(self._writer)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._drop()
         wait([reader.submit(lambda: None) for reader in self._readers], _PATIENCE_SECONDS)
         self._stack.close()

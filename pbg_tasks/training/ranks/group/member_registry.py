@@ -20,7 +20,6 @@ from pbg_tasks.training.ranks.transport.wire import connect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from types import TracebackType
 
     from pbg_tasks.training.ranks.transport.wire import Address, Connection, Credentials
 
@@ -131,9 +130,7 @@ class MemberRegistry:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *_: object) -> None:
         if error is not None:
             cause = known(error)
             self.condemn(type(cause)(f"rank 0: {cause}"))
@@ -271,7 +268,5 @@ class Membership:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *_: object) -> None:
         self.leave(error)

@@ -21,7 +21,6 @@ from pbg_tasks.training.ranks.partitions.backlog import Backlog
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
     from typing import Any
 
     from pbg_tasks.training.ranks.transport.frames import Array
@@ -197,9 +196,7 @@ class PartitionServer:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._changed:
             self._closed = True
             self._changed.notify_all()

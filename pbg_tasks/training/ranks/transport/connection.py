@@ -15,7 +15,6 @@ from pbg_tasks.training.ranks.transport.tls import SecureStream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import TracebackType
 
     from pbg_tasks.training.ranks.transport.frames import Array, Into, Message
     from pbg_tasks.training.ranks.transport.handshake import Peer, Stream
@@ -173,9 +172,7 @@ class Connection:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -20,7 +20,6 @@ from pbg_tasks.training.ranks.transport.tls import SecureStream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from types import TracebackType
 
     from pbg_tasks.training.ranks.transport.handshake import Stream
 
@@ -213,9 +212,7 @@ class Listener:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
