@@ -6,7 +6,6 @@ from html.parser import HTMLParser
 from itertools import pairwise
 
 VOID = {"meta", "link", "input", "img", "br", "hr", "source", "wbr", "col", "area", "base", "embed", "track"}
-LABELLED = {"section", "nav", "figure", "form"}
 
 
 class Page(HTMLParser):

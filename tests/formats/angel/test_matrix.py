@@ -15,7 +15,6 @@ from tests.formats.angel.samples import FORMATS, NUMERIC, elements, save, vector
 
 DENSE = [kind for kind in NUMERIC if kind.dense]
 POSSIBLE = [(form, kind) for form in FORMATS for kind in NUMERIC if "Id" in form or "Column" in form or kind.dense]
-EXACT_ROWS = {0: {0: 0.5, 3: -1.25, 4: 3.0}, 1: {0: 0.0, 3: 1e10, 4: -0.0}}
 
 
 def whole_rows(kind):
