@@ -62,7 +62,7 @@ def left_before(run: RunContext, name: str) -> Iterator[None]:
 
 def upload_directory(
     run: RunContext, name: str, directory: Path, *, further: Mapping[str, ObjectRecord] | None = None
-) -> dict[str, ObjectRecord]:
+) -> None:
     """Upload every file below ``directory`` as ``{run}/{name}/...``.
 
     Doing it again with equal bytes changes nothing. The manifest also lists ``further`` files, which others stored.
@@ -75,9 +75,7 @@ def upload_directory(
     with left_before(run, name):
         stored = put_all_new(run.store, {f"{prefix}/{file}": FinalFile(path) for file, path in paths.items()})
         records = {file: ObjectRecord.model_validate(stored[f"{prefix}/{file}"]) for file in paths}
-        records = dict(sorted((records | dict(further or {})).items()))
-        put_equal(run.store, f"{prefix}/{MANIFEST}", encode(FileSet(objects=records)))
-    return records
+        write_manifest(run, name, records | dict(further or {}))
 
 
 def write_manifest(run: RunContext, name: str, records: Mapping[str, ObjectRecord]) -> None:
