@@ -161,9 +161,15 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workplace:
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Directory below which the test's scratch directories are made."""
+    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))
+    return tmp_path / "scratch"
+
+
+@pytest.fixture
+def place(tmp_path: Path, scratch: Path) -> Workplace:
     """A directory with snapshots, a store and a spec."""
     from tests.tasks.conftest import Workplace
 
-    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))
     return Workplace(tmp_path)

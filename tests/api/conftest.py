@@ -79,9 +79,8 @@ class Trained:
 
 
 @pytest.fixture
-def trained(tmp_path, monkeypatch):
+def trained(tmp_path, scratch):
     """Make plain directories below a temporary one."""
-    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))
 
     def make(**keys):
         return Trained(tmp_path / "data", **keys)

@@ -164,8 +164,7 @@ def night(tmp_path_factory):
 
 
 @pytest.fixture
-def indexed(monkeypatch, tmp_path):
-    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))
+def indexed(monkeypatch, tmp_path, scratch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(file_names, "INDEXED_FROM", 1)
     return tmp_path / "cache" / "pbg" / "names"

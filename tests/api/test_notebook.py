@@ -24,8 +24,7 @@ TWO = {"entities": {"user": {"num_partitions": 2}, "item": {"num_partitions": 1}
 
 
 @pytest.fixture
-def trained(tmp_path, monkeypatch):
-    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))
+def trained(tmp_path, scratch):
     return Trained(tmp_path, **TWO, comparator="cos", sizes={"user": 40, "item": 30})
 
 
@@ -73,8 +72,7 @@ def test_map_is_that_of_the_page(pd, trained):
             model.map([], entity_type="item")
 
 
-def test_names_on_map_are_escaped(pd, tmp_path, monkeypatch):
-    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path))
+def test_names_on_map_are_escaped(pd, scratch):
     edges = pd.DataFrame({"lhs": ["<script>", "a"], "rhs": ["a", '"b"']})
     with train(edges, dimension=4, num_epochs=1, batch_size=100, workers=1, eval_fraction=0) as model:
         html = model.map()._repr_html_()

@@ -67,9 +67,8 @@ def run_all(path, monkeypatch):
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(tmp_path, monkeypatch, scratch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))
 
 
 @pytest.mark.usefixtures("folder")

@@ -74,8 +74,7 @@ def test_empty_partition_is_no_obstacle(trained):
 
 
 @pytest.mark.s3
-def test_files_in_s3_are_copied_until_model_ends(tmp_path, monkeypatch, s3_bucket):
-    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))
+def test_files_in_s3_are_copied_until_model_ends(tmp_path, scratch, s3_bucket):
     data = Trained(tmp_path / "data", entity_path=f"{s3_bucket}/entities", checkpoint_path=f"{s3_bucket}/checkpoint")
     upload(data.checkpoint, f"{s3_bucket}/checkpoint")
     upload(data.root / "entities", f"{s3_bucket}/entities")
@@ -108,8 +107,7 @@ def nightly(tmp_path_factory):
         yield place
 
 
-def test_channel_run_and_release_open_one_model(nightly, monkeypatch, tmp_path):
-    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path))
+def test_channel_run_and_release_open_one_model(nightly, tmp_path, scratch):
     copied = tmp_path / "elsewhere"
     shutil.copytree(Path(nightly.run) / "release", copied)
     places = [(nightly.store, "production"), (nightly.run, None), (copied, None), (f"{nightly.run}/release/", None)]
@@ -153,8 +151,7 @@ def test_only_channel_of_store_needs_no_name(nightly, tmp_path):
         Model.open(several)
 
 
-def test_checkpoint_and_snapshots_find_names_by_config(nightly, monkeypatch, tmp_path):
-    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path))
+def test_checkpoint_and_snapshots_find_names_by_config(nightly, scratch):
     with Model.open(f"{nightly.run}/checkpoint") as newest, Model.open(nightly.run) as released:
         assert newest.top_k("e3", "far") == released.top_k("e3", "far")
     with Model.open(f"{nightly.run}/checkpoint/epoch_1") as first:
@@ -164,8 +161,7 @@ def test_checkpoint_and_snapshots_find_names_by_config(nightly, monkeypatch, tmp
 
 
 @pytest.mark.parametrize("name", ["expired.parquet", "dynamic_rel_names.json"])
-def test_lost_file_of_release_is_an_error(nightly, monkeypatch, tmp_path, name):
-    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path))
+def test_lost_file_of_release_is_an_error(nightly, tmp_path, scratch, name):
     release = tmp_path / "release"
     shutil.copytree(Path(nightly.run) / "release", release)
     manifest = json.loads((release / "manifest.json").read_text())
@@ -176,8 +172,7 @@ def test_lost_file_of_release_is_an_error(nightly, monkeypatch, tmp_path, name):
         Model.open(release)
 
 
-def test_run_in_training_opens_its_newest_commit(nightly, monkeypatch, tmp_path):
-    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path))
+def test_run_in_training_opens_its_newest_commit(nightly, tmp_path, scratch):
     store = tmp_path / "store"
     shutil.copytree(nightly.store, store)
     run = store / "runs" / Path(nightly.run).name
@@ -202,8 +197,7 @@ def test_checkpoint_in_folder_called_runs_is_opened(trained, tmp_path, without):
         Model.open(tmp_path / "runs" / "other")
 
 
-def test_bytes_changed_after_the_release_are_refused(nightly, monkeypatch, tmp_path):
-    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))
+def test_bytes_changed_after_the_release_are_refused(nightly, tmp_path, scratch):
     copied = tmp_path / "release"
     shutil.copytree(Path(nightly.run) / "release", copied)
     path = copied / "embeddings_n_1.v2.h5"

@@ -23,9 +23,7 @@ from pbg_tasks.formats.edges import read_edges
 SMALL = {"dimension": 16, "num_epochs": 2, "num_uniform_negs": 20, "batch_size": 100, "workers": 1}
 
 
-@pytest.fixture(autouse=True)
-def _scratch(tmp_path, monkeypatch):
-    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))
+pytestmark = pytest.mark.usefixtures("scratch")
 
 
 def ring(count=60):

@@ -50,12 +50,11 @@ def test_wrong_space_breaks_search_only(tmp_path):
 
 
 @pytest.fixture
-def searching(tmp_path, monkeypatch):
+def searching(tmp_path, monkeypatch, scratch):
     """The DAG in Airflow's database, of a graph with a snapshot."""
 
     (tmp_path / "graphs").mkdir()
     monkeypatch.setenv("PBG_GRAPHS", str(tmp_path / "graphs"))
-    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))
     rows = ["lhs\trel\trhs", *(f"{lhs}\tlikes\t{rhs}" for lhs, _, rhs in ring(60))]
     (tmp_path / "d1.tsv").write_text("\n".join(rows) + "\n")
     sections = {"tune": TUNE, "split": {"valid": 0.2, "test": 0.1}}

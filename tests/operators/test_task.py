@@ -194,12 +194,11 @@ def test_leftover_on_worker_is_removed_before_command(fake_pbg, context, tmp_pat
     assert f"removed {left}, which a killed command left" in lines_of(logged)
 
 
-def test_scratch_of_killed_command_is_removed_at_once(fake_pbg, context, tmp_path, monkeypatch):
+def test_scratch_of_killed_command_is_removed_at_once(fake_pbg, context, scratch):
     fake_pbg("os.makedirs(os.environ['PBG_SCRATCH'] + '/pbg-scratch-x'); os.kill(os.getpid(), 9)")
-    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))
     with pytest.raises(RetryableError, match="SIGKILL"):
         operator().execute(context)
-    assert list((tmp_path / "scratch").iterdir()) == []
+    assert list(scratch.iterdir()) == []
 
 
 def test_link_exists_when_the_command_fails(fake_pbg, context):

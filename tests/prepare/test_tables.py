@@ -24,7 +24,7 @@ from pbg_tasks.tasks.nightly.chain import run_task
 from pbg_tasks.tasks.nightly.newest import newest_snapshot
 from pbg_tasks.tasks.nightly.plan import plan
 from pbg_tasks.tasks.nightly.watermark import Watermark
-from tests.tasks.conftest import Workplace, ring
+from tests.tasks.conftest import ring
 
 SCHEMA = pa.schema([("lhs", pa.string()), ("rel", pa.string()), ("rhs", pa.string())])
 LOCATION = "iceberg://lake/shop.edges/{snapshot}"
@@ -238,9 +238,8 @@ def test_missing_table_is_refused_by_name(lake):
         snapshot_source(nowhere).parts(nowhere.resolve("1"))
 
 
-def test_nights_follow_a_table_in_s3(tmp_path, s3_bucket, monkeypatch):
-    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))
-    place, lake = Workplace(tmp_path), Lake(tmp_path, s3_bucket)
+def test_nights_follow_a_table_in_s3(place, s3_bucket):
+    lake = Lake(place.root, s3_bucket)
     lake.write(*ring(40))
     place.write_spec(
         {"num_epochs": 1},

@@ -28,8 +28,7 @@ DELTA = {"moved_above": 0.01}
 
 
 @pytest.fixture(autouse=True)
-def _one_space(tmp_path, monkeypatch):
-    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))
+def _one_space(monkeypatch, scratch):
     in_space(monkeypatch.setattr)
 
 

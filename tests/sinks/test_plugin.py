@@ -18,8 +18,7 @@ NAMED = "sink 'duck', entry point duck:Duck of the package duck 1.0, "
 
 
 @pytest.fixture
-def install(tmp_path, monkeypatch):
-    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))
+def install(tmp_path, scratch):
     with package_folder(tmp_path / "site") as write:
         yield lambda source: write("duck", source, {"pbg_tasks.sinks": {"duck": "duck:Duck"}})
 

@@ -59,9 +59,8 @@ def collection(request):
 
 
 @pytest.fixture
-def release(tmp_path, monkeypatch):
+def release(tmp_path, monkeypatch, scratch):
     """Model whose tables are found again, as a release's."""
-    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))
     real = filling.describe
     monkeypatch.setattr(filling, "describe", lambda found: real(found).model_copy(update={"manifest_sha256": SHA256}))
     return model(tmp_path / "data", comparator="cos")
@@ -207,8 +206,7 @@ def test_gap_among_first_rows_is_refused(opened, collection):
             tables.count(f"{collection}_a", record(collection))
 
 
-def test_export_is_filled_checked_and_served(sink, destinations, tmp_path, monkeypatch):
-    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))
+def test_export_is_filled_checked_and_served(sink, destinations, tmp_path, scratch):
     data = model(tmp_path / "data", comparator="cos")
     options = ExportOptions(options={"collection": "shop"})
     measured = export(sink, str(data.checkpoint), destinations[sink], options=options)["measured"]

@@ -25,8 +25,7 @@ MODEL = {"dimension": 16, "num_epochs": 12, "num_uniform_negs": 100}
 
 @pytest.mark.rotated(3)
 @pytest.mark.parametrize("walk", ["chain", "independent"])
-def test_no_defect_reaches_production(tmp_path, monkeypatch, walk):
-    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))
+def test_no_defect_reaches_production(tmp_path, scratch, walk):
     campaign, rng = Campaign(tmp_path / "graph", walk, MODEL), random.Random(1)
     defects = [*[""] * FIRST_DAYS, *DEFECTS, MISSING, LATE, CORRECTED, ""]
     days = zip(generated(len(defects), seed=1, entities=100), defects, strict=True)

@@ -105,9 +105,7 @@ def test_training_begins_after_few_kilobytes_and_one_bucket(data, store, log, mo
         np.testing.assert_array_equal(ours, theirs)
 
 
-def test_disk_for_one_bucket_is_enough(data, store, log, tmp_path, monkeypatch):
-    scratch = tmp_path / "scratch"
-    monkeypatch.setenv("PBG_SCRATCH", str(scratch))
+def test_disk_for_one_bucket_is_enough(data, store, log, scratch, monkeypatch):
     fetch, beside = S3Store.fetch, []
 
     def fetch_alone(self, key, target):

@@ -127,8 +127,7 @@ def test_damaged_parquet_snapshot_ends_in_one_line(tmp_path, monkeypatch):
     assert [text for text in messages if "edges.parquet" not in text] == []
 
 
-def test_damaged_parquet_vectors_end_in_one_line(tmp_path, monkeypatch):
-    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))
+def test_damaged_parquet_vectors_end_in_one_line(tmp_path, scratch):
     path = tmp_path / "v.parquet"
     names = [f"name-{number}" for number in range(200)]
     vectors = pa.FixedSizeListArray.from_arrays(pa.array([0.5] * 800, pa.float32()), 4)

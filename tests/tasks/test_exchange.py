@@ -39,8 +39,7 @@ from tests.tasks.exchanges import files, imported, model, rename
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch):
-    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))
+def place(tmp_path, scratch):
     return tmp_path
 
 

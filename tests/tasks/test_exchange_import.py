@@ -38,8 +38,7 @@ NAMES = ["a b", 'c"', "日本"]
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch):
-    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))
+def place(tmp_path, scratch):
     return tmp_path
 
 

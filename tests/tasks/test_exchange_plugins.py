@@ -59,8 +59,7 @@ NAMED = "exchange format 'lines', entry point lines:Lines of the package lines 1
 
 
 @pytest.fixture
-def install(tmp_path, monkeypatch):
-    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))
+def install(tmp_path, scratch):
     with package_folder(tmp_path / "site") as write:
         yield lambda source: write("lines", source, {"pbg_tasks.exchange": {"lines": "lines:Lines"}})
 

@@ -33,8 +33,7 @@ OPTIONS = {"tsv": {"escape": True}}
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch):
-    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))
+def place(tmp_path, scratch):
     return tmp_path
 
 

@@ -27,8 +27,7 @@ EVIL = 'a"; import os  # \'\'\'\n"""\u202e日本\\'
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch):
-    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))
+def place(tmp_path, scratch):
     return tmp_path
 
 

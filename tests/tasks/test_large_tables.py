@@ -75,8 +75,7 @@ def contents(path):
     return None if path.suffix == ".h5" else path.read_bytes()
 
 
-def test_nights_are_those_of_one_file(tmp_path, monkeypatch):
-    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))
+def test_nights_are_those_of_one_file(tmp_path, scratch, monkeypatch):
     monkeypatch.setattr(names, "INDEXED_FROM", 20)
     one = story(tmp_path / "one")
     monkeypatch.setattr(tables, "ROWS_OF_A_FILE", 7)

@@ -120,8 +120,7 @@ def test_version_that_pbg_replaced_is_not_missing(imported):
         verify(str(root))
 
 
-def test_type_named_manifest_is_no_manifest(tmp_path, monkeypatch):
-    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))
+def test_type_named_manifest_is_no_manifest(tmp_path, scratch):
     (tmp_path / "v.tsv").write_text("a\t1\t2\n")
     import_embeddings("tsv", str(tmp_path / "v.tsv"), str(tmp_path / "out"), options=ReadOptions("manifest"))
     found = verify(str(tmp_path / "out"))

@@ -25,7 +25,7 @@ from pbg_tasks.tasks import failure  # noqa: E402
 from pbg_tasks.tasks.nightly.plan import plan  # noqa: E402
 from tests.operators.plugin.permitted import permitted_app  # noqa: E402
 from tests.publish.runs import candidate, write_run  # noqa: E402
-from tests.tasks.conftest import Workplace, ring  # noqa: E402
+from tests.tasks.conftest import ring  # noqa: E402
 
 RUN = "2026-11-01-0123456789ab"
 PATHS = (
@@ -127,9 +127,8 @@ def test_api_server_never_loads_torch():
     assert json.loads(done.stdout.splitlines()[-1]) == [False, False, False]
 
 
-def test_runs_of_other_graph_are_unreachable(tmp_path, monkeypatch):
-    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))
-    place, urls = Workplace(tmp_path), []
+def test_runs_of_other_graph_are_unreachable(place):
+    urls = []
     place.snapshot("d1", ring(40))
     for graph in ("toy", "other"):
         place.write_spec(graph=graph)
@@ -146,11 +145,9 @@ def test_runs_of_other_graph_are_unreachable(tmp_path, monkeypatch):
         assert (history["graph"], [night["run"] for night in history["nights"]]) == (graph, [url.rpartition("/")[2]])
 
 
-def test_failed_run_that_begins_again_is_read_anew(tmp_path, monkeypatch):
-    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))
+def test_failed_run_that_begins_again_is_read_anew(place, monkeypatch):
     monkeypatch.setattr("pbg_operators.plugin.pages.MOVING_SECONDS", 0.0)
-    place, pages = Workplace(tmp_path), Pages()
-    place.write_spec()
+    pages = Pages()
     place.snapshot("d1", ring(40))
     run = plan(place.spec, "d1")["run"]
     run_id = run.rpartition("/")[2]
@@ -161,10 +158,7 @@ def test_failed_run_that_begins_again_is_read_anew(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("release", [None, 1])
-def test_releases_of_other_graph_are_unreachable(tmp_path, monkeypatch, release):
-    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))
-    place = Workplace(tmp_path)
-    place.write_spec()
+def test_releases_of_other_graph_are_unreachable(place, release):
     place.snapshot("d1", ring(40))
     run, store = plan(place.spec, "d1")["run"], open_store(place.store)
     write_run(store, "r1")

@@ -15,7 +15,7 @@ use_private_airflow()
 
 from sqlalchemy import select  # noqa: E402 - Airflow's home is chosen first
 
-from tests.tasks.conftest import Workplace, ring  # noqa: E402
+from tests.tasks.conftest import ring  # noqa: E402
 
 DAG_FILE = """
 from pathlib import Path
@@ -40,7 +40,7 @@ with DAG("shop", schedule=None, default_args={"retries": 0}) as dag:
 
 @pytest.mark.timeout(600)
 @pytest.mark.skipif("PBG_E2E_NIGHTS" not in os.environ, reason="takes a minute; set PBG_E2E_NIGHTS to run it")
-def test_group_publishes_and_pages_find_it(tmp_path, monkeypatch):
+def test_group_publishes_and_pages_find_it(tmp_path, place):
     from airflow.api_fastapi.app import create_app, get_auth_manager
     from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
     from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
@@ -50,8 +50,6 @@ def test_group_publishes_and_pages_find_it(tmp_path, monkeypatch):
     from airflow.utils.session import create_session
     from fastapi.testclient import TestClient
 
-    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))
-    place = Workplace(tmp_path)
     place.snapshot("d1", ring(40))
     place.write_spec(airflow={"few_tasks": True, "tags": ["shops"]})
     (tmp_path / "shop.py").write_text(DAG_FILE)
