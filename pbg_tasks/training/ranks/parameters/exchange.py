@@ -33,12 +33,10 @@ class RemoteParameters:
     Args:
         connection: connection to its service.
         traffic: counter of the transferred bytes.
-        timeout: seconds of silence after which the server counts as lost.
     """
 
-    def __init__(self, connection: Requester, traffic: Traffic, *, timeout: float) -> None:
+    def __init__(self, connection: Requester, traffic: Traffic) -> None:
         self._connection, self._traffic = connection, traffic
-        self._timeout = timeout
 
     def seed(self, key: str, lengths: np.ndarray, values: np.ndarray) -> None:
         """Set a shard; see ``ParameterStore``.
@@ -54,7 +52,7 @@ class RemoteParameters:
 
     def _ask(self, kind: str, key: str, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
         with self._traffic.request() as sizes:
-            answer = self._connection.request(kind, *arrays, timeout=self._timeout, shard=key).arrays
+            answer = self._connection.request(kind, *arrays, timeout=_SILENCE_SECONDS, shard=key).arrays
             sizes.extend(array.nbytes for array in (*arrays, *answer))
         return answer
 
@@ -62,6 +60,7 @@ class RemoteParameters:
 _STALL_SHARE = 0.05  # share of the workers' time that they may wait at the step lock for an exchange
 _CPU_SHARE = 0.1  # share of a core that the exchange may take from them
 _PATIENCE_SECONDS = 1.0  # for an exchange under way, at the end
+_SILENCE_SECONDS = 30.0  # after which a server counts as lost
 _SHORTEST_PAUSE = 1e-3  # seconds; shorter pauses cost more than they give, so they are saved up
 
 
@@ -79,7 +78,6 @@ class ParameterExchange:
         interval: least number of seconds between two exchanges of a number.
         bandwidth: most bytes per second that are exchanged or compared.
         on_error: called in another thread with the error that ended the exchange.
-        timeout: seconds of silence after which a server counts as lost.
 
     Attributes:
         swaps: number of exchanges of a shard.
@@ -95,11 +93,10 @@ class ParameterExchange:
         interval: float = 0.01,
         bandwidth: float = 1e8,
         on_error: Callable[[BaseException], None],
-        timeout: float = 30.0,
     ) -> None:
         self.swaps, self.traffic = 0, Traffic()
         stores = [
-            server if isinstance(server, ParameterServer) else RemoteParameters(server, self.traffic, timeout=timeout)
+            server if isinstance(server, ParameterServer) else RemoteParameters(server, self.traffic)
             for server in servers
         ]
         shards = plan_shards({name: tensor.numel() for name, tensor in tensors.items()}, len(servers))

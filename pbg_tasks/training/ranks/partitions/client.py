@@ -25,22 +25,23 @@ if TYPE_CHECKING:
     from pbg_tasks.training.ranks.transport.renewal import Requester
     from pbg_tasks.training.ranks.transport.wire import Message
 
+_SILENCE_SECONDS = 30.0  # after which a server counts as lost
+
 
 class PartitionClient:
     """All partition servers as one; several threads may use it.
 
     Args:
         servers: in the same order on every rank; a rank's own needs no connection.
-        timeout: seconds of silence after which a server counts as lost.
 
     Attributes:
         traffic: counter of the transferred bytes.
     """
 
-    def __init__(self, servers: Sequence[Requester | PartitionServer], *, timeout: float = 30.0) -> None:
+    def __init__(self, servers: Sequence[Requester | PartitionServer]) -> None:
         self.traffic = Traffic()
         self._stores: list[PartitionServer | _RemotePartitions] = [
-            server if isinstance(server, PartitionServer) else _RemotePartitions(server, self.traffic, timeout)
+            server if isinstance(server, PartitionServer) else _RemotePartitions(server, self.traffic)
             for server in servers
         ]
 
@@ -90,9 +91,8 @@ def check_sendable(config: ModelConfig, counts: Mapping[PartitionKey, int]) -> N
 class _RemotePartitions:
     """Client of a remote ``PartitionServer``."""
 
-    def __init__(self, connection: Requester, traffic: Traffic, timeout: float) -> None:
+    def __init__(self, connection: Requester, traffic: Traffic) -> None:
         self._connection, self._traffic = connection, traffic
-        self._timeout = timeout
 
     def get(self, key: PartitionKey) -> Held | None:
         answer = self._ask("get", key)
@@ -106,7 +106,7 @@ class _RemotePartitions:
     def _ask(self, kind: str, key: PartitionKey, *arrays: np.ndarray, **fields: int) -> Message:
         with self._traffic.request() as sizes:
             answer = self._connection.request(
-                kind, *arrays, timeout=self._timeout, into=memory_for, **key._asdict(), **fields
+                kind, *arrays, timeout=_SILENCE_SECONDS, into=memory_for, **key._asdict(), **fields
             )
             sizes.extend(array.nbytes for array in (*arrays, *answer.arrays))
         return answer
