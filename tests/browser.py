@@ -78,12 +78,12 @@ def chromium():
             browser.close()
 
 
-def tab_through(page, most=400):
+def tab_through(page):
     """Press Tab from top to end; return the focused elements."""
     page.locator("body").evaluate("body => { document.activeElement.blur(); scrollTo(0, 0); }")
     page.evaluate("() => document.addEventListener('focusin', (event) => { event.target.dataset.reached = 'yes'; })")
     found = []
-    for _ in range(most):
+    for _ in range(400):
         page.keyboard.press("Tab")
         focused = page.evaluate(FOCUS)
         if focused is None:

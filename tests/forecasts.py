@@ -113,9 +113,9 @@ def days_of(graph: str, data: Path, nights: int) -> Days:
     yield from changing(every, nights)
 
 
-def changing(edges: list[Edge], nights: int, seed: int = 0) -> Days:
+def changing(edges: list[Edge], nights: int) -> Days:
     """Yield snapshots that each lack another part of the edges."""
-    rng = random.Random(seed)
+    rng = random.Random(0)
     away = set(rng.sample(range(len(edges)), int(len(edges) * _CHANGED)))
     for number in range(nights):
         yield f"2026-01-{number + 1:02}", [edge for at, edge in enumerate(edges) if at not in away]

@@ -18,8 +18,8 @@ from pbg_tasks.formats.edges import EdgeFileWriter, EdgeList, count_edges, edge_
 from pbg_tasks.formats.stored import fletcher32
 
 
-def make_edges(count, *, weighted=False, seed=0):
-    generator = np.random.default_rng(seed)
+def make_edges(count, *, weighted=False):
+    generator = np.random.default_rng(0)
     ids = [generator.integers(0, 1 << 40, count) for _ in range(3)]
     return EdgeList(*ids, weight=generator.random(count, np.float32) if weighted else None)
 

@@ -100,7 +100,7 @@ def paths(root: Path) -> dict[str, Any]:
     }
 
 
-def write_graph(document: dict[str, Any], counts: Counts = COUNTS, seed: int = 0) -> ConfigSchema:
+def write_graph(document: dict[str, Any], counts: Counts = COUNTS) -> ConfigSchema:
     """Write entities, relations, edges and held-out edges of a config.
 
     The config has the types of ``Row``, and is returned.
@@ -109,7 +109,7 @@ def write_graph(document: dict[str, Any], counts: Counts = COUNTS, seed: int = 0
     write_entities(config, counts)
     names = [f"r{index}" for index in range(DYNAMIC_RELATIONS if config.dynamic_relations else len(config.relations))]
     write_relation_names(Path(config.entity_path), names, dynamic=config.dynamic_relations)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     for directory, make in ((Path(config.edge_paths[0]), _random_ends), (held_out(config), _distinct_ends)):
         directory.mkdir()
         for lhs, rhs in product(range(config.partitions("lhs")), range(config.partitions("rhs"))):

@@ -176,8 +176,8 @@ def graph_config(*, dynamic=True, **changes):
     return ModelConfig.model_validate(settings | changes)
 
 
-def some_edges(count=430, *, weighted=False):
-    rng = np.random.default_rng(5)
+def some_edges(*, weighted=False):
+    rng, count = np.random.default_rng(5), 430
     columns = rng.integers(ENTITIES, size=(2, count))
     weight = rng.random(count, np.float32) if weighted else None
     return EdgeList(*columns, rng.integers(2, size=count), weight)

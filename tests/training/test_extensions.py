@@ -32,10 +32,8 @@ def make_config(relations=None, **changes):
     return ModelConfig.model_validate(settings | changes)
 
 
-def random_tables(seed=0):
-    return {
-        name: Table.random(count, 6, 0.5, torch.Generator().manual_seed(seed + count)) for name, count in COUNTS.items()
-    }
+def random_tables():
+    return {name: Table.random(count, 6, 0.5, torch.Generator().manual_seed(count)) for name, count in COUNTS.items()}
 
 
 def random_edges(count=200, relations=1, seed=0):

@@ -23,9 +23,9 @@ SAMPLED = {"gradient": "sampled"}
 DRAWS = 1_000
 
 
-def slopes(rows=4, columns=300, spread=3.0):
+def slopes(spread=3.0):
     generator = torch.Generator().manual_seed(5)
-    return torch.softmax(torch.randn(rows, columns, generator=generator) * spread, dim=1)
+    return torch.softmax(torch.randn(4, 300, generator=generator) * spread, dim=1)
 
 
 def sampled(slope_BK, variance, key, side=0):

@@ -38,9 +38,9 @@ class Counting:
         return [Measurement(self.name, "runs", self.runs)]
 
 
-def runner(tmp_path, results=None):
+def runner(tmp_path):
     kept = []
-    made = Runner(results or Results(), lambda found: kept.append(list(found.entries)), tmp_path, tmp_path)
+    made = Runner(Results(), lambda found: kept.append(list(found.entries)), tmp_path, tmp_path)
     return made, kept
 
 
