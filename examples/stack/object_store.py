@@ -88,10 +88,20 @@ class ObjectStore:
             **without_proxy(),
         }
 
+    def client(self) -> S3Client:
+        """Return a client with the owner's keys."""
+        access_key, secret_key = self._keys()
+        config = Config(
+            connect_timeout=2, read_timeout=10, retries={"mode": "standard", "total_max_attempts": 2}, proxies={}
+        )
+        return boto3.session.Session(access_key, secret_key, region_name=REGION).client(
+            "s3", endpoint_url=self.endpoint, config=config
+        )
+
     def create_bucket(self, name: str) -> str:
         """Create a bucket, unless it exists, and return its ``s3://`` URL."""
         try:
-            self._client().create_bucket(Bucket=name)
+            self.client().create_bucket(Bucket=name)
         except ClientError as error:
             if error.response["Error"]["Code"] not in {"BucketAlreadyOwnedByYou", "BucketAlreadyExists"}:
                 raise
@@ -150,15 +160,6 @@ class ObjectStore:
         (keys,) = next(each["credentials"] for each in identities if each["name"] == identity)
         return keys["accessKey"], keys["secretKey"]
 
-    def _client(self) -> S3Client:
-        access_key, secret_key = self._keys()
-        config = Config(
-            connect_timeout=2, read_timeout=10, retries={"mode": "standard", "total_max_attempts": 2}, proxies={}
-        )
-        return boto3.session.Session(access_key, secret_key, region_name=REGION).client(
-            "s3", endpoint_url=self.endpoint, config=config
-        )
-
     def _launch(self) -> None:
         self._keys()
         ports = dict(zip(SERVICES, _free_ports(len(SERVICES)), strict=True))
@@ -183,7 +184,7 @@ class ObjectStore:
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline and self._process is not None and self._process.poll() is None:
             try:
-                self._client().list_buckets()
+                self.client().list_buckets()
             except (BotoCoreError, ClientError):
                 time.sleep(0.1)
             else:

@@ -13,7 +13,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import boto3
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -106,14 +105,8 @@ def stack(
     stack = Stack(directory, graphs=graphs, settings={"AIRFLOW__CORE__DAGS_FOLDER": str(dags)})
     kubeconfig = cluster.write_kubeconfig(directory / "kubeconfig")
     try:
-        environment = stack.start_store(BUCKET)
-        client = boto3.client(
-            "s3",
-            endpoint_url=environment["AWS_ENDPOINT_URL"],
-            aws_access_key_id=environment["AWS_ACCESS_KEY_ID"],
-            aws_secret_access_key=environment["AWS_SECRET_ACCESS_KEY"],
-            region_name=environment["AWS_REGION"],
-        )
+        stack.start_store(BUCKET)
+        client = stack.store.client()
         for night, entities in NIGHTS.items():
             for folder in ("snapshots", CLUSTERED):
                 client.put_object(Bucket=BUCKET, Key=f"{folder}/{night}/edges.parquet", Body=edges(entities))

@@ -18,7 +18,6 @@ from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
 
-import boto3
 import pytest
 
 from examples.stack import processes
@@ -278,15 +277,7 @@ def test_pages_show_no_run_of_another_store(api, stack):
 
 
 def test_pages_in_bucket_have_content_type_of_pages(api, stack):
-    environment = stack.store.environment()
-    client = boto3.client(
-        "s3",
-        endpoint_url=environment["AWS_ENDPOINT_URL"],
-        aws_access_key_id=environment["AWS_ACCESS_KEY_ID"],
-        aws_secret_access_key=environment["AWS_SECRET_ACCESS_KEY"],
-        region_name=environment["AWS_REGION"],
-    )
-    with closing(client):
+    with closing(stack.store.client()) as client:
         listed = client.list_objects_v2(Bucket=BUCKET, Prefix=f"store/{GRAPH}/")["Contents"]
         pages = [entry["Key"] for entry in listed if entry["Key"].endswith("/index.html")]
         kinds = {client.head_object(Bucket=BUCKET, Key=key)["ContentType"] for key in pages}
