@@ -38,6 +38,13 @@ print(json.dumps([seconds, sorted(set({HEAVY!r}) & set(sys.modules))]))
 """
 
 
+def stored(dag):
+    """Return a DAG as Airflow's database has it."""
+    from airflow.serialization.serialized_objects import DagSerialization
+
+    return DagSerialization.from_dict(json.loads(json.dumps(DagSerialization.to_dict(dag))))
+
+
 def parse(folder):
     """Return the CPU seconds of parsing, and heavy imports.
 

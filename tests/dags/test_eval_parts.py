@@ -6,14 +6,13 @@ import json
 from datetime import timedelta
 
 import pytest
-from airflow.serialization.serialized_objects import DagSerialization
 
 from pbg_operators.reembed import build_dags_of
 from pbg_tasks.config import load_graph_spec
 from pbg_tasks.errors import ConfigError
 from pbg_tasks.storage import open_store
 from tests.dags.in_process import states_of_night
-from tests.dags.parsed import CHAIN
+from tests.dags.parsed import CHAIN, stored
 from tests.operators.specs import spec_file
 
 PARTS = {"eval": {"parts": 3}}
@@ -36,8 +35,7 @@ def test_parts_are_mapped_before_the_merge(tmp_path):
     assert [option for _, option in part.expand_input.value["arguments"]] == ["--part=1/3", "--part=2/3", "--part=3/3"]
     assert merge.arguments[1:] == ["--parts=3"]
     assert {arguments[0] for arguments in part.expand_input.value["arguments"]} == {merge.arguments[0]}
-    again = DagSerialization.from_dict(json.loads(json.dumps(DagSerialization.to_dict(dag))))
-    assert set(again.task_ids) == set(dag.task_ids)
+    assert set(stored(dag).task_ids) == set(dag.task_ids)
 
 
 def test_without_parts_the_dag_and_the_spec_stay(tmp_path):

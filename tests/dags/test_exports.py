@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from airflow.dag_processing.dagbag import DagBag
-from airflow.serialization.serialized_objects import DagSerialization
 
-from tests.dags.parsed import DAGS
+from tests.dags.parsed import DAGS, stored
 from tests.operators.specs import spec_file
 
 EXPORTS = [
@@ -62,5 +59,4 @@ def test_each_export_is_an_asset(dag, tmp_path):
 
 
 def test_dag_survives_serialisation(dag):
-    again = DagSerialization.from_dict(json.loads(json.dumps(DagSerialization.to_dict(dag))))
-    assert {"exports.parquet", "exports.ann"} <= set(again.task_ids)
+    assert {"exports.parquet", "exports.ann"} <= set(stored(dag).task_ids)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from datetime import UTC, datetime
 
@@ -10,10 +9,9 @@ import pytest
 import yaml
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import PartitionedAssetTimetable
-from airflow.serialization.serialized_objects import DagSerialization
 from airflow.timetables.base import TimeRestriction
 
-from tests.dags.parsed import CHAIN, REPOSITORY
+from tests.dags.parsed import CHAIN, REPOSITORY, stored
 from tests.operators.specs import small_spec
 
 NOTIFIER = {"use": "airflow.providers.smtp.notifications.smtp.SmtpNotifier", "on": ["failed"], "arguments": {}}
@@ -64,8 +62,7 @@ def test_documented_group_is_between_own_tasks(parse):
     ]
     assert {"reembed", "small"} <= set(dag.tags)
     assert [asset.name for asset in dag.get_task("small.release.publish").outlets] == ["small_production"]
-    again = DagSerialization.from_dict(json.loads(json.dumps(DagSerialization.to_dict(dag))))
-    assert set(again.task_ids) == set(ids)
+    assert set(stored(dag).task_ids) == set(ids)
 
 
 def test_documented_consumer_follows_the_channel(parse):
@@ -173,9 +170,8 @@ def test_documented_daily_run_has_its_snapshot_as_key(parse, monkeypatch, tmp_pa
     monkeypatch.setenv("PBG_GRAPHS", str(tmp_path))
     bag = parse(documented("build_dag"), nights=nights)
     assert bag.import_errors == {}
-    stored = DagSerialization.from_dict(json.loads(json.dumps(DagSerialization.to_dict(bag.dags["shop_graph"]))))
     since = TimeRestriction(datetime(2026, 11, 20, 20, tzinfo=UTC), None, catchup=True)
-    run = stored.timetable.next_dagrun_info_v2(last_dagrun_info=None, restriction=since)
+    run = stored(bag.dags["shop_graph"]).timetable.next_dagrun_info_v2(last_dagrun_info=None, restriction=since)
     assert run.partition_key == key
 
 

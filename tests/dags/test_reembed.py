@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from itertools import pairwise
 
 import pytest
 import yaml
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.exceptions import ParamValidationError
-from airflow.serialization.serialized_objects import DagSerialization
 
-from tests.dags.parsed import CHAIN, DAGS, REPOSITORY, parse
+from tests.dags.parsed import CHAIN, DAGS, REPOSITORY, parse, stored
 from tests.operators.specs import small_spec, spec_file
 
 
@@ -69,7 +67,7 @@ def test_few_tasks_follow_each_other(few):
         assert before in few.get_task(after).upstream_task_ids
     assert few.get_task("release.finish").task_display_name == "preserve, eval, drift, gate, publish"
     assert [asset.name for asset in few.get_task("release.finish").outlets] == ["small_production"]
-    DagSerialization.to_dict(few)
+    stored(few)
 
 
 def test_few_tasks_and_people_to_ask_are_refused(graphs, tmp_path):
@@ -165,7 +163,7 @@ def test_page_has_exact_fall_of_gate(graphs):
 
 
 def test_dag_survives_serialisation(dag):
-    again = DagSerialization.from_dict(json.loads(json.dumps(DagSerialization.to_dict(dag))))
+    again = stored(dag)
     assert set(again.task_ids) == {*CHAIN, "report"}
     assert again.timetable.partitioned or again.timetable.asset_condition
     assert [link.name for link in again.get_task("prepare.plan").operator_extra_links] == ["Run in store"]

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from datetime import timedelta
 
 import pytest
-from airflow.serialization.serialized_objects import DagSerialization
 
 from pbg_operators.reembed import build_dags_of
 from pbg_operators.task import PbgOperator
 from tests.dags.in_process import run_here, stored_dag
+from tests.dags.parsed import stored
 from tests.operators.specs import spec_file
 from tests.tasks.conftest import ring
 
@@ -28,8 +27,7 @@ def test_only_graph_with_search_has_dag(tmp_path):
     order = [task.task_id for task in dag.topological_sort()]
     rungs = [f"rung_{rung}.{name}" for rung in (0, 1) for name in ("tune_select", "tune_trial")]
     assert order == ["tune_start", "tune_prepare", *rungs, "tune_finish", "report"]
-    again = DagSerialization.from_dict(json.loads(json.dumps(DagSerialization.to_dict(dag))))
-    assert set(again.task_ids) == set(order)
+    assert set(stored(dag).task_ids) == set(order)
 
 
 def test_mapped_tasks_have_settings_of_spec(tmp_path):

@@ -9,11 +9,10 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
-from airflow.serialization.serialized_objects import DagSerialization
 
 from pbg_operators.deadline import PublishedBy
 from tests.dags.in_process import store_dags
-from tests.dags.parsed import DAGS, parse
+from tests.dags.parsed import DAGS, parse, stored
 from tests.operators.specs import spec_file
 
 ALL = {
@@ -45,8 +44,7 @@ def test_spec_with_everything_has_all_dags(graphs):
     kinds = ("reembed", "nightly", "drill", "watch", "collect")
     assert set(bag.dags) == {f"{kind}_small" for kind in kinds}
     for dag in bag.dags.values():
-        again = DagSerialization.from_dict(json.loads(json.dumps(DagSerialization.to_dict(dag))))
-        assert set(again.task_ids) == set(dag.task_ids)
+        assert set(stored(dag).task_ids) == set(dag.task_ids)
         assert dag.on_failure_callback is not None
     assert {kind for kind in kinds if bag.dags[f"{kind}_small"].deadline} == {"reembed", "nightly"}
 

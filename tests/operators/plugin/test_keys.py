@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from types import SimpleNamespace
 
 import pytest
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
-from airflow.serialization.serialized_objects import DagSerialization
 
 from pbg_operators.plan import PlanOperator
 from pbg_operators.plugin import listener
 from pbg_operators.tune import TuneStartOperator
+from tests.dags.parsed import stored
 
 SPEC = "/graphs/g.yaml"
 PLANS = {
@@ -32,8 +31,7 @@ def begun(dag_id, *tasks, key=None, conf=None, note=None):
                 TuneStartOperator(task_id="tune_start", spec=SPEC)
             else:
                 PlanOperator(task_id=f"{task}.prepare.plan", spec=SPEC, **PLANS[task])
-    stored = DagSerialization.from_dict(json.loads(json.dumps(DagSerialization.to_dict(dag))))
-    run = SimpleNamespace(dag_id=dag_id, dag=stored, partition_key=key, conf=conf, run_id="r", note=note)
+    run = SimpleNamespace(dag_id=dag_id, dag=stored(dag), partition_key=key, conf=conf, run_id="r", note=note)
     listener.on_dag_run_running(dag_run=run, msg="started")
     return run.partition_key, run.note
 
