@@ -83,5 +83,5 @@ def train(context: dict[str, Any]) -> Callable[..., object]:
 
 
 def operator(ranks: int = 4, **changes: Any) -> PBGTrainJobOperator:
-    arguments = {"kubernetes": launch(), "store_conn_id": None, "interval": 0.05} | changes
-    return PBGTrainJobOperator(task_id="t", launcher="kubernetes", arguments=[RUN], ranks=ranks, **arguments)
+    arguments = {"launcher": "kubernetes", "kubernetes": launch(), "store_conn_id": None, "interval": 0.05} | changes
+    return PBGTrainJobOperator(task_id="t", arguments=[RUN], ranks=ranks, **arguments)

@@ -11,19 +11,18 @@ from datetime import UTC, datetime
 
 import pytest
 import yaml
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
+from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 from structlog.testing import capture_logs
 
 from pbg_operators.kubernetes.jobset import jobset
 from pbg_operators.kubernetes.submission import Handle
 from pbg_operators.kubernetes.watch import Watch
 from pbg_operators.task import RetryableError
-from pbg_operators.train_job import PBGTrainJobOperator
 from pbg_tasks.config import GraphSpec
 from pbg_tasks.config.base import parse
 from pbg_tasks.config.pods import CONTAINER
 from pbg_tasks.errors import ConfigError
-from tests.operators.kubernetes.conftest import JOB, RUN, launch
+from tests.operators.kubernetes.conftest import JOB, launch, operator
 from tests.operators.kubernetes.double import schema
 from tests.operators.kubernetes.double.problems import RefusedError
 from tests.operators.kubernetes.double.server import GROUPS
@@ -41,22 +40,12 @@ COUNTED = (
 """
 )
 """Ranks that know how often they were started before."""
-
-
-def operator(ranks=2, **changes):
-    given = {"kubernetes": launch(), "store_conn_id": None, "interval": 0.05, "max_restarts": 2} | changes
-    return PBGTrainJobOperator(task_id="t", launcher="jobset", arguments=[RUN], ranks=ranks, **given)
+JOBSET = {"launcher": "jobset", "max_restarts": 2}
 
 
 @pytest.fixture
-def train(context):
-    def run(ranks=2, **changes):
-        try:
-            return operator(ranks, **changes).execute(context)
-        except AirflowException as error:
-            return error
-
-    return run
+def train(train):
+    return lambda ranks=2, **changes: train(ranks, **JOBSET | changes)
 
 
 # The object
@@ -227,7 +216,7 @@ def test_kueue_preempts_jobset_and_it_waits(double, fake_pbg, train):
 def test_triggerer_follows_and_deletes_the_jobset(double, fake_pbg, context):
     fake_pbg(TRAIN)
     with pytest.raises(TaskDeferred) as caught:
-        operator(deferrable=True).execute(context)
+        operator(2, deferrable=True, **JOBSET).execute(context)
     trigger = caught.value.trigger
     _, arguments = trigger.serialize()
     again = type(trigger)(**json.loads(json.dumps(arguments)))
