@@ -20,6 +20,13 @@ def credentials(rank: int) -> Credentials:
     return Credentials(_TOKEN, "the spec's hash", rank, "trainer")
 
 
+def echo(connection: Connection) -> None:
+    """Answer every message with itself."""
+    while True:
+        message = connection.receive(timeout=None)
+        connection.send(message.kind, *message.arrays, **message.fields)
+
+
 @contextmanager
 def linked(service: Callable[[Connection], None], *ranks: int, server: int = 9) -> Iterator[list[Connection]]:
     """Serve from rank ``server``, and give one connection of each other rank."""

@@ -9,14 +9,7 @@ import resource
 import sys
 
 from pbg_tasks.training.ranks.transport.wire import Listener
-from tests.training.ranks.links import credentials
-
-
-def echo(connection):
-    while True:
-        message = connection.receive(timeout=None)
-        connection.send(message.kind, **message.fields)
-
+from tests.training.ranks.links import credentials, echo
 
 if __name__ == "__main__":
     resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]),) * 2)

@@ -28,6 +28,7 @@ from pbg_tasks.training.ranks.transport.handshake import HELLO_BYTES
 from pbg_tasks.training.ranks.transport.renewal import RenewedConnection
 from pbg_tasks.training.ranks.transport.tls import BLOCK, SecureStream
 from pbg_tasks.training.ranks.transport.wire import Credentials, Listener, connect
+from tests.training.ranks.links import echo
 from tests.training.ranks.tap import Tap, windows_heard
 from tests.waiting import wait_until
 
@@ -67,12 +68,6 @@ TRUSTING = dataclasses.replace(make_certificates(DAY), authority=OURS.authority)
 
 def rank(number, certificates=OURS):
     return Credentials(TOKEN, "spec", number, "trainer", certificates)
-
-
-def echo(connection):
-    while True:
-        message = connection.receive(timeout=None)
-        connection.send(message.kind, *message.arrays, **message.fields)
 
 
 @contextmanager

@@ -12,16 +12,11 @@ from pbg_tasks.errors import ConfigError, FormatError, PbgError, RankLostError, 
 from pbg_tasks.training.ranks.transport import connection as connections
 from pbg_tasks.training.ranks.transport import wire
 from pbg_tasks.training.ranks.transport.wire import Credentials, Listener, Peer, connect
+from tests.training.ranks.links import echo
 
 TOKEN = b"a token of a run"
 ZERO = Credentials(TOKEN, "spec", 0, "trainer")
 ONE = Credentials(TOKEN, "spec", 1, "trainer")
-
-
-def echo(connection):
-    while True:
-        message = connection.receive(timeout=None)
-        connection.send(message.kind, *message.arrays, **message.fields)
 
 
 @pytest.fixture
