@@ -128,7 +128,7 @@ def fill(
         raise ConfigError(f"sink {sink} has no option {foreign[0]!r}")
     own = sink_options(sink, options.options)
     with Scratch() as scratch, open_sink(sink, destination, own) as tables:
-        load = partial(load_contents, scratch=scratch.path, types=options.types, on_rows=_ignore)
+        load = partial(load_contents, scratch=scratch.path, types=options.types, on_rows=lambda _: None)
         found, contents = load_newest(finder(source, scratch.path, channel, entity_path), load)
         form = Form.of(contents.config, no_metric(sink, contents.config.comparator))
         names = None if found.entities is found.checkpoint else identity(found)
@@ -226,7 +226,3 @@ def _served_meanwhile(tables: Tables, table: str, record: TableRecord) -> bool:
         return False
     tables.complete(table, record)
     return True
-
-
-def _ignore(count: int) -> None:
-    """Leave rows of the model's files out of the progress."""
