@@ -24,6 +24,7 @@ from pbg_tasks.tasks.nightly.chain import run_task
 from pbg_tasks.tasks.nightly.newest import newest_snapshot
 from pbg_tasks.tasks.nightly.plan import plan
 from pbg_tasks.tasks.nightly.watermark import Watermark
+from tests.spark.tables import delta_settings
 from tests.tasks.conftest import ring
 
 SCHEMA = pa.schema([("lhs", pa.string()), ("rel", pa.string()), ("rhs", pa.string())])
@@ -286,24 +287,13 @@ def delta(root):
     return Snapshots(location=DELTA.format(root=root), format="delta")
 
 
-def settings():
-    found = s3_settings()
-    return {
-        "AWS_ENDPOINT_URL": found.endpoint,
-        "AWS_ALLOW_HTTP": "true",
-        "AWS_REGION": found.region,
-        "AWS_ACCESS_KEY_ID": found.key,
-        "AWS_SECRET_ACCESS_KEY": found.secret,
-    }
-
-
 @pytest.fixture
 def deltalake():
     return importlib.import_module("deltalake")
 
 
 def test_delta_versions_stay_while_rows_come_and_go(deltalake, s3_bucket):
-    place, options = f"{s3_bucket}/edges", settings()
+    place, options = f"{s3_bucket}/edges", delta_settings()
     deltalake.write_deltalake(place, edges([("a", "r", "b"), ("b", "r", "c")]), storage_options=options)
     deltalake.write_deltalake(place, edges([("c", "r", "d")]), mode="append", storage_options=options)
     deltalake.DeltaTable(place, storage_options=options).delete("lhs = 'a'")
@@ -344,7 +334,7 @@ def test_delta_version_that_is_gone_is_refused(deltalake, tmp_path):
 
 def test_delta_table_refuses_wrong_keys(deltalake, s3_bucket, monkeypatch):
     """A watch fails then; other errors it looks at again."""
-    deltalake.write_deltalake(f"{s3_bucket}/edges", edges([("a", "r", "b")]), storage_options=settings())
+    deltalake.write_deltalake(f"{s3_bucket}/edges", edges([("a", "r", "b")]), storage_options=delta_settings())
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
     with pytest.raises(AccessError, match=r"edges@.*: reading is refused \([^\x1b]*403 Forbidden[^\x1b]*; check AWS"):
         snapshot_keys(delta(s3_bucket))

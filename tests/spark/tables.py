@@ -44,6 +44,18 @@ def iceberg(root, bucket):
     return snapshots, str(table.current_snapshot().snapshot_id), 3
 
 
+def delta_settings():
+    """Return access to the test's S3 server as delta-rs takes it."""
+    found = s3_settings()
+    return {
+        "AWS_ENDPOINT_URL": found.endpoint,
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_REGION": found.region,
+        "AWS_ACCESS_KEY_ID": found.key,
+        "AWS_SECRET_ACCESS_KEY": found.secret,
+    }
+
+
 def delta(root, bucket):
     """Make a table of two partitions, as ``iceberg`` does.
 
@@ -52,14 +64,7 @@ def delta(root, bucket):
     import deltalake
 
     del root
-    found = s3_settings()
-    options = {
-        "AWS_ENDPOINT_URL": found.endpoint,
-        "AWS_ALLOW_HTTP": "true",
-        "AWS_REGION": found.region,
-        "AWS_ACCESS_KEY_ID": found.key,
-        "AWS_SECRET_ACCESS_KEY": found.secret,
-    }
+    options = delta_settings()
     for part in range(2):
         rows = _edges(part).append_column("day", pa.array([str(part)] * 100))
         deltalake.write_deltalake(f"{bucket}/edges", rows, mode="append", partition_by=["day"], storage_options=options)
