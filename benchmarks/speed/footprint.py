@@ -48,8 +48,8 @@ def _compared(
     A buffer is the number of partitions in memory; its key describes it.
     """
     with tools.scratch() as root:
-        with tools.ours("benchmarks.speed.memory:Graph", **asdict(graph)) as maker:
-            config = maker("write", root=str(root), partitions=partitions).value | {"num_epochs": 1}
+        with tools.ours("benchmarks.speed.memory:Communities", **asdict(graph)) as maker:
+            config = maker("write", folder=str(root), partitions=partitions).value | {"num_epochs": 1}
         theirs = _peak(tools.theirs("WholeTraining", config=config | {"checkpoint_path": str(root / "theirs")}))
         ours = {}
         for told, buffer in buffers.items():

@@ -51,6 +51,8 @@ _HELD_OUT = 10_000
 class Communities:
     """A graph whose edges mostly stay within communities of 50 entities.
 
+    A process of its own writes it, because that takes more memory than any training.
+
     Attributes:
         entities: a multiple of the number of partitions.
         edges: for training.
@@ -59,11 +61,12 @@ class Communities:
     entities: int
     edges: int
 
-    def write(self, root: Path, partitions: int) -> Document:
-        """Write the graph below ``root`` and return a config.
+    def write(self, folder: str, partitions: int) -> Document:
+        """Write the graph below a folder and return a config.
 
         Entity ``i`` is in partition ``i % partitions``.
         """
+        root = Path(folder)
         for directory in ("entities", "edges", "held_out"):
             (root / directory).mkdir(parents=True)
         (entity,) = MODEL["entities"]
@@ -91,24 +94,6 @@ def _write_buckets(directory: Path, lhs: np.ndarray, rhs: np.ndarray, partitions
         left, right = ((side[piece] // partitions).astype(np.int64) for side in (lhs, rhs))
         path = directory / edge_file_name(*divmod(number, partitions))
         write_edges(path, EdgeList(left, right, np.zeros(len(piece), np.int64)))
-
-
-class Graph:
-    """Makes the files in a process of its own.
-
-    It takes more memory than any training.
-
-    Args:
-        entities: of the graph.
-        edges: same.
-    """
-
-    def __init__(self, entities: int, edges: int) -> None:
-        self._graph = Communities(entities, edges)
-
-    def write(self, root: str, partitions: int) -> Document:
-        """Return a config of the graph, written below ``root``."""
-        return self._graph.write(Path(root), partitions)
 
 
 class Ours:
@@ -195,8 +180,8 @@ class Trained(NamedTuple):
 def _trained(tools: Tools, graph: Communities, partitions: int, buffer: int | None = None) -> Trained:
     """Train the graph, each step in a process of its own."""
     with tools.scratch() as root:
-        with tools.ours(f"{__name__}:Graph", **asdict(graph)) as maker:
-            config = maker("write", root=str(root), partitions=partitions).value | {"partition_buffer": buffer}
+        with tools.ours(f"{__name__}:Communities", **asdict(graph)) as maker:
+            config = maker("write", folder=str(root), partitions=partitions).value | {"partition_buffer": buffer}
         with tools.ours(f"{__name__}:Ours", config=config) as ours:
             memory = ours("train").value
         with tools.ours(f"{__name__}:Ours", config=config) as ours:

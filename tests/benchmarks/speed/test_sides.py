@@ -156,6 +156,6 @@ def test_memory_of_all_processes_is_measured(tools):
     assert found.ours > 50e6
     assert found.theirs > found.ours  # it has four processes with torch
     with tools.scratch() as root:
-        config = Communities(1600, 2000).write(root, 2) | {"num_epochs": 1}
+        config = Communities(1600, 2000).write(str(root), 2) | {"num_epochs": 1}
         with tools.theirs("WholeTraining", config=config) as pbg:
             assert pbg("train").value == 2000
