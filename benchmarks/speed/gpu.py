@@ -31,7 +31,6 @@ from pbg_tasks.training.engine.device import Accelerator
 
 if TYPE_CHECKING:
     from benchmarks.speed.harness import Tools
-    from benchmarks.speed.measurement import Round
     from benchmarks.speed.workloads import Document
 
 _LARGE_BATCH = 10_000
@@ -255,11 +254,9 @@ def _ranked(tools: Tools, usual: Document) -> Measurement:
     if len(values) > 1:
         raise PbgError(f"the MRR of one checkpoint is {sorted(values)}")
     title = f"evaluation of 20 k edges among 1 M entities, GPU, against the CPU, {usable_cpus()} threads"
-    return Measurement.cost(title, "s", rounds["cuda"], rounds["cpu"], _seconds, note=f"the same MRR; {_card()}")
-
-
-def _seconds(done: Round) -> float:
-    return done.wall
+    return Measurement.cost(
+        title, "s", rounds["cuda"], rounds["cpu"], lambda done: done.wall, note=f"the same MRR; {_card()}"
+    )
 
 
 def _card() -> str:

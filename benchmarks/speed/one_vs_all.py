@@ -6,7 +6,6 @@ Figures are edges a CPU second and the share of a matrix product's rate.
 from __future__ import annotations
 
 import statistics
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,11 +33,10 @@ def measure(tools: Tools, *, quick: bool) -> list[Measurement]:
     # For each edge and side: scores and two gradients, each a product with all entities.
     flops = 2 * 3 * 2 * entities * config["dimension"]
     variants = [name for name in available(config) if "N3" not in name]
-    with ExitStack() as stack:
-        mine = stack.enter_context(
-            tools.ours("benchmarks.speed.steps:Ours", config=config, variants=variants, workers=1)
-        )
-        pbg = stack.enter_context(tools.theirs("Training", config=config, workers=1))
+    with (
+        tools.ours("benchmarks.speed.steps:Ours", config=config, variants=variants, workers=1) as mine,
+        tools.theirs("Training", config=config, workers=1) as pbg,
+    ):
         sides = {name: partial(mine, "train", variant=name, edges=_OURS) for name in variants}
         sides |= {_PEAK: partial(mine, "multiply"), _PBG: partial(pbg, "train", edges=_THEIRS)}
         rounds = in_turns(1 if quick else tools.pairs, sides)

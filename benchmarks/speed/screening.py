@@ -7,7 +7,6 @@ is compared with a product of the same shape in float32 by torch, which only com
 from __future__ import annotations
 
 import statistics
-from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -77,8 +76,7 @@ def measure(tools: Tools, *, quick: bool) -> list[Measurement]:  # noqa: ARG001 
         return []
     found = []
     for dimension in _DIMENSIONS:
-        with ExitStack() as stack:
-            worker = stack.enter_context(tools.ours(f"{__name__}:Ours", dimension=dimension))
+        with tools.ours(f"{__name__}:Ours", dimension=dimension) as worker:
             sides = {name: partial(worker, "count", instruction_set=name) for name in here}
             rounds = in_turns(tools.pairs, sides | {"torch": partial(worker, "multiply")})
         for name in here:
