@@ -32,7 +32,7 @@ import yaml
 
 from benchmarks.nights.days import DatedEdges, find, read_dated_edges
 from pbg_tasks.errors import InputError, OutOfTurnError, PbgError, QualityGateError, UnusableError
-from pbg_tasks.progress import say
+from pbg_tasks.progress import aligned, say
 from pbg_tasks.publish import Channel
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.nightly.chain import run_chain
@@ -332,12 +332,11 @@ def walk_bad_days(campaign: Campaign, days: Iterator[tuple[str, list[Edge]]], se
     return found
 
 
-def table(found: list[Ended], width: int = 150) -> str:
+def table(found: list[Ended]) -> str:
     """Return the days in columns."""
     rows = [("day", "defect", "what became of it", "the sentence")]
-    rows += [(e.day, e.defect or "-", f"{e.outcome}{' (PROBLEM)' if e.problem else ''}", e.sentence) for e in found]
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    return "\n".join("  ".join([*map(str.ljust, row[:3], widths), row[3][:width]]).rstrip() for row in rows)
+    rows += [(e.day, e.defect or "-", e.outcome + " (PROBLEM)" * e.problem, e.sentence[:150]) for e in found]
+    return "\n".join(aligned(rows))
 
 
 def summary(found: list[Ended]) -> str:

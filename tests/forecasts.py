@@ -26,7 +26,7 @@ import yaml
 from benchmarks.nights.days import find, read_dated_edges
 from examples.data.archives import read_rows, unpack
 from pbg_tasks.errors import InputError, PbgError
-from pbg_tasks.progress import say
+from pbg_tasks.progress import aligned, say
 from pbg_tasks.tasks.context import CHAIN
 
 if TYPE_CHECKING:
@@ -185,8 +185,7 @@ def table(nights: list[tuple[str, Night]]) -> str:
         held, limit = night.memory[nearest] / 1e6, night.limits[nearest] / 1e6
         cells = (f"{night.forecast:.2f} s", f"{night.took:.2f} s", f"{night.ratio:.2f}")
         rows.append((graph, night.day, *cells, f"{nearest} {held:.0f} of {limit:.0f} MB"))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+    return "\n".join(aligned(rows))
 
 
 def main(

@@ -16,11 +16,10 @@ import numpy as np
 import torch
 import typer
 
-from benchmarks.speed.table import aligned
 from pbg_tasks.config import ModelConfig
 from pbg_tasks.formats.edges import EdgeList
 from pbg_tasks.memory.machine import resident_bytes
-from pbg_tasks.progress import human_count
+from pbg_tasks.progress import aligned, human_count
 from pbg_tasks.training.data.tables import Table
 from pbg_tasks.training.engine.native import NativeEngine
 
@@ -86,7 +85,7 @@ def main(
             [f"bytes added, {human_count(entities)} rows", *(human_count(added_bytes(n, entities)) for n in WORKERS)]
         )
         rows.append(["four bytes a row and worker", *(human_count(4 * entities * n) for n in WORKERS)])
-    print(aligned(rows))
+    print(*aligned(rows), sep="\n")
 
 
 if __name__ == "__main__":

@@ -17,9 +17,10 @@ from benchmarks.speed.harness import PBG_EPOCHS, RACERS
 from benchmarks.speed.report import write
 from benchmarks.speed.results import Results
 from benchmarks.speed.runner import Runner
-from benchmarks.speed.table import HEADINGS, aligned, cells
+from benchmarks.speed.table import HEADINGS, cells
 from benchmarks.speed.worker import ROOT
 from pbg_tasks.errors import PbgError
+from pbg_tasks.progress import aligned
 
 RESULTS = ROOT / "benchmarks" / "results"
 LATEST, QUICK = (RESULTS / f"{name}.json" for name in ("latest", "quick"))
@@ -82,7 +83,7 @@ def main(
     for name, reason in runner.failures.items():
         print(f"{name} FAILED: {reason}")
     rows = [cells(entry) for benchmark in chosen for entry in runner.results.of(benchmark.name)]
-    print(aligned([HEADINGS, *rows]))
+    print(*aligned([HEADINGS, *rows]), sep="\n")
     raise typer.Exit(bool(runner.failures))
 
 

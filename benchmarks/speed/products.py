@@ -25,9 +25,9 @@ import torch
 import typer
 
 from benchmarks.speed.environment import environment
-from benchmarks.speed.table import aligned
 from pbg_tasks import native
 from pbg_tasks.model.numerics import use_fast_float32
+from pbg_tasks.progress import aligned
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -130,7 +130,7 @@ def main(
                 spread = f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} - {ratios[-1]:.2f})"
                 table.append([" x ".join(map(str, shape)), name.replace("_", " "), *rates, spread])
             chunk.close()
-    print(aligned(table))
+    print(*aligned(table), sep="\n")
     peak = _rate(lambda: torch.mm(large, large), 2 * _LARGE**3)
     print(f"torch by {library}, {_LARGE} x {_LARGE}: {peak:.1f} GFLOP/s; CPU time of one thread")
 

@@ -39,13 +39,6 @@ def target(entry: Entry) -> str:
     return f"{bound}{wanted}: {'met' if entry['met'] else 'missed'}"
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> str:
-    """Return rows as text in columns."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    padded = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
-    return "\n".join(padded)
-
-
 def markdown(rows: Sequence[Sequence[str]]) -> str:
     """Return rows as a table, the first as its head."""
     head, *body = (f"| {' | '.join(row)} |" for row in rows)

@@ -24,11 +24,11 @@ from benchmarks.speed.environment import environment
 from benchmarks.speed.harness import Tools
 from benchmarks.speed.measurement import in_turns, per_cpu_second
 from benchmarks.speed.steps import FB_FLOPS
-from benchmarks.speed.table import aligned, number
+from benchmarks.speed.table import number
 from benchmarks.speed.worker import ROOT, Worker
 from benchmarks.speed.workloads import LIVEJOURNAL, RandomGraph, fb15k
 from pbg_tasks.native.coverage import BFLOAT16
-from pbg_tasks.progress import human_count, say
+from pbg_tasks.progress import aligned, human_count, say
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -110,7 +110,7 @@ def main(
             whole = not instruction_set or instruction_set in BFLOAT16
             timed = _timed(task if whole else task.without_halves(), checkout, tools, limits)
             table += [[name, *cells] for cells in timed]
-            print(aligned(table[:1] + [row for row in table if row[0] == name]), flush=True)
+            print(*aligned(table[:1] + [row for row in table if row[0] == name]), sep="\n", flush=True)
 
 
 def _timed(task: _Task, checkout: Path, tools: Tools, limits: Mapping[str, str]) -> list[list[str]]:

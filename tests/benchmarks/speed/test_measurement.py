@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.speed.measurement import Measurement, Round, in_turns, per_second
-from benchmarks.speed.table import HEADINGS, aligned, cells
+from benchmarks.speed.table import HEADINGS, cells
+from pbg_tasks.progress import aligned
 
 OURS = [Round(100, 1.0, 2.0, 0), Round(100, 2.0, 2.0, 0), Round(100, 1.0, 4.0, 0)]
 THEIRS = [Round(10, 1.0, 1.0, 0), Round(10, 1.0, 1.0, 0), Round(10, 4.0, 1.0, 0)]
@@ -65,7 +66,7 @@ def test_figure_without_ratios_is_compared_itself(value, at_most, met):
 def test_table_contains_figures_ratios_and_targets():
     compared = Measurement.rate("step", "edges/cpu-s", OURS, THEIRS, target=12)
     waiting = Measurement("waiting", "share", 0.021, target=0.03, at_most=True)
-    lines = aligned([HEADINGS, *(cells(each.to_json()) for each in (compared, waiting))]).splitlines()
+    lines = aligned([HEADINGS, *(cells(each.to_json()) for each in (compared, waiting))])
     assert lines[1].split("  ")[0] == "step"
     assert "10 (5 - 40)" in lines[1]
     assert lines[1].endswith("12: missed")
