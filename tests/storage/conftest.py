@@ -11,6 +11,12 @@ from tests.storage.fault_proxy import FaultProxy
 
 
 @pytest.fixture
+def store(s3_bucket):
+    """An empty store in the S3 server."""
+    return open_store(s3_bucket)
+
+
+@pytest.fixture
 def proxy(object_store):
     with FaultProxy(object_store.endpoint) as running:
         yield running

@@ -22,11 +22,6 @@ __all__ = ["large_file"]
 pytestmark = pytest.mark.s3
 
 
-@pytest.fixture
-def store(s3_bucket):
-    return open_store(s3_bucket)
-
-
 class TestS3Store(StoreContract):
     pass
 

@@ -11,7 +11,6 @@ import pytest
 from botocore.exceptions import BotoCoreError
 
 from pbg_tasks.errors import ConflictError, OvertakenError, StorageError
-from pbg_tasks.storage import open_store
 from pbg_tasks.storage.s3 import S3Store
 from pbg_tasks.storage.s3_answers import LostAnswerError, found_object, listed_object, tag_of
 from pbg_tasks.storage.s3_client import connect
@@ -22,11 +21,6 @@ from tests.storage.unfinished import uploads
 
 MIB = 1 << 20
 METADATA = {"epoch": "3", "written-by": "rank 0"}
-
-
-@pytest.fixture
-def store(s3_bucket):
-    return open_store(s3_bucket)
 
 
 @pytest.fixture

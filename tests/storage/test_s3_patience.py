@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from pbg_tasks.errors import StorageError
-from pbg_tasks.storage import open_store
 from pbg_tasks.storage.s3 import S3Store
 from pbg_tasks.storage.s3_client import connect
 from pbg_tasks.storage.s3_transfer import Sizes
@@ -14,11 +13,6 @@ from tests.storage.fault_proxy import SDK_ATTEMPTS, Fault
 
 __all__ = ["large_file"]
 pytestmark = pytest.mark.s3
-
-
-@pytest.fixture
-def store(s3_bucket):
-    return open_store(s3_bucket)
 
 
 READS = {

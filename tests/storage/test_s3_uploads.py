@@ -13,7 +13,6 @@ import pytest
 from botocore.stub import Stubber
 
 from pbg_tasks.errors import ConflictError
-from pbg_tasks.storage import open_store
 from pbg_tasks.storage.s3 import S3Store
 from pbg_tasks.storage.s3_client import connect
 from pbg_tasks.storage.s3_transfer import Sizes
@@ -23,11 +22,6 @@ from tests.storage.unfinished import unfinished, uploads
 
 MIB = 1 << 20
 RACERS = 8
-
-
-@pytest.fixture
-def store(s3_bucket):
-    return open_store(s3_bucket)
 
 
 @pytest.mark.rotated(3)
