@@ -6,7 +6,6 @@ browser.
 
 from __future__ import annotations
 
-import random
 import sys
 import tempfile
 import threading
@@ -16,7 +15,7 @@ from pathlib import Path
 
 from pbg_tasks.tasks.tuning.tune import tune
 from tests.browser import chromium
-from tests.tasks.conftest import workplace
+from tests.tasks.conftest import communities, workplace
 
 TUNE = {
     "space": {
@@ -29,20 +28,10 @@ TUNE = {
 }
 
 
-def communities(nodes: int, size: int, count: int) -> list[tuple[str, str, str]]:
-    """Return random edges within groups of nodes."""
-    rng = random.Random(0)
-    found = set()
-    while len(found) < count:
-        node = rng.randrange(nodes)
-        found.add((f"e{node}", "knows", f"e{node // size * size + rng.randrange(size)}"))
-    return sorted(found)
-
-
 def take(picture: Path) -> None:
     """Search on a small graph and write a picture of the page."""
     with tempfile.TemporaryDirectory() as root, workplace(Path(root)) as place:
-        place.snapshot("2026-11-20", communities(600, 20, 4000))
+        place.snapshot("2026-11-20", communities(600, 20, 4000, "knows"))
         model = {"num_epochs": 18, "entities": {"n": {"num_partitions": 1}}, "batch_size": 100}
         place.write_spec(model=model, split={"valid": 0.1, "test": 0.1}, graph="friends", tune=TUNE)
         found = tune(place.spec, "2026-11-20")

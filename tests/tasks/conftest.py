@@ -36,6 +36,15 @@ def ring(count, *, first=0, seed=0):
     return rows
 
 
+def communities(nodes=1000, size=40, count=7000, relation="r"):
+    """Return random edges within groups of nodes."""
+    rng, found = random.Random(0), set()
+    while len(found) < count:
+        node = rng.randrange(nodes)
+        found.add((f"e{node}", relation, f"e{node // size * size + rng.randrange(size)}"))
+    return sorted(found)
+
+
 SMALL_GRAPH = {"min_common_edges": 1, "min_over_popularity": {}, "min_over_start": {}, "max_trend_drop": {}}
 """Gates that a graph of some dozen edges fails by chance."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import subprocess
 import sys
 from pathlib import Path
@@ -25,7 +24,7 @@ from pbg_tasks.training.commits import Commits
 from pbg_tasks.training.edge_chunks import EdgeChunkTrainer
 from pbg_tasks.training.engine.base import Engine
 from pbg_tasks.training.local_work import LocalWork
-from tests.tasks.conftest import ring, workplace
+from tests.tasks.conftest import communities, ring, workplace
 
 EPOCHS = 8
 MODEL = {
@@ -38,15 +37,6 @@ MODEL = {
 }
 """A model that fits the training edges too closely within some epochs."""
 SPLIT = {"valid": 0.1, "test": 0.04}
-
-
-def communities(nodes=1000, size=40, count=7000):
-    """Return random edges within groups of nodes."""
-    rng, found = random.Random(0), set()
-    while len(found) < count:
-        node = rng.randrange(nodes)
-        found.add((f"e{node}", "r", f"e{node // size * size + rng.randrange(size)}"))
-    return sorted(found)
 
 
 def planned(place, **sections):
