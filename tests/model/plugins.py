@@ -63,10 +63,10 @@ def package_folder(folder):
     forget()
 
 
-def documented():
-    """Return the arguments of ``write_package`` for the documentation's example."""
-    text = (Path(__file__).parents[2] / "docs/extending.md").read_text()
-    (source,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+def documented(page="extending.md", code="(.*?)"):
+    """Return the arguments of ``write_package`` for the example of a page."""
+    text = (Path(__file__).parents[2] / "docs" / page).read_text()
+    (source,) = re.findall(rf"```python\n{code}```", text, re.DOTALL)
     (toml,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
     project = tomllib.loads(toml)["project"]
     return project["name"], source, project["entry-points"]

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import tomllib
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -14,7 +10,7 @@ from pbg_tasks.errors import ConfigError, FormatError
 from pbg_tasks.formats.angel import FORMATS, LocalFolder, MatrixLayout, RowType, formats, open_matrix, write_matrix
 from pbg_tasks.formats.angel.row_types import row_type
 from tests.formats.angel.samples import vectors
-from tests.model.plugins import package_folder
+from tests.model.plugins import documented, package_folder
 
 PACKAGE = "com.tencent.angel.model.output.format."
 
@@ -35,15 +31,6 @@ def package(tmp_path):
 def forget():
     formats._installed.cache_clear()
     plugins._installed.cache_clear()
-
-
-def documented():
-    """Return name, source and entry points of the example of the documentation."""
-    text = (Path(__file__).parents[3] / "docs/angel.md").read_text()
-    (source,) = re.findall(r"```python\n(import .*?class .*?)```", text, re.DOTALL)
-    (toml,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
-    project = tomllib.loads(toml)["project"]
-    return project["name"], source, project["entry-points"]
 
 
 def test_names_with_and_without_the_package():
@@ -74,7 +61,7 @@ def test_a_layer_without_a_setting():
 
 
 def test_the_documented_format_of_a_package(package, tmp_path):
-    package(*documented())
+    package(*documented("angel.md", "(import .*?class .*?)"))
     layout = MatrixLayout(name="m", rows=2, end_col=3, format="org.example.HexFormat")
     table = np.array([[0.5, 1], [-2, 3], [4, 5]], np.float32)
     write_matrix(tmp_path, layout, [(np.arange(3), table)])
