@@ -107,6 +107,8 @@ def test_falling_rate_trains_anew_in_rung(graph):
     assert (best["epochs"], best["continued"]) == (4, 0)
     whole = tune(written(graph, LEARNING, model), "d1")
     assert best["mrr"] == next(row["mrr"] for row in whole["rows"] if row["trial"] == best["trial"])
+    heads = list(Path(graph.root).rglob("trials/**/HEAD.json"))
+    assert {head.parent.name for head in heads} == {"checkpoint"}, "policies let trainings delete there"
 
 
 def test_second_call_trains_nothing(searched, graph, monkeypatch):

@@ -137,7 +137,8 @@ def _trained(context: SearchContext, trial: str, rung: int, *, patient: bool) ->
     check_nightly(graph.model, source=f"candidate {trial}: model")
     # Learning rates that fall over a training depend on its length, so a longer one has to begin anew.
     anew = graph.model.lr_schedule != "constant"
-    place = f"trials/{trial}/checkpoint{f'-{epochs}' if anew else ''}"
+    # Policies let trainings delete in folders of this name.
+    place = f"trials/{trial}/{epochs}/checkpoint" if anew else f"trials/{trial}/checkpoint"
     candidate = replace(run, spec=run.spec.model_copy(update={"graph": graph}))
     config = candidate.config.model_copy(update={"checkpoint_path": f"{context.url}/{place}"})
     devices = devices_of(graph.train.device, config, None, graph.train.engine)
