@@ -24,6 +24,7 @@ from pbg_tasks.config import ConfigSchema, ModelConfig
 from pbg_tasks.errors import ConfigError, ResourceError, TrainingDivergedError
 from pbg_tasks.formats.edges import EdgeList, Features
 from pbg_tasks.model.comparators import bfloat16_product
+from pbg_tasks.model.registry import parameter_names
 from pbg_tasks.model.relations import Groups
 from pbg_tasks.tasks.training.train import train_directory
 from pbg_tasks.training.data.tables import Table
@@ -112,6 +113,8 @@ def watched_step(case):
     )
     ends = engine._tables(batch, tables, tables)
     drawn = engine._draw(case.config, batch, ends, Draws(case.draws.values()))
+    for relation in case.config.relations:
+        parameter_names(relation.operator, case.config.dimension)  # makes parameters on the host, once a process
     with Watched():
         return engine._compute(batch, drawn, ends, Workspace())
 
@@ -435,7 +438,7 @@ def test_partition_server_needs_no_gpu(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     paths = {"entity_path": "entities", "edge_paths": [], "checkpoint_path": str(tmp_path / "model")}
     how = {"num_machines": 2, "num_partition_servers": 1, "distributed_init_method": f"file://{tmp_path}/meeting"}
-    config = ConfigSchema(**graph_config(**how).model_dump(), **paths)
+    config = ConfigSchema(**graph_config(entities={"e": {"num_partitions": 2}}, **how).model_dump(), **paths)
     with pytest.raises(ResourceError, match="device: cuda"):
         train_directory(config, device="cuda", rank=1)
     with pytest.raises(ConfigError, match="edge_paths: is empty"):  # the store is checked after the GPU
