@@ -278,7 +278,7 @@ def test_configs_left_to_torch_are_named(capsys):
     config = graph_config(mask_known_negatives=True)
     assert make_engine("auto", config, 4).name == "torch"
     assert capsys.readouterr().err.count("mask_known_negatives: true") == 1
-    with pytest.raises(ConfigError, match="left to engine torch: mask_known_negatives: true"):
+    with pytest.raises(ConfigError, match="left to engine torch: mask_known_negatives: true; set engine: auto"):
         make_engine("native", config, 4)
 
 

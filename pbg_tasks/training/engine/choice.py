@@ -80,7 +80,9 @@ def make_engine(
     """
     chosen, reason = engine_name(name, config, device)
     if chosen == "native" and on_gpu(device, config, name):
-        raise ConfigError("engine native: left to engine torch: device cuda (or num_gpus: 1)")
+        raise ConfigError(
+            "engine native: left to engine torch: device cuda (or num_gpus: 1); set engine: auto or torch"
+        )
     from pbg_tasks.training.engine.device import Accelerator, find_place
 
     place = place or find_place(device, config, name)

@@ -60,7 +60,7 @@ class NativeEngine(Engine):
                 "(GCC 12 or newer, or clang) was found; install one and the package again, or use engine torch"
             )
         if left:
-            raise ConfigError(f"engine native: left to engine torch: {'; '.join(left)}")
+            raise ConfigError(f"engine native: left to engine torch: {'; '.join(left)}; set engine: auto or torch")
         super().__init__(config, relation_count, workers=workers, loops=loops)
         self._library, self._several = loaded, _several(config)
         self._memories = [_new_workspace(loaded) for _ in range(workers)]
