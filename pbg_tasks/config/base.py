@@ -36,6 +36,8 @@ _MAX_INT = 2**64
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _EXPLAINED = 20
 """Largest number of problems of one document that an error names."""
+_OF_TRAINING = ("device", "engine", "seed")
+"""Keys of a spec's ``train`` that are options of ``pbg train`` for a config, so easily taken for keys of the model."""
 
 
 class Frozen(BaseModel):
@@ -221,7 +223,9 @@ def _explain(model: type[BaseModel], problem: ErrorDetails) -> str:
     where = ".".join(map(_part, path)) or "the whole"
     if problem["type"] == "extra_forbidden":
         known = _known_keys(model, path[:-1])
-        hint = did_you_mean(str(path[-1]), known) or f"known keys: {', '.join(known)}"
+        name = str(path[-1])
+        elsewhere = f"it is --{name} of pbg train, and train.{name} of a graph spec" if name in _OF_TRAINING else ""
+        hint = elsewhere or did_you_mean(name, known) or f"known keys: {', '.join(known)}"
         return f"unknown key {where!r}; {hint}"
     if problem["type"] == "missing":
         return f"key {where!r} is missing"

@@ -208,6 +208,7 @@ def edge(lhs, rhs, **keys):
         ({"entities": {}}, "entities"),
         ({"relations": []}, "relations"),
         ({"num_epoch": 1}, "unknown key 'num_epoch'; did you mean 'num_epochs'?"),
+        ({"engine": "native"}, "unknown key 'engine'; it is --engine of pbg train, and train.engine of a graph spec"),
     ],
 )  # fmt: skip
 def test_contradictions_that_pbg_accepts_are_refused(changes, expected):
