@@ -18,7 +18,7 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 import torch
@@ -109,7 +109,7 @@ class Chunk:
 
 
 def main(
-    instruction_set: Annotated[str, typer.Option(help="avx2 or avx512.")] = "avx2",
+    instruction_set: Annotated[Literal["avx2", "avx512"], typer.Option(help="Of ours.")] = "avx2",
     rounds: Annotated[int, typer.Option(help="Of each side.")] = 9,
 ) -> None:
     """Time both and print GFLOP/s and their ratio."""
