@@ -37,17 +37,19 @@ class SnapshotTimetable(CronPartitionTimetable):
     def iter_partition_dagrun_infos(self, *, earliest: datetime, latest: datetime) -> Iterator[Any]:
         """Yield the runs of a backfill, of days whose nights are due.
 
-        Airflow's begin with their days. With a positive offset such a run would wait for its day, and the calendar,
-        which goes on after it, would leave out nights. Here it has the tick of its night.
+        Airflow's begin with their days, and its calendar goes on after the time of the last run. With a positive offset
+        such a run would wait for its day, and the calendar leave out nights; with a negative one it would begin the
+        last night again. Here each run has the tick of its night, as the calendar's have.
         """
         now = self.localize_partition_datetime(datetime.now(self._timezone))
         last = self._get_partition_date(run_date=self._align_to_prev(now))
+        step = self._get_prev if self._run_offset > 0 else self._get_next
         for run in super().iter_partition_dagrun_infos(earliest=earliest, latest=latest):
             if run.partition_date is None or run.partition_date > last:
                 return
             night = run.run_after
-            for _ in range(self._run_offset):
-                night = self._get_prev(night)
+            for _ in range(abs(self._run_offset)):
+                night = step(night)
             yield run._replace(run_after=night)
 
     def _get_prev(self, current: DateTime) -> DateTime:

@@ -6,7 +6,7 @@ The DAG that begins nights by itself, and its backfills in a real Airflow databa
 from __future__ import annotations
 
 import logging
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 
 import pendulum
 import pytest
@@ -61,14 +61,18 @@ def test_dag_of_calendar_has_the_same_tasks(tmp_path, monkeypatch):
 def test_calendar_names_each_day_when_clocks_change(cron, timezone, first, offset):
     made = timetable_of(Calendar(cron=cron, timezone=timezone, offset=offset), "spec")
     timetable = decode_timetable(encode_timetable(made))
-    run, keys = None, []
+    runs = []
     begin = pendulum.datetime(first.year, first.month, first.day, tz=timezone)
     for _ in range(7):
-        run = timetable.next_dagrun_info_v2(
-            last_dagrun_info=run, restriction=TimeRestriction(begin, None, catchup=True)
+        runs.append(
+            timetable.next_dagrun_info_v2(
+                last_dagrun_info=runs[-1] if runs else None, restriction=TimeRestriction(begin, None, catchup=True)
+            )
         )
-        keys.append(run.partition_key)
-    assert keys == [str(first + timedelta(days=day + offset)) for day in range(7)]
+    days = [first + timedelta(days=day + offset) for day in range(7)]
+    assert [run.partition_key for run in runs] == [*map(str, days)]
+    earliest, latest = (datetime.combine(day, at, UTC) for day, at in ((days[0], time.min), (days[-1], time.max)))
+    assert [*timetable.iter_partition_dagrun_infos(earliest=earliest, latest=latest)] == runs  # of a backfill
 
 
 @pytest.mark.parametrize("offset", [-2, -1, 0])
@@ -80,11 +84,11 @@ def test_backfill_takes_no_day_before_its_night(offset):
 
 
 @pytest.mark.parametrize("behind", [0, 1])
-@pytest.mark.parametrize("offset", [0, 1, 2])
+@pytest.mark.parametrize("offset", [-2, -1, 0, 1, 2])
 def test_calendar_goes_on_after_backfill(offset, behind):
     """The next night is that of the day after the last one."""
     timetable, today = timetable_of(Calendar(cron="0 0 * * *", offset=offset), "spec"), datetime.now(UTC)
-    window = {"earliest": today - timedelta(days=3), "latest": today + timedelta(days=5)}
+    window = {"earliest": today - timedelta(days=5), "latest": today + timedelta(days=5)}
     last = list(timetable.iter_partition_dagrun_infos(**window))[-1 - behind]
     after = timetable.next_dagrun_info_v2(last_dagrun_info=last, restriction=TimeRestriction(None, None, catchup=False))
     assert last.run_after.date() == (today - timedelta(days=behind)).date()
