@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from datetime import timedelta
 from importlib import import_module
 from importlib.util import find_spec
@@ -31,6 +33,11 @@ FACTS = "pbg"
 """Name of an alert's facts in the templates of notifiers."""
 WATCH_ALERT = 3
 """Number of the failed try of a watch after which people are alerted."""
+THREADS = ThreadPoolExecutor(16, thread_name_prefix="pbg-late")
+"""Threads of a triggerer's late alerts, which a hook that never answers keeps.
+
+In the event loop's own, Jobs are watched, and deleted for a task that a user ends.
+"""
 log = logging.getLogger(__name__)
 
 
@@ -118,9 +125,10 @@ async def report_late(context: Mapping[str, Any], graph: str, at: str, notifiers
     """Report a deadline that has passed, from Airflow's triggerer.
 
     What executors call for deadlines may not read connections of Airflow's database, up to 3.3.2 at least. Notifiers
-    block, so they run in a thread.
+    block, so they run in ``THREADS``.
     """
-    await asyncio.to_thread(tell_late, context, graph, at, notifiers)
+    loop, of_trigger = asyncio.get_running_loop(), copy_context()  # lines go to the trigger's log
+    await loop.run_in_executor(THREADS, of_trigger.run, tell_late, context, graph, at, notifiers)
 
 
 def on_failure(spec: GraphSpec) -> dict[str, Any]:

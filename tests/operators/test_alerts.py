@@ -7,7 +7,7 @@ import json
 import re
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from types import SimpleNamespace
 
 import pytest
@@ -325,6 +325,26 @@ def test_only_unfinished_releases_are_late(tmp_path, run, texts):
     context = {"dag_run": {"dag_id": "nightly_g", "partition_key": "d1", **run}}
     asyncio.run(report_late(context, "g", "06:00", [notifier(tmp_path, "late")]))
     assert len(told(tmp_path)) == texts
+
+
+def test_hanging_hooks_leave_threads_to_others(monkeypatch):
+    answers, called = Event(), []
+    monkeypatch.setattr("pbg_operators.alerts.notify", lambda *_, **__: called.append(1) or answers.wait(60))
+
+    async def all_at_once():
+        context = {"dag_run": {"dag_id": "nightly_g", "partition_key": "d1"}}
+        late = [asyncio.create_task(report_late(context, "g", "06:00", [])) for _ in range(40)]
+        while len(called) < 5:  # noqa: ASYNC110 - threads add to them
+            await asyncio.sleep(0.1)
+        try:
+            async with asyncio.timeout(10):
+                assert await asyncio.to_thread(lambda: "deleted") == "deleted"
+        finally:
+            answers.set()
+        await asyncio.gather(*late)
+
+    asyncio.run(all_at_once())
+    assert len(called) == 40
 
 
 def test_release_without_deadline_is_never_late(tmp_path):
