@@ -28,13 +28,16 @@ def remember(context: Mapping[str, Any]) -> None:
     Airflow calls this once the task has succeeded. If it were recorded earlier, a killed task would not have sent its
     event, and no later task would send it. Airflow, up to 3.3.2 at least, also calls this where it did not store the
     success, as its server gave no answer or the task was cleared: then there is no event yet, and there may be none.
+    Airflow asks its server once more when the process of the task has ended.
     """
     ti = context["ti"]
     of_task = {"dag_id": ti.dag_id, "run_ids": [ti.run_id], "task_ids": [ti.task_id], "map_index": ti.map_index}
     if SUCCEEDED in ti.get_task_states(**of_task).get(ti.run_id, {}).values():
         context["task"].remember()
     else:
-        context["task"].log.warning("Airflow has not stored the success, so another try sends the event")
+        context["task"].log.warning(
+            "Airflow has not stored the success yet: the event comes with it, else with another try, and perhaps twice"
+        )
 
 
 class AnnouncingOperator(PbgOperator):
