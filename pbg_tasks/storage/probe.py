@@ -23,7 +23,7 @@ def probe(store: Store) -> None:
     below ``.probe/`` and removes it, so any number of probes may run at once.
 
     Raises:
-        ConfigError: a write took place although its condition did not hold, or none with a condition does.
+        ConfigError: a write took place although its condition did not hold, or the store refuses such writes, or all.
         AccessError: the credentials do not allow to write, read and delete here.
         StorageError: the store cannot be reached.
     """
@@ -34,12 +34,27 @@ def probe(store: Store) -> None:
         store.swap(key, b"3", expected=first)
         _must_conflict(store, "If-Match", lambda: store.swap(key, b"4", expected=first))
     except UnsupportedError as error:
-        raise ConfigError(
-            f"{error}: this store refuses conditional writes (If-None-Match, If-Match), without which two runs could "
-            f"overwrite each other unnoticed; {_OTHERS}"
-        ) from error
+        raise ConfigError(f"{error}: {_refused(store, key)}") from error
     finally:
         store.delete(key)
+
+
+def _refused(store: Store, key: str) -> str:
+    """Return what a store refuses: conditions, or any write.
+
+    Over https the SDK sends a checksum behind the bytes, which not every server knows.
+    """
+    try:
+        store.put(key, b"5")
+    except UnsupportedError:
+        return (
+            "this store refuses writes without a condition, too; where it does not know the checksums of the SDK, set "
+            "AWS_REQUEST_CHECKSUM_CALCULATION=when_required in the environment of every process that uses it"
+        )
+    return (
+        "this store refuses conditional writes (If-None-Match, If-Match), without which two runs could overwrite each "
+        f"other unnoticed; {_OTHERS}"
+    )
 
 
 def _must_conflict(store: Store, condition: str, write: Callable[[], ObjectInfo]) -> None:

@@ -46,6 +46,17 @@ class RefusesConditions(LocalStore):
             raise error
 
 
+class RefusesAll(RefusesConditions):
+    """Store that answers so to each write, as for the SDK's checksums."""
+
+    put = RefusesConditions.put_new
+
+
 def test_store_that_refuses_conditions_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"NotImplemented: .* refuses conditional writes \(If-None-Match, If-Match\)"):
         probe(RefusesConditions(tmp_path))
+
+
+def test_store_that_refuses_all_writes_is_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"NotImplemented: .* too; .* AWS_REQUEST_CHECKSUM_CALCULATION=when_required"):
+        probe(RefusesAll(tmp_path))
