@@ -76,7 +76,8 @@ def test_info_lists_the_installed_parts():
 
 @pytest.mark.skipif(library() is None, reason="no native library")
 def test_info_names_engine_of_config_with_reason(config):
-    assert info(config)["engine"] == "native"
+    because = "it computes all of the config, and no GPU is asked for"
+    assert info(config) == {"config": config, "engine": "native", "because": because}
     left = info(config, ["mask_known_negatives=true"])
     assert left["engine"] == "torch"
     assert "mask_known_negatives: true" in left["because"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
-from typing import NotRequired, TypedDict
+from typing import TypedDict
 
 from pbg_tasks import __version__
 from pbg_tasks.memory.machine import usable_cpus
@@ -31,10 +31,10 @@ class Installation(TypedDict):
 
 
 class Engine(TypedDict):
-    """The engine that trains a config; ``because`` where there was a choice."""
+    """The engine that trains a config, and the reason."""
 
     engine: str
-    because: NotRequired[str]
+    because: str
 
 
 class EngineOf(Engine):
@@ -74,7 +74,7 @@ def _engine_of(url: str, overrides: list[str]) -> Engine:
 
     config = load_config_from(url, overrides)
     name, reason = engine_name("auto", config)
-    return {"engine": name, "because": reason} if reason else {"engine": name}
+    return {"engine": name, "because": reason or "it computes all of the config, and no GPU is asked for"}
 
 
 def _version(package: str) -> str | None:
