@@ -179,7 +179,9 @@ class Training(Growing):
 
     Attributes:
         engine: ``auto`` picks the fastest one that covers the config.
-        device: on which it computes; ``auto`` is a GPU where torch finds one. ``model.num_gpus`` > 0 means ``cuda``.
+        device: on which it computes; ``auto`` is a GPU where torch finds one, but a CPU for what no GPU trains:
+            ``train.engine: native``, ``model.gradient: sampled``, ``model.mask_known_negatives: true`` and
+            ``model.embedding_precision: bf16``. ``model.num_gpus`` > 0 means ``cuda``.
         warm_start: begin from the previous release of the channel when there is one.
         warm_epochs: epochs of a warm-started night; null means ``model.num_epochs``. Independent nights have none.
         new_entities: start of entities that are new to a warm-started night: from their neighbours' embeddings and the

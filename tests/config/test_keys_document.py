@@ -14,9 +14,10 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from pbg_tasks.config import GraphSpec, reference, sinks, sources
+from pbg_tasks.config import GraphSpec, ModelConfig, reference, sinks, sources
 from pbg_tasks.config.base import parse
 from pbg_tasks.config.schema import ConfigSchema
+from pbg_tasks.config.support import of_cpus
 from tests.config.specs import SPEC as SHOP
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -55,6 +56,13 @@ def test_every_key_is_listed_with_its_meaning(tables):
     for name, section in SECTIONS.items():
         assert tables[name].keys() == section["properties"].keys()
         assert [key for key, cells in tables[name].items() if len(cells) != 3 or not cells[2].strip()] == [], name
+
+
+def test_device_names_keys_kept_on_cpus():
+    keys = {"gradient": "sampled", "mask_known_negatives": True, "embedding_precision": "bf16"}
+    config = ModelConfig.model_construct(**keys)
+    (device,) = reference.matching("train.device")
+    assert [key for key in of_cpus(config, "native") if key not in device.meaning] == []
 
 
 def test_command_prints_every_key_with_default():
