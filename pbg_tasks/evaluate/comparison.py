@@ -173,7 +173,7 @@ def products_on(device: DeviceName) -> Products:
         return compare_products
     from pbg_tasks.model.gpu import missing_gpu
 
-    raise ResourceError(f"eval.device: cuda: {missing_gpu()}; set eval.device to cpu")
+    raise ResourceError(f"eval.device (--device): cuda: {missing_gpu()}; set it to cpu")
 
 
 def _address(array: np.ndarray, dtype: DTypeLike) -> int:

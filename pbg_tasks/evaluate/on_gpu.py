@@ -43,8 +43,8 @@ class GpuProducts:
             return self._compare(queries, candidates, asked, limit)
         except torch.OutOfMemoryError as error:
             raise ResourceError(
-                "the GPU has not enough memory to rank a block of candidates; lower resources.memory_gb, whose blocks "
-                "are copied to it, or set eval.device to cpu"
+                "the GPU has not enough memory to rank a block of candidates; lower resources.memory_gb (--memory-gb), "
+                "whose blocks are copied to it, or set eval.device (--device) to cpu"
             ) from error
 
     def _compare(self, queries: np.ndarray, candidates: np.ndarray, asked: Asked, limit: int) -> Comparison | None:

@@ -70,8 +70,8 @@ def connect(resources: Resources, scratch: Path) -> Iterator[duckdb.DuckDBPyConn
             yield connection
     except duckdb.OutOfMemoryException as error:
         raise ResourceError(
-            f"preparation needs more than resources.memory_gb = {resources.memory_gb} or more room in {scratch}: "
-            f"{duckdb_message(error)}{limit_hint()}"
+            f"preparation needs more than resources.memory_gb (--memory-gb) = {resources.memory_gb} or more room in "
+            f"{scratch}: {duckdb_message(error)}{limit_hint()}"
         ) from None
     except duckdb.IOException as error:
         if not is_disk_full(error):

@@ -258,9 +258,9 @@ def _chosen(graph: GraphSpec, expected: Expected) -> dict[str, int]:
         if forecast.peak <= _budget(graph):
             return chosen
     raise ConfigError(
-        f"resources.memory_gb: {graph.resources.memory_gb:g} GB are too little: with {candidates[-1]} partitions of "
-        f"{', '.join(sorted(large)) or 'nothing'} training still takes {human_count(forecast.peak)}B; raise it, or "
-        f"change {', '.join(key for key in forecast.keys if key != 'num_partitions')}"
+        f"resources.memory_gb (--memory-gb): {graph.resources.memory_gb:g} GB are too little: with {candidates[-1]} "
+        f"partitions of {', '.join(sorted(large)) or 'nothing'} training still takes {human_count(forecast.peak)}B; "
+        f"raise it, or change {', '.join(key for key in forecast.keys if key != 'num_partitions')}"
     )
 
 

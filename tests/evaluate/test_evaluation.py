@@ -297,7 +297,7 @@ def test_missing_gpu_is_named(tmp_path, monkeypatch):
     graph = Graph(make_config(partitions=3, operator="diagonal"), users=9, edges=30)
     report, _ = graph.evaluate(tmp_path, graph.triples[:15], evaluation=Evaluation(device="auto"))
     assert report == graph.evaluate(tmp_path, graph.triples[:15])[0]
-    with pytest.raises(ResourceError, match=r"eval.device: cuda: torch .* set eval.device to cpu"):
+    with pytest.raises(ResourceError, match=r"eval.device \(--device\): cuda: torch .* set it to cpu"):
         graph.evaluate(tmp_path, graph.triples[:15], evaluation=Evaluation(device="cuda"))
 
 

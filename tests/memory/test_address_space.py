@@ -143,7 +143,9 @@ def test_edges_beyond_limit_are_lack_of_memory(tmp_path):
     The error must not blame that file.
     """
     done = limited(STREAM, 1500, tmp_path, scratch=tmp_path)
-    assert done.stdout.startswith("refused: preparation needs more than "), done.stderr[-2000:]
+    assert done.stdout.startswith("refused: preparation needs more than resources.memory_gb (--memory-gb)"), (
+        done.stderr[-2000:]
+    )
 
 
 def test_usable_bytes_stay_within_address_space():

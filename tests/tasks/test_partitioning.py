@@ -122,7 +122,9 @@ def test_plan_needs_no_torch(place):
 
 def test_graph_that_never_fits_names_helpful_keys(place):
     place.snapshot("d1", ring(3000))
-    with pytest.raises(ConfigError, match=r"0.28 GB are too little: with 256 partitions of n .* change .*batch_size"):
+    with pytest.raises(
+        ConfigError, match=r"--memory-gb.*: 0.28 GB .*: with 256 partitions of n .* change .*batch_size"
+    ):
         planned(place, 0.28)
 
 
