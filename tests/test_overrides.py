@@ -22,6 +22,7 @@ from pbg_tasks.cli.common import spread_overrides
         ("train c.py -p lr=1 -p bias=true", "train c.py -p lr=1 -p bias=true"),
         ("eval c.py -p lr=1 entities.n.num_partitions=2", "eval c.py -p lr=1 -p entities.n.num_partitions=2"),
         ("eval c.py -p lr=1 numEpochs=2", "eval c.py -p lr=1 -p numEpochs=2"),
+        ("train c.py -p lr=1 num_epoch=2", "train c.py -p lr=1 -p num_epoch=2"),
         ("plan g.yaml -p train.epochs=2 gates.data=null", "plan g.yaml -p train.epochs=2 -p gates.data=null"),
         ("config c.py -p lr=0.2 lr", "config c.py -p lr=0.2 lr"),
         ("import tsv c.py -p lr=1 day=2/edges.tsv", "import tsv c.py -p lr=1 day=2/edges.tsv"),
@@ -34,6 +35,13 @@ from pbg_tasks.cli.common import spread_overrides
 )
 def test_overrides_after_one_flag_are_spread(written, meant):
     assert spread_overrides(written.split()) == meant.split()
+
+
+def test_list_in_working_directory_is_no_override(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "day=2.tsv").touch()
+    written = ["import", "tsv", "c.py", "-p", "lr=1", "day=2.tsv", "day=*.tsv"]
+    assert spread_overrides(written) == written
 
 
 def test_command_takes_several_overrides_after_one_flag(tmp_path, monkeypatch, capsys):

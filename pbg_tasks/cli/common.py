@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,8 +27,8 @@ def spread_overrides(arguments: Sequence[str]) -> list[str]:
     """Return arguments with a flag before each override.
 
     ``-p a=1 b=2`` becomes ``-p a=1 -p b=2``. An argument after an override is one, too, when it assigns to a key that
-    configs or graph specs have. Anything else is an argument of the command, such as the path
-    ``day=2026-11-20/edges.tsv``.
+    configs or graph specs have, or else can be no path: of a misspelt key the error then names the nearest one.
+    Anything else is an argument of the command, such as the path ``day=2026-11-20/edges.tsv``.
     """
     spread: list[str] = []
     after_override = False  # whether the next argument may be an override without a flag
@@ -53,7 +54,9 @@ def _is_override(argument: str) -> bool:
     from pbg_tasks.config import ConfigSchema, GraphSpec  # a slow import, for which other commands need not wait
     from pbg_tasks.config.legacy import spelling
 
-    return any(spelling(model, match[1]) in model.model_fields for model in (ConfigSchema, GraphSpec))
+    if any(spelling(model, match[1]) in model.model_fields for model in (ConfigSchema, GraphSpec)):
+        return True
+    return "/" not in argument and not any(fnmatchcase(each.name, argument) for each in Path().iterdir())
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
