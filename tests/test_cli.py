@@ -25,7 +25,7 @@ from pbg_tasks.advice import UNNAMED, name_spec
 from pbg_tasks.cli import app, main
 from pbg_tasks.cli.common import finite, number, show_result
 from pbg_tasks.cli.guide import GROUPS, called
-from pbg_tasks.errors import BY_EXIT_CODE, ConfigError, InputError, PbgError
+from pbg_tasks.errors import BY_EXIT_CODE, ERROR_FILE, ConfigError, InputError, PbgError
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
 from pbg_tasks.storage import LocalStore
@@ -500,7 +500,7 @@ def test_file_of_error_gets_last_line(monkeypatch, capsys, tmp_path):
 
     monkeypatch.setattr("pbg_tasks.cli.called", lambda *_: fail)
     for place in (tmp_path / "note", tmp_path / "missing" / "note"):  # the second one cannot be written
-        monkeypatch.setenv("PBG_ERROR_FILE", str(place))
+        monkeypatch.setenv(ERROR_FILE, str(place))
         with pytest.raises(SystemExit) as ended:
             main()
         assert (ended.value.code, capsys.readouterr().err) == (2, "error: config: a: wrong\n")
@@ -555,6 +555,31 @@ def raising(error):
         raise error
 
     return fail
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["train", "c.yaml", "--sede", "1"], "error: config: No such option: --sede"),
+        (["train", "RUN", "--seed", "0"], "error: config: Invalid value: --seed: only for a PBG config"),
+        (["skip", "g.yaml"], "error: config: Missing argument"),
+    ],
+)
+def test_wrong_use_ends_in_one_line(monkeypatch, capsys, tmp_path, arguments, told):
+    monkeypatch.setenv(ERROR_FILE, str(tmp_path / "error"))
+    monkeypatch.setattr(sys, "argv", ["pbg", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.splitlines()[-1].startswith(told)
+    assert (tmp_path / "error").read_text().startswith(told)
+
+
+def test_help_ends_in_no_error(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["pbg", "import"])
+    with pytest.raises(SystemExit):
+        main()
+    assert "error: " not in capsys.readouterr().err
 
 
 def test_interrupt_is_no_bug(monkeypatch):

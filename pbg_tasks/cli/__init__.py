@@ -15,7 +15,7 @@ import re
 import sys
 import traceback
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -85,6 +85,8 @@ _IDLE_BLAS = "OPENBLAS_THREAD_TIMEOUT", "4"
 """NumPy's OpenBLAS has a thread for each CPU but one. They spin for 2^26 cycles when NumPy is imported, and after each
 product: 40 ms of CPU time a thread. With this they sleep after 2^4.
 """
+_WRONG_USE: type[Any] = next(each for each in typer.BadParameter.__mro__ if each.__name__ == "UsageError")
+"""Click's error of arguments, or that of Typer's copy of click."""
 _OPTION = re.compile(r"--?[a-z][a-z-]*(?=$|=)")
 
 
@@ -130,6 +132,11 @@ def main() -> None:
         called(app, sys.argv[1] if len(sys.argv) > 1 else "")(spread_overrides(sys.argv[1:]))
     except PbgError as error:
         _fail(error)
+    except SystemExit as end:
+        wrong = end.__context__
+        if isinstance(wrong, _WRONG_USE) and type(wrong).__name__ != "NoArgsIsHelpError":  # whose text is a help
+            _fail(ConfigError(wrong.format_message()))
+        raise
     except Exception as error:  # noqa: BLE001 - by its status, too, a scheduler knows a bug from other failures
         _fail(foreseen(error) or _bug(error))
 
