@@ -124,6 +124,13 @@ def test_refused_night_shows_the_reason(documents, history):
     assert [each["snapshot"] for each in history["refused"]] == [DAYS[2]]
 
 
+def test_page_links_results_that_are_there(nights):
+    document = run_document(facts(nights, ["plan", "validate"], refused="skipped by hand"))
+    assert {task["name"]: task["state"] for task in document["tasks"]}["partition"] == "refused"
+    text = render(document, replace(LINKS, files=".."))
+    assert [task for task in CHAIN if f"../results/{task}.json" in text] == ["plan", "validate"]
+
+
 @pytest.mark.parametrize(
     ("finished", "reason", "stopped"),
     [
