@@ -84,7 +84,7 @@ class Training(TypedDict):
 
 
 class Trained(TypedDict):
-    """Figures of a finished training."""
+    """Figures of a finished training; ``early_stopping`` is a sentence."""
 
     engine: str | None
     device: str | None
@@ -95,6 +95,7 @@ class Trained(TypedDict):
     loss: float | None
     resumed_from: int | None
     ranks: int
+    early_stopping: str | None
 
 
 class Data(TypedDict):

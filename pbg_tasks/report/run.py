@@ -281,6 +281,7 @@ def _trained(run: RunFacts) -> Trained | None:
         "loss": trained.loss,
         "resumed_from": trained.resumed_from,
         "ranks": trained.ranks,
+        "early_stopping": trained.early_stopping.reason if trained.early_stopping is not None else None,
     }
 
 

@@ -16,7 +16,7 @@ import pytest
 from pbg_tasks.advice import name_spec
 from pbg_tasks.checkpoint import EdgeChunkRecord, Iteration, LeaseRecord, PartialRecord
 from pbg_tasks.config.night_results import NightResults
-from pbg_tasks.config.results import ValidateResult
+from pbg_tasks.config.results import EarlyStopped, ValidateResult
 from pbg_tasks.publish import Channel
 from pbg_tasks.report.comparison import comparison_document
 from pbg_tasks.report.facts import RunFacts
@@ -122,6 +122,14 @@ def test_refused_night_shows_the_reason(documents, history):
     assert night["state"] == "refused"
     assert "of the entities of '2026-11-02' are in no edge any more" in night["reason"]
     assert [each["snapshot"] for each in history["refused"]] == [DAYS[2]]
+
+
+def test_page_names_epoch_that_is_released(nights):
+    found = read_run(nights.run(DAYS[1]))
+    early = EarlyStopped(stopped=True, best_epoch=1, reason="stopped after epoch 4 of 9: epoch 1 is the best")
+    trained = found.results.train.model_copy(update={"early_stopping": early})
+    document = run_document(replace(found, results=replace(found.results, train=trained)))
+    assert f"Early stopping: {early.reason}." in check_page(render(document, LINKS)).text()
 
 
 def test_page_links_results_that_are_there(nights):
