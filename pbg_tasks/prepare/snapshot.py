@@ -355,5 +355,7 @@ def _unreadable(uri: str, error: Exception) -> InputError:
     if "state machine" in text:  # DuckDB gives no line for it
         shown.append("write it with one kind of line ends, and with all quotes closed")
     if _NO_PARQUET.search(text):
-        shown.append("it is no whole Parquet file; if it is text, set snapshots.format to csv or tsv")
+        shown.append(
+            "no whole Parquet file; if it is text, read it as such (snapshots.format: csv or tsv; `pbg import tsv`)"
+        )
     return InputError(f"{uri}: cannot be read: {'; '.join(shown)}")

@@ -229,7 +229,7 @@ def test_truncated_parquet_is_named(tmp_path, keep):
 @pytest.mark.parametrize("text", [GOOD, "a\n"])
 def test_text_read_as_parquet_names_format(tmp_path, text):
     put(tmp_path, text, "part.parquet")
-    expected = "it is no whole Parquet file; if it is text, set snapshots.format to csv or tsv"
+    expected = "no whole Parquet file; if it is text, read it as such (snapshots.format: csv or tsv; `pbg import tsv`)"
     assert expected in refusal(make_spec(tmp_path, form="parquet"), tmp_path)
 
 

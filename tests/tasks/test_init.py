@@ -92,7 +92,7 @@ def test_config_of_other_suffix_is_refused(lists, name):
 
 
 def test_missing_list_is_named_and_nothing_written(lists, tmp_path):
-    with pytest.raises(InputError, match=r"^valid\.tsv: no snapshot there"):
+    with pytest.raises(InputError, match=r"^valid\.tsv: no such edge list"):
         write_config("ring.yaml", [*lists, "valid.tsv"], TRIPLES)
     assert not (tmp_path / "ring.yaml").exists()
 

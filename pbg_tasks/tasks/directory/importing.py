@@ -36,7 +36,7 @@ from pbg_tasks.prepare.snapshot import StagedFiles, stage_snapshot
 from pbg_tasks.prepare.validate import NoEdgesError, check_rows
 from pbg_tasks.progress import Progress, human_seconds, say
 from pbg_tasks.storage import FinalFile, open_store, tidy
-from pbg_tasks.storage.columnar import list_files
+from pbg_tasks.storage.columnar import NoFilesError, list_files
 from pbg_tasks.storage.parallel import in_parallel
 from pbg_tasks.storage.staging import Scratch, named, sha256_file
 from pbg_tasks.tasks.directory.import_claim import claimed
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from pbg_tasks.prepare.ids import EntityReport
     from pbg_tasks.storage import Store
 
+NO_EDGES = "this edge list has no edges"
 _UPLOADS_AT_ONCE = 16  # a small file takes the time of two syncs of a disk, or of one answer of a server
 
 
@@ -239,10 +240,10 @@ def found_lists(url: str) -> list[SnapshotFile]:
     Raises:
         InputError: there are none.
     """
-    files = [SnapshotFile(uri=uri, size=size, version=version) for uri, size, version in list_files(url)]
-    if not files:
-        raise InputError(f"{url}: no such edge list")
-    return files
+    try:
+        return [SnapshotFile(uri=uri, size=size, version=version) for uri, size, version in list_files(url)]
+    except NoFilesError:
+        raise InputError(f"{url}: no such edge list (no such file, or no files in it)") from None
 
 
 def _count_rows(connection: duckdb.DuckDBPyConnection, graph: GraphSpec, url: str, files: StagedFiles) -> int:
@@ -250,7 +251,7 @@ def _count_rows(connection: duckdb.DuckDBPyConnection, graph: GraphSpec, url: st
     try:
         return check_rows(connection, graph, files).edges
     except NoEdgesError:
-        raise InputError(f"{url}: this edge list has no edges; leave it out, with its edge path") from None
+        raise InputError(f"{url}: {NO_EDGES}; leave it out, with its edge path") from None
 
 
 def _known_ids(config: ConfigSchema, store: Store, directory: Path, *, whole: bool) -> Path | None:
