@@ -97,6 +97,13 @@ def test_missing_list_is_named_and_nothing_written(lists, tmp_path):
     assert not (tmp_path / "ring.yaml").exists()
 
 
+def test_list_without_edges_gets_no_config(lists, tmp_path):
+    Path("empty.tsv").touch()
+    with pytest.raises(InputError, match=r"^empty\.tsv: this edge list has no edges, so there is nothing to train on$"):
+        write_config("ring.yaml", ["empty.tsv", *lists], TRIPLES)
+    assert not (tmp_path / "ring.yaml").exists()
+
+
 def test_lists_of_one_name_get_own_paths(lists, tmp_path):
     (tmp_path / "more").mkdir()
     (tmp_path / "more" / "train.tsv").write_text("a\tnext\tb\n")

@@ -11,13 +11,13 @@ import yaml
 from pbg_tasks.config import ConfigSchema, Resources
 from pbg_tasks.config.base import parse
 from pbg_tasks.config.presets import OPERATOR, PRESET, of_size, takes_self_negatives
-from pbg_tasks.errors import ConfigError, ConflictError
+from pbg_tasks.errors import ConfigError, ConflictError, InputError
 from pbg_tasks.prepare.connection import connect
 from pbg_tasks.prepare.counting import count_snapshot
 from pbg_tasks.progress import counted
 from pbg_tasks.storage import open_file, tidy
 from pbg_tasks.storage.staging import Scratch
-from pbg_tasks.tasks.directory.importing import found_lists, graph_of_lists
+from pbg_tasks.tasks.directory.importing import NO_EDGES, found_lists, graph_of_lists
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,7 +40,7 @@ def write_config(url: str, lists: Sequence[str], how: EdgeLists, *, memory_gb: f
 
     Raises:
         ConfigError: there is a config already, or its name is none of a YAML file.
-        InputError: a list is missing or unreadable.
+        InputError: a list is missing or unreadable, or the first has no edges.
     """
     if not url.lower().endswith(_SUFFIXES):
         raise ConfigError(f"{url}: the config is written as YAML; name it {PurePosixPath(url).stem}.yaml")
@@ -58,6 +58,8 @@ def write_config(url: str, lists: Sequence[str], how: EdgeLists, *, memory_gb: f
     graph = graph_of_lists(parse(ConfigSchema, keys | paths, source=url), how, Resources(memory_gb=memory_gb))
     with Scratch() as scratch, connect(graph.resources, scratch.path) as connection:
         counts = count_snapshot(connection, graph, found_lists(lists[0]))
+    if not counts.edges:
+        raise InputError(f"{lists[0]}: {NO_EDGES}, so there is nothing to train on")
     keys |= of_size(counts.edges)
     keys["entities"] = {_ENTITY: {"num_partitions": "auto"}}
     figures = {"entities": counts.entities[_ENTITY], "relations": counts.relations, "edges": counts.edges}
