@@ -72,7 +72,7 @@ def train(
         The model of the last epoch.
 
     Raises:
-        InputError: the edges are of no known form, or a row is bad.
+        InputError: the edges are of no known form, there are none, or a row is bad.
         ConfigError: a key is unknown (the nearest is named) or contradictory, or ``out`` is not empty.
         TrainingDivergedError: numbers grew out of bounds: lower ``lr``.
     """
@@ -81,6 +81,8 @@ def train(
     from pbg_tasks.tasks.training.train import train_directory
 
     table = edge_table(edges)
+    if not len(table):
+        raise InputError("edges: there are none to train on")
     keys = model_keys(table, relations, entity_types, operator) | {"dimension": dimension}
     if "num_batch_negs" in config:
         del keys["batch_size"]  # PBG's default is a multiple of more values of num_batch_negs

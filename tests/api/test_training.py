@@ -132,9 +132,9 @@ def test_relations_may_be_listed():
         (ring(), {"entity_types": ["a", "b", "c"]}, ConfigError, "3 types need the columns lhs_type and rhs_type"),
         ([("a", "")], {}, InputError, "^edges, row 1: empty id in column rhs"),
         (([1], ["r"], [2], [-1.0]), {}, InputError, "weight that is not a finite number"),
-        ([], {}, InputError, "no edges"),
+        ([], {}, InputError, "^edges: there are none to train on$"),
         ([()], {}, InputError, "a list of edges holds tuples"),
-        (np.empty((0, 2), int), {}, InputError, "no edges"),
+        (np.empty((0, 2), int), {}, InputError, "^edges: there are none to train on$"),
         (
             {"lhs": ["a"], "rhs": ["b"], "lhs_type": ["t"], "rhs_type": ["u"]},
             {"entity_types": ["t"]},
