@@ -225,6 +225,7 @@ def _explain(model: type[BaseModel], problem: ErrorDetails) -> str:
         known = _known_keys(model, path[:-1])
         name = str(path[-1])
         elsewhere = f"it is --{name} of pbg train, and train.{name} of a graph spec" if name in _OF_TRAINING else ""
+        elsewhere += "; num_gpus: 1 means cuda" if name == "device" and "num_gpus" in known else ""
         hint = elsewhere or did_you_mean(name, known) or f"known keys: {', '.join(known)}"
         return f"unknown key {where!r}; {hint}"
     if problem["type"] == "missing":

@@ -209,6 +209,7 @@ def edge(lhs, rhs, **keys):
         ({"relations": []}, "relations"),
         ({"num_epoch": 1}, "unknown key 'num_epoch'; did you mean 'num_epochs'?"),
         ({"engine": "native"}, "unknown key 'engine'; it is --engine of pbg train, and train.engine of a graph spec"),
+        ({"device": "cuda"}, "train.device of a graph spec; num_gpus: 1 means cuda"),
     ],
 )  # fmt: skip
 def test_contradictions_that_pbg_accepts_are_refused(changes, expected):
