@@ -373,6 +373,19 @@ def test_no_option_is_ignored(arguments, message):
     assert message in " ".join(done.output.replace("│", " ").split())
 
 
+def test_partition_server_takes_seed_of_its_gang(monkeypatch, tmp_path):
+    """Ranks refuse one that has another."""
+    keys = {"entities": {"n": {"num_partitions": 4}}, "relations": [{"name": "r", "lhs": "n", "rhs": "n"}]}
+    places = {"entity_path": "e", "edge_paths": ["t"], "checkpoint_path": "m", "dimension": 4}
+    gang = {"num_machines": 2, "num_partition_servers": 1, "distributed_init_method": "tcp://10.0.0.1:29500"}
+    (tmp_path / "config.json").write_text(json.dumps(keys | places | gang))
+    asked = []
+    monkeypatch.setattr("pbg_tasks.tasks.training.train.train_directory", lambda _, **given: asked.append(given) or {})
+    arguments = ["partition-server", str(tmp_path / "config.json"), "--rank", "0", "--seed", "7"]
+    assert CliRunner().invoke(app, arguments).exit_code == 0
+    assert [(given["seed"], given["rank"]) for given in asked] == [(7, 2)]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

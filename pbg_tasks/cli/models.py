@@ -128,6 +128,7 @@ def partition_server(
     target: Target,
     rank: Annotated[int, typer.Option(min=0, help="Number of this server among the config's num_partition_servers.")],
     param: Override = None,
+    seed: Seed = None,
     *,
     ignore_memory: IgnoreMemory = False,
     as_json: Json = False,
@@ -139,7 +140,8 @@ def partition_server(
     config = _config(target, param)
     if rank >= config.num_partition_servers:
         raise typer.BadParameter(f"--rank: num_partition_servers is {config.num_partition_servers}")
-    train(target, param, rank=config.num_machines + rank, ignore_memory=ignore_memory, as_json=as_json)
+    server = config.num_machines + rank
+    train(target, param, seed, rank=server, ignore_memory=ignore_memory, as_json=as_json)
 
 
 @app.command(name="eval")
