@@ -124,6 +124,22 @@ def test_refused_night_shows_the_reason(documents, history):
     assert [each["snapshot"] for each in history["refused"]] == [DAYS[2]]
 
 
+def test_pages_state_where_lists_are_cut(documents):
+    document = documents[DAYS[1]]
+    snapshot, files = document["lineage"]["snapshot"][:1] * 101, document["lineage"]["files"][:1] * 1001
+    many = document | {"lineage": document["lineage"] | {"snapshot": snapshot, "files": files}}
+    text = Page(render(many, LINKS)).text()
+    assert "Files of the snapshot, the first 100 of 101" in text
+    assert "; the first 1,000 are shown)" in text
+    compared = comparison_document(documents[DAYS[0]], document)
+    rows = {"relations": compared["relations"][:1] * 101, "settings": [{"key": "k", "left": 1, "right": 2}] * 101}
+    text = Page(render(compared | rows, LINKS)).text()
+    assert "those that changed most come first, 100 of 101 are shown" in text
+    assert "101 keys, the first 100 are shown" in text
+    for whole in (document, compared):
+        assert " shown" not in Page(render(whole, LINKS)).text()
+
+
 def test_page_names_epoch_that_is_released(nights):
     found = read_run(nights.run(DAYS[1]))
     early = EarlyStopped(stopped=True, best_epoch=1, reason="stopped after epoch 4 of 9: epoch 1 is the best")
