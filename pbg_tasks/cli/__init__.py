@@ -85,7 +85,9 @@ _IDLE_BLAS = "OPENBLAS_THREAD_TIMEOUT", "4"
 """NumPy's OpenBLAS has a thread for each CPU but one. They spin for 2^26 cycles when NumPy is imported, and after each
 product: 40 ms of CPU time a thread. With this they sleep after 2^4.
 """
-_WRONG_USE: type[Any] = next(each for each in typer.BadParameter.__mro__ if each.__name__ == "UsageError")
+_WRONG_USE: type[Any] = next(
+    (each for each in typer.BadParameter.__mro__ if each.__name__ == "UsageError"), typer.BadParameter
+)
 """Click's error of arguments, or that of Typer's copy of click."""
 _OPTION = re.compile(r"--?[a-z][a-z-]*(?=$|=)")
 
