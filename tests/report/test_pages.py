@@ -1,6 +1,8 @@
 """Documents and pages of stored runs.
 
 They show what the tasks found, whatever names are in it.
+
+The file is longer than others: the nights of its pages are made once, for all of them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""``pbg init``: a config for edge lists, a graph spec for snapshots."""
+"""``pbg init``: a config for edge lists, a graph spec for snapshots.
+
+The file is longer than others: both are written from the same few lists, in one way.
+"""
 
 from __future__ import annotations
 
