@@ -255,7 +255,7 @@ def test_little_memory_gives_the_same_bytes_by_spilling(tmp_path):
         root.mkdir()
     expected = fingerprint(*prepare(ample, roots[0], "d"))
     assert fingerprint(*prepare(scant, roots[1], "d")) == expected
-    with pytest.raises(ResourceError, match=r"resources\.memory_gb = 0\.06"):
+    with pytest.raises(ResourceError, match=r"resources\.memory_gb \(--memory-gb\) = 0\.06"):
         prepare(scant, roots[2], "d", limit="1MB")
 
 
