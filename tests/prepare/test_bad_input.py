@@ -251,6 +251,24 @@ def test_truncated_gzip_is_named(tmp_path):
     assert str(path) in refusal(make_spec(tmp_path), tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("names", "fault"),
+    [
+        (("lhs", "rel", "rhs", "lhs"), "2 columns named 'lhs' (columns.lhs); its columns are: lhs, rel, rhs, lhs"),
+        (("LHS", "rel", "rhs", "lhs"), "no column 'lhs' (columns.lhs); its columns are: LHS, rel, rhs, lhs_1"),
+        (("lhs", "rel", "rhs", "LHS"), None),
+        (("lhs", "rel", "rhs", "ts", "ts"), None),
+        (("lhs", "rel", "rhs", "lhs_1"), None),
+    ],
+)
+def test_parquet_column_that_is_repeated_is_refused(tmp_path, names, fault):
+    (tmp_path / "day").mkdir()
+    columns = [pa.array([text]) for text in ("a", "likes", "b", "other", "other")[: len(names)]]
+    pq.write_table(pa.Table.from_arrays(columns, names=names), tmp_path / "day" / "p.parquet")
+    spec = make_spec(tmp_path, form="parquet")
+    assert fault in refusal(spec, tmp_path) if fault else check(spec, tmp_path).edges == 1
+
+
 def test_parquet_rows_are_numbered(tmp_path):
     table = pa.table({"lhs": ["a", None, "c"], "rel": ["likes"] * 3, "rhs": ["x", "y", "z"]})
     (tmp_path / "day").mkdir()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pbg_tasks.prepare.sources.base import FOLDER, Layout, SnapshotSource
 from pbg_tasks.prepare.sql import parquet_rows, quoted
-from pbg_tasks.storage.columnar import describe_once
+from pbg_tasks.storage.columnar import describe_once, filesystem_for, read_errors
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _FEWEST_ROWS, _MOST_ROWS = 1 << 14, 1 << 20
 """Rows of a row group: fewer are read slowly, and of more a task has too much in memory. DuckDB writes 122,880."""
 _FOLDER = re.compile(r"/([^/=]+)=[^/]*(?=/)")
+_REPEATED = re.compile(r"(.*)_\d+", re.DOTALL)
+"""DuckDB's name of a column that has the name of one before it, but for upper and lower case."""
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 _PATH = "path of the file"
 """Column of a scan with each row's file."""
@@ -51,11 +53,16 @@ class ParquetSource(SnapshotSource):
     ) -> Layout | None:
         """Read the schema of a file.
 
-        A decimal of more digits than DuckDB's has its own type and not DOUBLE, as which DuckDB reads it: rounded.
+        A decimal of more digits than DuckDB's has its own type and not DOUBLE, as which DuckDB reads it: rounded. A
+        repeated column has its own name and not ``lhs_1``, as DuckDB calls it, so that its reader sees two of one name.
         """
         del snapshots, file
         described = connection.execute(f"DESCRIBE SELECT * FROM {parquet_rows([quoted(place)])}").fetchall()
         names, types = zip(*(row[:2] for row in described), strict=True)
+        lowered = {name.lower() for name in names}
+        if any((found := _REPEATED.fullmatch(name)) and found[1].lower() in lowered for name in names):
+            own = _own_names(place)
+            names = tuple(own[at] if own[at] in own[:at] else name for at, name in enumerate(names))
         if "DOUBLE" in types:
             schema = f"SELECT name, precision, scale FROM parquet_schema({quoted(place)}) WHERE precision > 38"
             wide = {row[0]: f"DECIMAL({row[1]},{row[2]})" for row in connection.execute(schema).fetchall()}
@@ -84,6 +91,15 @@ class ParquetSource(SnapshotSource):
             return super().column(layout, name)
         pattern = quoted(f"/{re.escape(name)}=([^/]*)/")
         return f"""nullif(url_decode(regexp_extract("{_PATH}", {pattern}, 1)), '{_NO_VALUE}')"""
+
+
+def _own_names(place: str) -> list[str]:
+    """Return the names of a file's columns as they are in it."""
+    import pyarrow.parquet as pq  # not by schedulers
+
+    with read_errors(place, "read"), filesystem_for(place).open(place, "rb") as file:
+        names: list[str] = pq.read_schema(file).names
+    return names
 
 
 def first_damaged(uris: Sequence[str]) -> str | None:
