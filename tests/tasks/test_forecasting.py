@@ -332,6 +332,18 @@ def test_plan_refuses_what_no_gpu_trains(place, changes, train, key):
     assert not (place.store / "runs").exists()
 
 
+def test_plan_refuses_what_native_engine_never_trains(place, monkeypatch):
+    """Another CPU may train what this one has no instructions for."""
+    monkeypatch.setattr("pbg_tasks.native.coverage.instruction_set", lambda: "avx2")
+    place.snapshot("d1", ring(50))
+    place.write_spec({"mask_known_negatives": True}, train={"engine": "native"})
+    with pytest.raises(ConfigError, match=r"train\.engine: native leaves to engine torch: mask_known_negatives: true;"):
+        plan(place.spec, "d1")
+    assert not (place.store / "runs").exists()
+    place.write_spec({"precision": "bf16", "comparator": "dot"}, train={"engine": "native"})
+    assert plan(place.spec, "d1")["run"]
+
+
 def test_mild_limit_warns(place, capsys):
     place.write_spec(limits={"max_hours": {"warn": 0, "block": 100}})
     place.snapshot("d1", ring(50))

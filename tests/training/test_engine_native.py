@@ -282,6 +282,15 @@ def test_configs_left_to_torch_are_named(capsys):
         make_engine("native", config, 4)
 
 
+def test_engine_without_instructions_is_lack_of_machine(monkeypatch):
+    """A search keeps no failure for it, as another machine may serve."""
+    monkeypatch.setattr("pbg_tasks.native.coverage.instruction_set", lambda: "avx2")
+    with pytest.raises(ResourceError, match="precision: bf16"):
+        make_engine("native", graph_config(precision="bf16", comparator="dot"), 4)
+    with pytest.raises(ConfigError, match="precision: bf16"):
+        make_engine("native", graph_config(precision="bf16", comparator="dot", mask_known_negatives=True), 4)
+
+
 def test_torch_trains_without_the_library(monkeypatch):
     monkeypatch.setattr(engine_native, "library", lambda: None)
     monkeypatch.setattr("pbg_tasks.native.library", lambda: None)

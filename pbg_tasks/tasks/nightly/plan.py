@@ -18,6 +18,7 @@ from pbg_tasks.config.results import ForecastDocument, MemoryDocument, PlanResul
 from pbg_tasks.config.run import check_snapshot_key, id_layout, vector_space
 from pbg_tasks.config.support import check_gpu, check_nightly
 from pbg_tasks.errors import ConfigError, InputError, MissingSnapshotError, OutOfTurnError
+from pbg_tasks.native.coverage import check_native
 from pbg_tasks.prepare.connection import connect
 from pbg_tasks.prepare.counting import count_snapshot
 from pbg_tasks.prepare.sources import blamed, lists_files, lists_keys, snapshot_source
@@ -102,7 +103,6 @@ def plan(
     except ConfigError as error:
         raise ConfigError(f"{error}{keys_there(written.snapshots, snapshot)}") from None
     graph = _adjusted(written, str(spec), epochs, dimension, partitions, engine)
-    check_nightly(graph.model, source=f"{spec}: model")
     if graph.train.device == "cuda" or graph.model.num_gpus:
         check_gpu(graph.model, engine=graph.train.engine, source=str(spec))
     if written.train.warm_epochs is not None and not written.continues:
@@ -178,12 +178,14 @@ def _adjusted(
         model["dimension"] = dimension
     if partitions is not None:
         entities = model["entities"].values()
-        partitioned = [entity for entity in entities if entity["num_partitions"] != 1]
-        for entity in partitioned or entities:
+        for entity in [each for each in entities if each["num_partitions"] != 1] or entities:
             entity["num_partitions"] = partitions
     if engine is not None:
         data["train"]["engine"] = engine
-    return parse(GraphSpec, data, source=source)
+    adjusted = parse(GraphSpec, data, source=source)
+    check_nightly(adjusted.model, source=f"{source}: model")
+    check_native(adjusted.train.engine, adjusted.model, source=source)
+    return adjusted
 
 
 def _warn_of_calendar(graph: GraphSpec, spec: Path, snapshot: str) -> None:

@@ -45,7 +45,7 @@ class NativeEngine(Engine):
 
     Raises:
         ConfigError: the config needs what this engine does not compute.
-        ResourceError: the library is not installed.
+        ResourceError: the library is not installed, or this CPU lacks an instruction that the config needs.
     """
 
     name = "native"
@@ -60,7 +60,8 @@ class NativeEngine(Engine):
                 "(GCC 12 or newer, or clang) was found; install one and the package again, or use engine torch"
             )
         if left:
-            raise ConfigError(f"engine native: left to engine torch: {'; '.join(left)}; set engine: auto or torch")
+            fault = ConfigError if any(left_to_torch(config, here=False)) else ResourceError  # another CPU may have it
+            raise fault(f"engine native: left to engine torch: {'; '.join(left)}; set engine: auto or torch")
         super().__init__(config, relation_count, workers=workers, loops=loops)
         self._library, self._several = loaded, _several(config)
         self._memories = [_new_workspace(loaded) for _ in range(workers)]
