@@ -163,8 +163,8 @@ def test_forecast_of_eval_takes_cpus_of_its_pod(place):
             outlook(run, expected, written.model_copy(update={"launch": launch})).night.tasks["eval"]["seconds"].likely
         )
 
-    one, eight = (forecast(cpu) for cpu in ("1", "7500m"))
-    assert one > 2 * eight
+    one, eight, many = (forecast(cpu) for cpu in ("1", "7500m", "0.1k"))
+    assert one > 2 * eight > 2 * many
 
 
 def test_parts_of_eval_are_forecast_and_measured(place):

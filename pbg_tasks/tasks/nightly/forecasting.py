@@ -15,6 +15,7 @@ from pbg_tasks.config import RunLayout
 from pbg_tasks.config.launch import Launch
 from pbg_tasks.config.limits import Verdict
 from pbg_tasks.config.names import is_part_of
+from pbg_tasks.config.pods import amount
 from pbg_tasks.config.results import SHAPES, EvalPartResult, EvalResult, PlanResult
 from pbg_tasks.errors import FormatError, QualityGateError
 from pbg_tasks.evaluate.sampling import ROUND_EDGES
@@ -182,10 +183,7 @@ def _cpus_of(pod: KubernetesLaunch | None) -> int | None:
 
     None where the task runs on this machine, or one like it.
     """
-    if pod is None:
-        return None
-    asked = pod.resources["cpu"]
-    return max(1, math.ceil(float(asked[:-1]) / 1000 if asked.endswith("m") else float(asked)))
+    return None if pod is None else max(1, math.ceil(amount(pod.resources["cpu"])))
 
 
 def measured_nights(run: RunContext, *, in_pods: bool = False) -> list[MeasuredNight]:
