@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 import numpy as np
 
@@ -26,7 +26,8 @@ class MapPoint(TypedDict):
 class MapDocument(TypedDict):
     """Map of a sample of entities, by type.
 
-    ``shown`` is the share of the sample's variance that the two axes have; ``release`` the one of ``before``.
+    ``shown`` is the share of the sample's variance that the two axes have; ``release`` the one of ``before``;
+    ``left_out`` has the types whose files are too large for a sample.
     """
 
     format: int
@@ -34,6 +35,7 @@ class MapDocument(TypedDict):
     entities: dict[str, int]
     shown: float
     release: int | None
+    left_out: NotRequired[list[str]]
 
 
 class Sampled(TypedDict):
@@ -64,6 +66,8 @@ def map_document(samples: Mapping[str, Sampled], *, normalized: bool, release: i
     for kind, sample in samples.items():
         if not np.isfinite(sample["rows"]).all():
             raise FormatError(f"sampled vectors of {kind} are not finite")
+    if not samples:
+        return {"format": 1, "types": {}, "entities": {}, "shown": 0.0, "release": None}
     rows = {kind: _prepared(sample["rows"], normalized) for kind, sample in samples.items()}
     everything = np.concatenate(list(rows.values()))
     mean = everything.mean(axis=0)

@@ -14,7 +14,7 @@ from pbg_tasks.report.pages import Links, render
 from pbg_tasks.report.run import run_document
 from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.nightly.chain import run_chain
-from pbg_tasks.tasks.view.embedding_map import MAP, read_map
+from pbg_tasks.tasks.view.embedding_map import MAP, read_map, write_map
 from pbg_tasks.tasks.view.report import read_run
 from tests.report.conftest import DAYS, HOSTILE
 from tests.report.document import check_page
@@ -80,6 +80,24 @@ def test_map_leaves_out_what_a_release_hides(tmp_path):
     assert second["entities"] == {"n": 40}
     assert second["release"] is None
     assert not any(point["before"] for point in second["types"]["n"])
+
+
+def test_map_names_types_too_large_for_it(tmp_path, monkeypatch):
+    entities = {"large": {"num_partitions": 1}, "small": {"num_partitions": 1}}
+    relations = [{"name": name, "lhs": "large", "rhs": "small"} for name in ("next", "skip", "far")]
+    with workplace(tmp_path) as place:
+        place.write_spec(model={"entities": entities, "relations": relations, "dynamic_relations": False})
+        place.snapshot("d1", [(f"l{edge % 100}", "next", f"s{edge % 3}") for edge in range(300)])
+        run = RunContext.open(run_chain(place.spec, "d1")["run"])
+        for most, drawn in ((1, []), (14_000, ["small"])):
+            monkeypatch.setattr("pbg_tasks.tasks.view.embedding_map.BYTES", most)
+            write_map(run)
+            found = read_map(run)
+            assert [*found["types"]] == drawn
+            assert found["left_out"] == [kind for kind in entities if kind not in drawn]
+            page = check_page(render(run_document(read_run(run)), Links(assets="a")))
+            assert f"Left out: {', '.join(found['left_out'])}. A map reads at most 134 MB" in page.text()
+            assert ("Names that begin with" in page.text()) is bool(drawn)
 
 
 def test_map_has_the_vectors_that_readers_get(tmp_path):

@@ -69,6 +69,7 @@ def _is_map(found: Any) -> TypeGuard[MapDocument]:  # noqa: ANN401 - any JSON va
         all(isinstance(kind, list) for kind in found["types"].values())
         and isinstance(found.get("shown"), float | int)
         and isinstance(found.get("release"), int | None)
+        and isinstance(found.get("left_out", []), list)
         and all(isinstance(point, dict) and isinstance(point.get("name"), str) for point in points)
         and all(_is_place(point.get("at")) for point in points)
         and all("before" in point and (point["before"] is None or _is_place(point["before"])) for point in points)
@@ -97,17 +98,23 @@ def _made(run: RunContext) -> MapDocument | None:
                 earlier = open_preserved(run.store, previous.directory, expected_sha256=previous.manifest_sha256)
             except NotFoundError:  # collected
                 previous = None
-        samples = _samples(files, earlier, now, then)
+        samples, left_out = _samples(files, earlier, now, then)
         config = read_config(files.fetch("config.json", now).read_bytes(), source=files.url)
         normalized = facts_of(config.comparator).normalized
         release = previous.seq if previous is not None else None
-        return map_document(samples, normalized=normalized, release=release) if samples else None
+        if not samples and not left_out:
+            return None
+        return {**map_document(samples, normalized=normalized, release=release), "left_out": left_out}
 
 
-def _samples(files: VerifiedFiles, earlier: VerifiedFiles | None, now: Path, then: Path) -> dict[str, Sampled]:
+def _samples(
+    files: VerifiedFiles, earlier: VerifiedFiles | None, now: Path, then: Path
+) -> tuple[dict[str, Sampled], list[str]]:
+    """Return samples by type, and the types too large for one."""
     config = read_config(files.fetch("config.json", now).read_bytes(), source=files.url)
     kinds = [kind for kind in config.entities if config.entity_dimension(kind) == config.dimension]
     found: dict[str, Sampled] = {}
+    left_out: list[str] = []
     hidden = None
     if EXPIRED in files.names:
         hidden = EntitySet.from_bytes(files.fetch(EXPIRED, now).read_bytes(), source=f"{files.url}/{EXPIRED}")
@@ -119,6 +126,7 @@ def _samples(files: VerifiedFiles, earlier: VerifiedFiles | None, now: Path, the
         size = sum(files.records[name].size for name in (names, vectors))
         if size > budget:
             say(f"map: partition 0 of {kind} has {size} bytes, which is more than a map reads; it is left out")
+            left_out.append(kind)
             continue
         budget -= size
         files.fetch_all([names, vectors], now)
@@ -138,7 +146,7 @@ def _samples(files: VerifiedFiles, earlier: VerifiedFiles | None, now: Path, the
             "before": before,
             "entities": len(shown) * config.entities[kind].num_partitions,
         }
-    return found
+    return found, left_out
 
 
 def _shown(count: int, hidden: EntitySet | None, kind: str) -> np.ndarray:
