@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from pbg_tasks.config import GraphSpec, SnapshotFile, Snapshots
 
-_LISTED = 200
+LISTED = 200
+"""Most kinds that are listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ def count_kinds(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, files: S
     with reading(files):
         (total,) = connection.execute("SELECT count(*), approx_count_distinct(rel) FROM raw").fetchall()
         listed = connection.execute(
-            f"SELECT {by}, count(*) AS edges FROM raw GROUP BY ALL ORDER BY edges DESC, {by} LIMIT {_LISTED + 1}"
+            f"SELECT {by}, count(*) AS edges FROM raw GROUP BY ALL ORDER BY edges DESC, {by} LIMIT {LISTED + 1}"
         ).fetchall()
         counted = connection.execute(
             f"""
@@ -79,7 +80,7 @@ def count_kinds(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, files: S
     if not edges:
         raise InputError(f"{files[0].uri}: the snapshot has no edges")
     repeated = 1 - int(different) / edges
-    return Kinds(edges, listed if len(listed) <= _LISTED else [], relations, entities, int(common), repeated)
+    return Kinds(edges, listed if len(listed) <= LISTED else [], relations, entities, int(common), repeated)
 
 
 def begins_with_names(

@@ -294,6 +294,33 @@ def test_columns_of_types_give_relations_between_them(tmp_path):
     assert spec.columns.weight == "w"
 
 
+@pytest.mark.parametrize(
+    ("kinds", "types", "reason"),
+    [
+        (None, ("user", "item"), "without a column of relations"),
+        (201, ("user", "item"), "more than 200 combinations"),
+        (2, ("gene/protein", "item"), "cannot name an entity type"),
+        (2, ("gene|protein", "item"), "cannot name an entity type"),
+    ],
+)
+def test_types_that_no_spec_takes_are_left_out(tmp_path, capsys, kinds, types, reason):
+    rows = {
+        "head": [f"e{number}" for number in range(402)],
+        "tail": [f"e{number + 1}" for number in range(402)],
+        "head_type": [types[number % 2] for number in range(402)],
+        "tail_type": ["item"] * 402,
+    }
+    rows |= {} if kinds is None else {"relation": [f"r{number // 2 % kinds}" for number in range(402)]}
+    pq.write_table(pa.table(rows), tmp_path / "d1.parquet")
+    spec = drafted(tmp_path, tmp_path / "d1.parquet")
+    assert spec.columns.lhs_type is None
+    assert list(spec.model.entities) == ["entity"]
+    warned = capsys.readouterr().err
+    assert "the columns of entity types are left out: " in warned
+    assert reason in warned
+    assert "columns that are not read: head_type, tail_type" in warned
+
+
 def test_columns_without_names_are_recognised_by_place(tmp_path):
     (tmp_path / "d1.tsv").write_text("".join(f"e{n}\tnext\te{n + 1}\n" for n in range(20)))
     spec = drafted(tmp_path, tmp_path / "{snapshot}.tsv")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,11 +12,11 @@ import yaml
 
 from pbg_tasks.config import Gates, GraphSpec, Resources
 from pbg_tasks.config.base import parse
-from pbg_tasks.config.names import unsafe_name
+from pbg_tasks.config.names import check_entity_name, unsafe_name
 from pbg_tasks.config.presets import OPERATOR, PRESET, of_size, takes_self_negatives
 from pbg_tasks.errors import InputError, printable
 from pbg_tasks.prepare.connection import connect
-from pbg_tasks.prepare.kinds import count_kinds
+from pbg_tasks.prepare.kinds import LISTED, count_kinds
 from pbg_tasks.progress import say
 from pbg_tasks.storage import is_remote, open_store
 from pbg_tasks.storage.staging import Scratch
@@ -109,6 +110,11 @@ def _newest_readable(
         try:
             read = recognise(read_columns(source, given.values(), connection), given, connection)
             kinds = count_kinds(connection, _provisional(name, store, read), read.files)
+            if (why := _why_untyped(read, kinds)) is not None:
+                say(f"warning: the columns of entity types are left out: {why}")
+                untyped = read.columns.model_copy(update={"lhs_type": None, "rhs_type": None})
+                read = replace(read, columns=untyped)
+                kinds = count_kinds(connection, _provisional(name, store, read), read.files)
             break
         except InputError as refused:
             errors.append((source.key, refused))
@@ -119,6 +125,27 @@ def _newest_readable(
     for key, reason in errors:
         say(f"warning: snapshot {key} is passed over: {reason}")
     return read, kinds
+
+
+def _why_untyped(source: DraftSource, kinds: Kinds) -> str | None:
+    """Return why no spec could run with the columns of entity types.
+
+    None where it could, or where there are no such columns.
+    """
+    if source.columns.lhs_type is None:
+        return None
+    if not kinds.listed:
+        return f"relations and types have more than {LISTED} combinations, and each takes an entry of model.relations"
+    if source.columns.rel is None and len(kinds.listed) > 1:
+        return "without a column of relations, all edges have to lead from one type to one other"
+    return next((why for kind in kinds.entities if (why := _why_no_type(kind)) is not None), None)
+
+
+def _why_no_type(name: str) -> str | None:
+    try:
+        return unsafe_name(check_entity_name(name))
+    except ValueError as error:
+        return str(error)
 
 
 def _by_values(source: DraftSource) -> str:
