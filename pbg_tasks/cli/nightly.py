@@ -271,9 +271,9 @@ def report(
 @app.command()
 def schema() -> None:
     """Print the JSON Schema of a graph spec."""
-    from pbg_tasks.config import GraphSpec
+    from pbg_tasks.config.reference import spec_schema
 
-    typer.echo(json.dumps(GraphSpec.model_json_schema(), indent=2))
+    typer.echo(json.dumps(spec_schema(), indent=2))
 
 
 @datasets.command()

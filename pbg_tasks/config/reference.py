@@ -37,13 +37,19 @@ class Key(NamedTuple):
     meaning: str
 
 
+def spec_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a graph spec."""
+    schema = GraphSpec.model_json_schema()
+    for name, default in NIGHTLY.items():  # elsewhere these keys have PBG's
+        schema["$defs"]["ModelConfig"]["properties"][name]["default"] = default
+    return schema
+
+
 def keys() -> Iterator[Key]:
     """Yield all keys of a graph spec, section by section."""
-    schema = GraphSpec.model_json_schema()
+    schema = spec_schema()
     models = {model.__name__: model for model in within(GraphSpec)}
-    of_nights = {f"model.{name}": str(default) for name, default in NIGHTLY.items()}
-    for key in _below("", schema, GraphSpec, schema["$defs"], models):
-        yield key._replace(default=of_nights.get(key.path, key.default))  # elsewhere these keys have PBG's
+    yield from _below("", schema, GraphSpec, schema["$defs"], models)
     for path, options in (("snapshots.options.", sources.OPTIONS), ("exports[].options.", sinks.OPTIONS)):
         for name, model in options.items():
             section = model.model_json_schema()

@@ -89,6 +89,12 @@ def test_command_prints_default_of_nights():
     assert (printed["workers"], printed["eval_fraction"]) == ("1", "0.0")
 
 
+def test_schema_has_default_of_nights():
+    model = parse(GraphSpec, SHOP, source="g.yaml").model
+    found = reference.spec_schema()["$defs"]["ModelConfig"]["properties"]
+    assert (found["workers"]["default"], found["eval_fraction"]["default"]) == (model.workers, model.eval_fraction)
+
+
 def test_command_prints_keys_of_range():
     found = {key.path: key[1:3] for key in reference.matching("tune.space")}
     assert found["tune.space"] == ("by name: list of any or section", "required")
