@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from itertools import pairwise
@@ -24,7 +25,7 @@ from pbg_tasks.tasks.nightly.chain import run_together
 from pbg_tasks.tasks.search import SearchContext, searches
 from pbg_tasks.tasks.tuning import trial as trial_module
 from pbg_tasks.tasks.tuning.steps import finish, select, start
-from pbg_tasks.tasks.tuning.tune import trial, tune
+from pbg_tasks.tasks.tuning.tune import trial, tune, way_to_use
 from pbg_tasks.tasks.view.report import read_graph, report
 from tests.model.plugins import documented, package_folder
 from tests.tasks.conftest import ring, workplace
@@ -125,6 +126,15 @@ def test_patch_sets_best_values(searched, graph):
     patch.with_suffix(".2.yaml").write_text("model: {lr: 0.1}\n")
     with pytest.raises(ConfigError, match=r"model is a whole section; write paths of single keys"):
         read_patch(patch.with_suffix(".2.yaml"))
+
+
+def test_changes_of_search_are_advised_beside_patch():
+    changes = ["model.num_epochs=4", 'model.comparator="dot"']
+    command = way_to_use(Path("my graph.yaml"), Path("best.yaml"), changes)
+    assert shlex.split(command.strip("`")) == [
+        *("pbg", "run", "my graph.yaml", "--patch", "best.yaml"),
+        *("-p", changes[0], "-p", changes[1]),
+    ]
 
 
 def test_table_has_changed_keys_and_figures(searched):

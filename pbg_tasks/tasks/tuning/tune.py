@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from typing import TYPE_CHECKING, TypedDict
 
@@ -82,8 +83,17 @@ def tune(
     if out is not None and document["patch"] is not None:
         with disk_errors(out):
             out.write_text(document["patch"], encoding="utf-8")
-        say(f"tune: the best values are in {out}; `pbg run {spec} --patch {out}` uses them")
+        say(f"tune: the best values are in {out}; {way_to_use(spec, out, overrides)} uses them")
     return document
+
+
+def way_to_use(spec: Path, patch: Path, overrides: Sequence[str]) -> str:
+    """Return the command that trains with the values of a search.
+
+    They were ranked with the changes that the search was given, which a patch lacks.
+    """
+    given = [part for each in overrides for part in ("-p", each)]
+    return f"`{shlex.join(['pbg', 'run', str(spec), '--patch', str(patch), *given])}`"
 
 
 def trial(url: str, search_id: str, name: str, rung: int) -> Tried:
