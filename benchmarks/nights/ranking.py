@@ -16,7 +16,7 @@ import numpy as np
 from pbg_tasks.checkpoint import open_best, open_preserved, preserved_prefix
 from pbg_tasks.config import RunLayout
 from pbg_tasks.config.results import BucketResult, PartitionResult
-from pbg_tasks.evaluate.evaluation import evaluate_edges
+from pbg_tasks.evaluate.evaluation import EdgeRanking
 from pbg_tasks.evaluate.local_model import LocalModel
 from pbg_tasks.formats.edges import EdgeList, edge_file_name, read_edges
 from pbg_tasks.formats.embeddings import embeddings_file_name
@@ -133,7 +133,7 @@ class _Trained:
 
         Args:
             asked: edges by bucket.
-            report_each: see ``evaluate_edges``.
+            report_each: see ``EdgeRanking.report``.
         """
         if not _count(asked):
             return 0.0
@@ -145,16 +145,15 @@ class _Trained:
             self.run.need(PartitionResult).counts,
             read_relation_names(self.scratch),
         )
-        report, _ = evaluate_edges(
+        ranking = EdgeRanking(
             model,
             asked,
             lambda: iter([*splits["test"].items(), *splits["valid"].items(), *asked.items()]),
-            train=lambda: iter(splits["train"].items()),
+            lambda: iter(splits["train"].items()),
             evaluation=self.run.spec.graph.eval,
-            memory_bytes=MEMORY,
-            report_each=report_each,
         )
-        return report.filtered["mrr"]
+        ranking.rank(memory_bytes=MEMORY)
+        return ranking.report(report_each=report_each).filtered["mrr"]
 
     def divided(self, edges: Mapping[tuple[int, int], EdgeList]) -> tuple[Buckets, Buckets]:
         """Return the edges with a new end, and the others.

@@ -12,7 +12,7 @@ from pbg_tasks.config.comparators import is_product
 from pbg_tasks.config.relations import relation_labels
 from pbg_tasks.evaluate.candidates import Candidates, eligible
 from pbg_tasks.evaluate.comparison import GPU_BLOCK_ROWS, GPU_THREADS, compare_products, products_on
-from pbg_tasks.evaluate.counts import Counting, PartCounting
+from pbg_tasks.evaluate.counts import Counting
 from pbg_tasks.evaluate.ids import Bucket, Numbering, Triples, by_types
 from pbg_tasks.evaluate.one_side import OneSide, exclude_known_ends
 from pbg_tasks.evaluate.paired_comparison import PairedRanks, mean_interval, mean_reciprocal
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from pbg_tasks.config import Evaluation, Gates
     from pbg_tasks.evaluate.compared_model import ComparedModel
-    from pbg_tasks.evaluate.counts import Share
     from pbg_tasks.evaluate.kept_counts import KeptCounts
     from pbg_tasks.evaluate.local_model import LocalModel
 
@@ -42,140 +41,33 @@ BLOCK_EDGES = 1 << 20
 """Number of edges that are processed together, of a bucket that may hold all edges."""
 
 
-def evaluate_edges(
-    ranked: LocalModel,
-    held_out: Mapping[Bucket, EdgeList],
-    known: EdgeStream,
-    *,
-    evaluation: Evaluation,
-    train: EdgeStream | None = None,
-    candidates: Candidates | None = None,
-    compared: ComparedModel | None = None,
-    best: ComparedModel | None = None,
-    replaced: ComparedModel | None = None,
-    gates: Gates | None = None,
-    threads: int = 1,
-    memory_bytes: int = 1 << 30,
-    seed: int = 0,
-    interval: bool = False,
-    report_each: Callable[[np.ndarray], object] | None = None,
-    counting: Counting | None = None,
-    keep_counts: Callable[[KeptCounts], object] | None = None,
-) -> tuple[EvaluationReport, Candidates | None]:
-    """Rank held-out edges on both sides.
+class EdgeRanking:
+    """Held-out edges, their candidates, and the models that rank them.
 
     Args:
         ranked: the model; ``evaluation.exclude_self`` needs its loops.
         held_out: edges by bucket.
         known: every edge known to be true, by bucket; called once. A bucket may come in several pieces.
-        evaluation: numbers of edges and candidates.
         train: training edges, in the same way. They count as known, so ``known`` need not repeat them, and the
             popularity baseline is made of them.
+        evaluation: numbers of edges and candidates.
         candidates: a sample to use again, for the types that it has.
         compared: another model that ranks the same edges, as far as it knows their ends and relations.
         best: a third one; where it is ``compared``, that ranks the edges once.
         replaced: another one, whose place tonight's model would take.
         gates: limits about which the figures have to decide: a sample of the edges is ranked in rounds, until they do;
             None: all of them are ranked.
-        threads: CPU threads.
-        memory_bytes: budget for queries, candidates and scores; held-out edges and known answers come on top.
         seed: of what is newly sampled.
-        interval: give the interval of the MRR also where no edge is left out.
-        report_each: is given the mean filtered reciprocal rank of both sides of each counted edge, float64 (N,); in the
-            order of ``held_out`` where no edge is left out.
-        counting: ``MergedCounting`` of parts, instead of reading candidates; None: they are read.
-        keep_counts: is given the counts of tonight's model, for the nights that are compared with it.
+        counting: ``MergedCounting`` of parts, instead of reading candidates; ``PartCounting`` to count those of a
+            share for every possible question, because only the merge knows the ranks that end the rounds; None: all
+            candidates are read.
 
-    Returns:
-        The figures, and the sample of candidates when one was needed.
+    Attributes:
+        candidates: the sample of candidates when one was needed.
 
     Raises:
         ConfigError: ``evaluation.exclude_self``, and it is unknown which relations had loops.
-        FormatError: an embeddings file is damaged, of another shape, or not finite.
         ResourceError: ``evaluation.device`` is a GPU, and there is none.
-    """
-    asking = _Asking(
-        ranked,
-        held_out,
-        known,
-        train,
-        evaluation=evaluation,
-        candidates=candidates,
-        compared=compared,
-        best=best,
-        replaced=replaced,
-        gates=gates,
-        seed=seed,
-        counting=counting or Counting(),
-    )
-    asking.ask(threads, memory_bytes)
-    if keep_counts is not None:
-        keep_counts(asking.rounds.kept(asking.asked))
-    return asking.report(evaluation.split, interval=interval, report_each=report_each), asking.candidates
-
-
-def count_share(
-    ranked: LocalModel,
-    held_out: Mapping[Bucket, EdgeList],
-    known: EdgeStream,
-    *,
-    share: Share,
-    evaluation: Evaluation,
-    candidates: Candidates | None = None,
-    compared: ComparedModel | None = None,
-    best: ComparedModel | None = None,
-    replaced: ComparedModel | None = None,
-    gates: Gates | None = None,
-    threads: int = 1,
-    memory_bytes: int = 1 << 30,
-    seed: int = 0,
-) -> PartCounting:
-    """Count the candidates of a share for every possible question.
-
-    These are the questions of all rounds, because only the merge knows the ranks that end them.
-
-    Args:
-        ranked: as for ``evaluate_edges``, with the arguments below.
-        held_out: same.
-        known: every edge known to be true, training edges included.
-        share: of the candidates.
-        evaluation: same.
-        candidates: same.
-        compared: same.
-        best: same.
-        replaced: same.
-        gates: same.
-        threads: same.
-        memory_bytes: same.
-        seed: same.
-
-    Raises:
-        ConfigError: as ``evaluate_edges`` does.
-        FormatError: same.
-    """
-    counting = PartCounting(share.partitions(ranked.counts))
-    asking = _Asking(
-        ranked,
-        held_out,
-        known,
-        None,
-        evaluation=evaluation,
-        candidates=candidates,
-        compared=compared,
-        best=best,
-        replaced=replaced,
-        gates=gates,
-        seed=seed,
-        counting=counting,
-    )
-    asking.ask(threads, memory_bytes)
-    return counting
-
-
-class _Asking:
-    """Held-out edges, their candidates, and the models that are asked.
-
-    Its arguments are those of ``evaluate_edges``.
     """
 
     def __init__(
@@ -183,24 +75,24 @@ class _Asking:
         ranked: LocalModel,
         held_out: Mapping[Bucket, EdgeList],
         known: EdgeStream,
-        train: EdgeStream | None,
+        train: EdgeStream | None = None,
         *,
         evaluation: Evaluation,
-        candidates: Candidates | None,
-        compared: ComparedModel | None,
-        best: ComparedModel | None,
-        replaced: ComparedModel | None,
-        gates: Gates | None,
-        seed: int,
-        counting: Counting,
+        candidates: Candidates | None = None,
+        compared: ComparedModel | None = None,
+        best: ComparedModel | None = None,
+        replaced: ComparedModel | None = None,
+        gates: Gates | None = None,
+        seed: int = 0,
+        counting: Counting | None = None,
     ) -> None:
         keep_freed_memory()
         self.products = products_on(evaluation.device)
         self.ranked, self.compared = ranked, compared
         self.best, self.replaced = best, replaced
         self.seed, self.gates = seed, gates
-        self.counting = counting
-        config = ranked.config
+        self.counting = counting = counting or Counting()
+        self.split, config = evaluation.split, ranked.config
         self.families = Families(config, len(ranked.relations))
         numbering = Numbering(config, ranked.counts, self.families)
         self.chosen = Sample.of(held_out, evaluation.max_edges, relation_edges=relation_edges(gates) if gates else 0)
@@ -239,11 +131,16 @@ class _Asking:
             if pair is not None
         ]
 
-    def ask(self, threads: int, memory_bytes: int) -> None:
+    def rank(self, threads: int = 1, memory_bytes: int = 1 << 30) -> None:
         """Rank the edges in rounds, until the gates can decide.
 
+        Args:
+            threads: CPU threads.
+            memory_bytes: budget for queries, candidates and scores; held-out edges and known answers come on top.
+
         Raises:
-            FormatError: the counts of parts are of other questions.
+            FormatError: an embeddings file is damaged, of another shape, or not finite, or the counts of parts are of
+                other questions.
         """
         self.counting.begin(self._digest())
         most_rows = MAX_BLOCK_ROWS
@@ -302,10 +199,20 @@ class _Asking:
                 found.update(np.packbits(known).tobytes())
         return found.hexdigest()
 
+    def kept(self) -> KeptCounts:
+        """Return the counts of the model, for later nights."""
+        return self.rounds.kept(self.asked)
+
     def report(
-        self, split: str, *, interval: bool, report_each: Callable[[np.ndarray], object] | None
+        self, *, interval: bool = False, report_each: Callable[[np.ndarray], object] | None = None
     ) -> EvaluationReport:
-        """Summarise the ranks; arguments as for ``evaluate_edges``."""
+        """Summarise the ranks.
+
+        Args:
+            interval: give the interval of the MRR also where no edge is left out.
+            report_each: is given the mean filtered reciprocal rank of both sides of each counted edge, float64 (N,); in
+                the order of ``held_out`` where no edge is left out.
+        """
         rounds, extra = self.rounds, self.chosen.extra
         names = self._names
         done, counted = rounds.counted(extra)
@@ -321,7 +228,7 @@ class _Asking:
             {name: ranks.select(done) for name, ranks in rounds.found.items()},
             self.asked.rel[done],
             names,
-            split=split,
+            split=self.split,
             candidates={entity: table.candidates for entity, table in self.tables.items()},
             sampled=self.candidates is not None,
             popular=[ranks[done] for ranks in rounds.popular],

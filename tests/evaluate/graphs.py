@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pbg_tasks.config import ConfigSchema, Evaluation
-from pbg_tasks.evaluate.evaluation import evaluate_edges
+from pbg_tasks.evaluate.evaluation import EdgeRanking
 from pbg_tasks.evaluate.local_model import LocalModel
 from pbg_tasks.formats.edges import EdgeList
 from pbg_tasks.formats.embeddings import IterationInfo, embeddings_file_name, write_embeddings
@@ -129,12 +129,18 @@ class Graph:
         return np.array(found).T
 
     def evaluate(self, tmp_path, held_out, **options):
-        return evaluate_edges(
+        ranking = self.ranking(tmp_path, held_out, **options)
+        return ranking.report(), ranking.candidates
+
+    def ranking(self, tmp_path, held_out, threads=1, **options):
+        ranking = EdgeRanking(
             self.local(tmp_path, **{name: options.pop(name) for name in LOCAL if name in options}),
             self.buckets(held_out),
             lambda: iter(self.buckets(self.triples).items()),
             **({"evaluation": Evaluation()} | options),
         )
+        ranking.rank(threads)
+        return ranking
 
     def local(self, tmp_path, relations=NAMES, **options):
         """Write the tables; return the model that is ranked."""

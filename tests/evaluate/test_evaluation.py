@@ -14,7 +14,7 @@ import torch
 from pbg_tasks.config import Evaluation
 from pbg_tasks.errors import ConfigError, FormatError, ResourceError
 from pbg_tasks.evaluate import comparison, evaluation, on_gpu, parts, ranking, tables
-from pbg_tasks.evaluate.evaluation import evaluate_edges
+from pbg_tasks.evaluate.evaluation import EdgeRanking
 from pbg_tasks.evaluate.report import figures, random_scorer
 from pbg_tasks.evaluate.sampling import Sample
 from pbg_tasks.evaluate.tables import Budget
@@ -212,14 +212,15 @@ def test_training_edges_count_as_known(tmp_path):
     whole, _ = graph.evaluate(tmp_path, graph.triples[:40])
     assert whole.popularity is None
     assert "popularity" not in whole.to_json()
-    parts, _ = evaluate_edges(
+    parts = EdgeRanking(
         graph.local(tmp_path),
         graph.buckets(graph.triples[:40]),
         lambda: iter(graph.buckets(graph.triples[:40]).items()),
-        train=lambda: iter(graph.buckets(graph.triples[40:]).items()),
+        lambda: iter(graph.buckets(graph.triples[40:]).items()),
         evaluation=Evaluation(),
     )
-    assert parts.filtered == whole.filtered
+    parts.rank()
+    assert parts.report().filtered == whole.filtered
 
 
 @pytest.mark.parametrize("threads", [1, 4])

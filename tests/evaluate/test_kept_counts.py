@@ -69,11 +69,9 @@ class Nights:
 
     def keep(self, **options):
         """Evaluate the earlier night; return the counts it keeps."""
-        found = []
         directory = self.path / "then"
         directory.mkdir()
-        self.then.evaluate(directory, self.then.triples, keep_counts=found.append, **options)
-        data = found[0].to_bytes()
+        data = self.then.ranking(directory, self.then.triples, **options).kept().to_bytes()
         return KeptCounts.from_bytes(data, self.then.counts, source="counts")
 
     def compare(self, kept, **options):

@@ -10,8 +10,7 @@ import pytest
 from pbg_tasks.config import Evaluation, Gates
 from pbg_tasks.errors import ConfigError, FormatError
 from pbg_tasks.evaluate import sampling
-from pbg_tasks.evaluate.counts import MergedCounting, Share, from_bytes, to_bytes
-from pbg_tasks.evaluate.evaluation import count_share
+from pbg_tasks.evaluate.counts import MergedCounting, PartCounting, Share, from_bytes, to_bytes
 from tests.evaluate.compared_models import compared_model
 from tests.evaluate.graphs import Graph, make_config
 
@@ -22,17 +21,9 @@ ASKED = ("evaluation", "candidates", "compared", "best", "gates", "seed")
 def counted(graph, tmp_path, held_out, parts, **options):
     """Count all parts, each read back from its file."""
     kept = {key: value for key, value in options.items() if key in ASKED}
-    local, edges = graph.local(tmp_path), graph.buckets(held_out)
-    found = [
-        count_share(
-            local,
-            edges,
-            lambda: iter(graph.buckets(graph.triples).items()),
-            share=Share(number, parts),
-            **({"evaluation": Evaluation()} | kept),
-        )
-        for number in range(1, parts + 1)
-    ]
+    found = [PartCounting(Share(number, parts).partitions(graph.counts)) for number in range(1, parts + 1)]
+    for counting in found:
+        graph.ranking(tmp_path, held_out, counting=counting, **kept)
     names = sorted(found[0].found)
     read = [from_bytes(to_bytes(part.found, names), names, source="part") for part in found]
     assert len({part.asked for part in found}) == 1

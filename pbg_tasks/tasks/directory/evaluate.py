@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pbg_tasks.config import Evaluation
 from pbg_tasks.errors import ConfigError, InputError
-from pbg_tasks.evaluate.evaluation import evaluate_edges
+from pbg_tasks.evaluate.evaluation import EdgeRanking
 from pbg_tasks.formats.directory import EvalStats
 from pbg_tasks.formats.edges import EdgeList, joined_columns
 from pbg_tasks.formats.metadata import IterationInfo
@@ -134,16 +134,9 @@ def _against_all(
         raise InputError(f"{', '.join(config.edge_paths)}: hold no edges, so there is nothing to evaluate")
     model = bring_model(run, scratch, apart=True)
     with named(scratch, run.files.url):
-        report, _ = evaluate_edges(
-            model,
-            held_out,
-            lambda: run.edges(*known),
-            evaluation=evaluation,
-            threads=threads,
-            memory_bytes=memory_bytes,
-            seed=seed,
-        )
-    figures = report.to_json()
+        ranking = EdgeRanking(model, held_out, lambda: run.edges(*known), evaluation=evaluation, seed=seed)
+        ranking.rank(threads, memory_bytes)
+    figures = ranking.report().to_json()
     del figures["split"]
     return figures if known else _raw_only(figures)
 

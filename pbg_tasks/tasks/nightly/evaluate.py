@@ -6,6 +6,7 @@ It reads the files that will be released. Parts may count the candidates before 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from pbg_tasks.config.names import part_name
@@ -19,9 +20,8 @@ from pbg_tasks.config.results import (
     Result,
 )
 from pbg_tasks.errors import FormatError, NotFoundError
-from pbg_tasks.evaluate.candidates import Candidates
-from pbg_tasks.evaluate.counts import Share
-from pbg_tasks.evaluate.evaluation import BLOCK_EDGES, count_share, evaluate_edges
+from pbg_tasks.evaluate.counts import PartCounting, Share
+from pbg_tasks.evaluate.evaluation import BLOCK_EDGES, EdgeRanking
 from pbg_tasks.evaluate.health import Health
 from pbg_tasks.evaluate.sampling import Sample, relation_edges
 from pbg_tasks.formats.embeddings import iter_blocks
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from pbg_tasks.evaluate.compared_model import ComparedModel
     from pbg_tasks.evaluate.counts import Counting
     from pbg_tasks.evaluate.coverage import Coverage
+    from pbg_tasks.evaluate.evaluation import EdgeStream
     from pbg_tasks.evaluate.ids import Bucket
     from pbg_tasks.evaluate.local_model import LocalModel
     from pbg_tasks.evaluate.paired_comparison import PairedComparison
@@ -114,34 +115,16 @@ def count_part(url: str, part: str) -> Result:
 
 
 def _count(run: RunContext, share: Share) -> EvalPart:
-    graph = run.spec.graph
     with Scratch() as scratch:
         releases = chosen_releases(run)
         brought = _Brought.of(run, scratch.path, releases, share)
-        counting = count_share(
-            brought.tonight,
-            brought.held_out,
-            lambda: brought.night.edges("valid", "test", "train", size=BLOCK_EDGES),
-            share=share,
-            evaluation=graph.eval,
-            candidates=stored_candidates(run),
-            compared=brought.compared,
-            best=brought.best_compared,
-            replaced=brought.replaced_compared,
-            gates=graph.gates,
-            threads=graph.resources.threads or usable_cpus(),
-            memory_bytes=int(graph.resources.memory_gb * 1e9),
-            seed=graph.train.seed,
-        )
+        counting = PartCounting(share.partitions(brought.night.counts))
+        known = partial(brought.night.edges, "valid", "test", "train", size=BLOCK_EDGES)
+        candidates = _ranked(run, brought, known, None, counting).candidates
         drift = None
-        if brought.baseline is not None:
-            counts, limit = brought.night.counts, graph.eval.max_candidates
-            kept, hidden = stored_candidates(run), brought.tonight.hidden
-            sample = Candidates.draw(counts, limit, graph.train.seed, kept=kept, hidden=hidden)
-            own = share.partitions(counts)
-            drift = store_drift(
-                run, partition_drifts(run, brought.baseline, brought.tonight, sample, own), scratch.path
-            )
+        if (baseline := brought.baseline) is not None:
+            drifts = partition_drifts(run, baseline, brought.tonight, candidates, counting.share)
+            drift = store_drift(run, drifts, scratch.path)
     return store_counts(run, share, counting, releases, drift)
 
 
@@ -251,10 +234,33 @@ def _part_of(run: RunContext, night: NightRun, share: Share, held_out: Mapping[B
     return PartFiles.of(run.config, share.partitions(night.counts), asked, len(night.relation_names()))
 
 
+def _ranked(
+    run: RunContext, brought: _Brought, known: EdgeStream, train: EdgeStream | None, counting: Counting | None
+) -> EdgeRanking:
+    """Rank held-out edges by the models of an evaluation."""
+    graph = run.spec.graph
+    ranking = EdgeRanking(
+        brought.tonight,
+        brought.held_out,
+        known,
+        train,
+        evaluation=graph.eval,
+        candidates=stored_candidates(run),
+        compared=brought.compared,
+        best=brought.best_compared,
+        replaced=brought.replaced_compared,
+        gates=graph.gates,
+        seed=graph.train.seed,
+        counting=counting,
+    )
+    ranking.rank(graph.resources.threads or usable_cpus(), int(graph.resources.memory_gb * 1e9))
+    return ranking
+
+
 def _evaluate(
     run: RunContext, releases: Releases, counting: Counting | None = None, parts: int | None = None
 ) -> Evaluation:
-    graph, config = run.spec.graph, run.config
+    config = run.config
     current, best = releases.current, releases.best
     found: dict[str, object] = {}
     with Scratch() as scratch:
@@ -267,26 +273,17 @@ def _evaluate(
         coverage = (
             open_coverage(run, baseline, tonight.paths, len(tonight.relations), start) if baseline is not None else None
         )
-        report, candidates = evaluate_edges(
-            tonight,
-            brought.held_out,
+        ranking = _ranked(
+            run,
+            brought,
             lambda: night.edges("valid", "test", size=BLOCK_EDGES),
-            train=lambda: _noted(night.edges("train", size=BLOCK_EDGES), coverage),
-            evaluation=graph.eval,
-            candidates=stored_candidates(run),
-            compared=brought.compared,
-            best=brought.best_compared,
-            replaced=brought.replaced_compared,
-            gates=graph.gates,
-            threads=graph.resources.threads or usable_cpus(),
-            memory_bytes=int(graph.resources.memory_gb * 1e9),
-            seed=graph.train.seed,
-            counting=counting,
-            # Parts do not record which of their tiles were not settled.
-            keep_counts=(lambda kept: found.update(kept=store_kept_counts(run, kept).document()))
-            if counting is None
-            else None,
+            lambda: _noted(night.edges("train", size=BLOCK_EDGES), coverage),
+            counting,
         )
+        if counting is None:  # parts do not record which of their tiles were not settled
+            found["kept"] = store_kept_counts(run, ranking.kept()).document()
+        report, candidates = ranking.report(), ranking.candidates
+        del ranking  # with all known edges, before the models are compared
         health = {entity: _health(config, entity, tonight.paths).to_json() for entity in config.entities}
         if candidates is not None:
             store_candidates(run, candidates)

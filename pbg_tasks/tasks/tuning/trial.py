@@ -21,7 +21,7 @@ from pbg_tasks.config.support import check_nightly
 from pbg_tasks.config.tune_results import Outcome
 from pbg_tasks.config.tune_space import changed, named_parts
 from pbg_tasks.errors import ConfigError, ConflictError, QualityGateError, ResourceError
-from pbg_tasks.evaluate.evaluation import BLOCK_EDGES, evaluate_edges
+from pbg_tasks.evaluate.evaluation import BLOCK_EDGES, EdgeRanking
 from pbg_tasks.memory.machine import usable_cpus
 from pbg_tasks.model.registry import comparator, loss, operator, regularizer
 from pbg_tasks.progress import human_seconds, say
@@ -181,15 +181,13 @@ def _ranks(run: RunContext, config: ConfigSchema, files: VerifiedFiles, director
     """Rank the valid split among all entities by the newest version."""
     graph = run.spec.graph
     night = NightRun(run, directory, config=config, files=files, names=open_directory(run, RunLayout.entities))
-    report, _ = evaluate_edges(
+    ranking = EdgeRanking(
         bring_model(night, directory),
         dict(night.edges("valid")),
         lambda: night.edges("valid", size=BLOCK_EDGES),
-        train=lambda: night.edges("train", size=BLOCK_EDGES),
+        lambda: night.edges("train", size=BLOCK_EDGES),
         evaluation=graph.eval,
-        threads=graph.resources.threads or usable_cpus(),
-        memory_bytes=int(graph.resources.memory_gb * 1e9),
         seed=0,  # also where candidates try seeds: all are ranked among the same entities
-        interval=True,
     )
-    return report
+    ranking.rank(graph.resources.threads or usable_cpus(), int(graph.resources.memory_gb * 1e9))
+    return ranking.report(interval=True)
