@@ -36,6 +36,7 @@ from pbg_tasks.training.engine.on_torch import TorchEngine
 from pbg_tasks.training.iterations import chunk_bounds
 from tests.commands import pbg
 from tests.directories import DataSet
+from tests.model.configs import one_type
 
 
 @pytest.fixture
@@ -44,16 +45,8 @@ def data(tmp_path):
 
 
 def model(**changes):
-    settings = {
-        "entities": {"e": {"num_partitions": 1}},
-        "relations": [{"name": "r", "lhs": "e", "rhs": "e", "operator": "linear"}],
-        "dimension": 4,
-        "global_emb": False,
-        "batch_size": 10,
-        "num_batch_negs": 5,
-        "num_uniform_negs": 5,
-    }
-    return ModelConfig.model_validate(settings | changes)
+    settings = {"global_emb": False, "batch_size": 10, "num_batch_negs": 5, "num_uniform_negs": 5}
+    return one_type({"operator": "linear"}, **settings | changes)
 
 
 def test_07_evaluation_edges_do_not_leak_into_training(data, monkeypatch):

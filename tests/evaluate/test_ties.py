@@ -3,18 +3,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pbg_tasks.config import ModelConfig
 from pbg_tasks.evaluate.ties import ROUNDING, tie_from
 from tests.evaluate.graphs import Graph, make_config
+from tests.model.configs import one_type
 
 
 @pytest.mark.parametrize("score", [-100.0, 0.0, 100.0])
 @pytest.mark.parametrize("bias", [False, True])
 def test_unknown_comparator_ties_within_rounding(score, bias):
-    config = ModelConfig(
-        entities={"e": {"num_partitions": 1}}, relations=[{"name": "r", "lhs": "e", "rhs": "e"}], dimension=3
-    )
-    config = config.model_copy(update={"comparator": "of_a_package", "bias": bias})
+    config = one_type(dimension=3).model_copy(update={"comparator": "of_a_package", "bias": bias})
     query, true = np.array([[0.5, 3.0, 4.0]]), np.array([[0.25, 1.0, 0.0]])
     apart = score - float(tie_from(config, query, true, np.array([score]))[0])
     assert 4 * ROUNDING < apart < 120 * ROUNDING

@@ -9,26 +9,19 @@ import numpy as np
 import pytest
 import torch
 
-from pbg_tasks.config import ModelConfig
 from pbg_tasks.config.comparators import PRODUCTS
 from pbg_tasks.model.arrays import INITIAL, ProductLikeness, ProductScorer, likeness, scorer
 from pbg_tasks.model.on_tensors import TensorLikeness, TensorScorer
 from pbg_tasks.model.operators import OPERATORS
 from pbg_tasks.model.stored_parameters import initial_parameters
+from tests.model.configs import one_type
 
 ROWS, DIMENSION, RELATIONS = 40, 6, 3
 
 
 def model(operator="diagonal", comparator="dot", *, dynamic=True, **keys):
-    config = {
-        "entities": {"e": {"num_partitions": 1}},
-        "relations": [{"name": "r", "lhs": "e", "rhs": "e", "operator": operator}],
-        "dimension": DIMENSION,
-        "dynamic_relations": dynamic,
-        "comparator": comparator,
-        "global_emb": not dynamic,
-    }
-    return ModelConfig.model_validate(config | keys)
+    config = {"dimension": DIMENSION, "dynamic_relations": dynamic, "comparator": comparator}
+    return one_type({"operator": operator}, **config | keys)
 
 
 def drawn(config, seed=0):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pbg_tasks.config import ModelConfig
 from pbg_tasks.model.families import Families
+from tests.model.configs import one_type
 
 
 @pytest.mark.parametrize(
@@ -20,13 +20,5 @@ from pbg_tasks.model.families import Families
     ],
 )
 def test_relations_of_equal_weights_share_batches(keys, alike):
-    config = ModelConfig.model_validate(
-        {
-            "entities": {"a": {"num_partitions": 1}},
-            "relations": [{"name": "r", "lhs": "a", "rhs": "a"}, {"name": "s", "lhs": "a", "rhs": "a"} | keys],
-            "dimension": 4,
-            "dynamic_relations": True,
-            "global_emb": False,
-        }
-    )
+    config = one_type({}, {"name": "s"} | keys, dynamic_relations=True)
     assert Families(config, 0).alike.tolist() == alike

@@ -3,20 +3,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pbg_tasks.config import ModelConfig
 from pbg_tasks.model.negatives import ChunkPlan, UniformSampler, chunk_plan
+from tests.model.configs import one_type
 
 
 def plan(edges, *, batch_negs=50, uniform_negs=50, all_negs=False):
-    config = ModelConfig.model_validate(
-        {
-            "entities": {"e": {"num_partitions": 1}},
-            "relations": [{"name": "r", "lhs": "e", "rhs": "e", "all_negs": all_negs}],
-            "dimension": 4,
-            "num_batch_negs": batch_negs,
-            "num_uniform_negs": uniform_negs,
-        }
-    )
+    config = one_type({"all_negs": all_negs}, num_batch_negs=batch_negs, num_uniform_negs=uniform_negs)
     return chunk_plan(config, config.relations[0], edges)
 
 

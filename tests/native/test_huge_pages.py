@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 import torch
 
-from pbg_tasks.config import ModelConfig
 from pbg_tasks.formats.edges import EdgeList
 from pbg_tasks.formats.memory import empty_rows
 from pbg_tasks.native import library
 from pbg_tasks.training.data.tables import Table
 from pbg_tasks.training.engine.native import NativeEngine
+from tests.model.configs import one_type
 
 EDGES = 3000
 ROOT = Path(__file__).parents[2]
@@ -48,16 +48,7 @@ def advised_by_a_step():
 
     The largest buffer has the scores of its one chunk.
     """
-    config = ModelConfig.model_validate(
-        {
-            "entities": {"e": {"num_partitions": 1}},
-            "relations": [{"name": "r", "lhs": "e", "rhs": "e"}],
-            "dimension": 4,
-            "batch_size": EDGES,
-            "num_batch_negs": EDGES,
-        }
-    )
-    engine, ends = NativeEngine(config, 1), np.arange(EDGES)
+    engine, ends = NativeEngine(one_type(batch_size=EDGES, num_batch_negs=EDGES), 1), np.arange(EDGES)
     table = Table.random(EDGES, 4, 1.0, torch.Generator().manual_seed(0))
     edges = EdgeList(ends, ends[::-1].copy(), np.zeros(EDGES, np.int64))
     before = sum(map(len, advised()))

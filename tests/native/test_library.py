@@ -21,13 +21,13 @@ import pytest
 import torch
 
 from pbg_tasks import native
-from pbg_tasks.config import ModelConfig
 from pbg_tasks.errors import ResourceError
 from pbg_tasks.evaluate.comparison import Tile, compare
 from pbg_tasks.formats.edges import EdgeList
 from pbg_tasks.native import library
 from pbg_tasks.training.data.tables import Table
 from pbg_tasks.training.engine.native import NativeEngine
+from tests.model.configs import one_type
 
 LEAST_GCC = 12
 CPU = Path("/proc/cpuinfo")
@@ -94,16 +94,7 @@ def test_best_instructions_of_cpu_are_chosen():
 
 def train_with(native, watch):
     """Train a batch whose step takes tens of milliseconds."""
-    config = ModelConfig.model_validate(
-        {
-            "entities": {"e": {"num_partitions": 1}},
-            "relations": [{"name": "r", "lhs": "e", "rhs": "e"}],
-            "dimension": 200,
-            "batch_size": 1500,
-            "num_batch_negs": 1500,
-        }
-    )
-    engine = NativeEngine(config, 1)
+    engine = NativeEngine(one_type(dimension=200, batch_size=1500, num_batch_negs=1500), 1)
     engine._library = SimpleNamespace(pbg_train_steps=watch(native.pbg_train_steps))
     ends = np.arange(1500)
     table = Table.random(1500, 200, 1.0, torch.Generator().manual_seed(0))

@@ -20,7 +20,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from pbg_tasks.config import ConfigSchema, ModelConfig
+from pbg_tasks.config import ConfigSchema
 from pbg_tasks.errors import ConfigError, ResourceError, TrainingDivergedError
 from pbg_tasks.formats.edges import EdgeList, Features
 from pbg_tasks.model.comparators import bfloat16_product
@@ -42,6 +42,7 @@ from pbg_tasks.training.engine.on_torch import TorchEngine
 from pbg_tasks.training.engine.step import Figures
 from pbg_tasks.training.engine.step_counters import CHECK_EVERY, StepCounters, Stretch
 from pbg_tasks.training.engine.workspace import Workspace
+from tests.model.configs import one_type
 from tests.training.steps import FEATURES, RELATIONS, Case, Draws, assert_same_step, make_config, regularized
 
 CPU, META = torch.device("cpu"), torch.device("meta")
@@ -159,11 +160,9 @@ RECIPROCAL = {"name": "all", "lhs": "e", "rhs": "e", "operator": "linear", "reci
 
 
 def graph_config(*, dynamic=True, **changes):
-    relation = {"name": "all", "lhs": "e", "rhs": "e", "operator": "translation"}
+    relation = {"operator": "translation"}
     relations = [relation] if dynamic else [relation, relation | {"name": "other", "weight": 0.5}]
     settings = {
-        "entities": {"e": {"num_partitions": 1}},
-        "relations": relations,
         "dimension": 8,
         "comparator": "dot",
         "loss_fn": "softmax",
@@ -172,11 +171,10 @@ def graph_config(*, dynamic=True, **changes):
         "num_uniform_negs": 10,
         "lr": 0.1,
         "dynamic_relations": dynamic,
-        "global_emb": not dynamic,
         "max_norm": 1.0,
         "regularization_coef": 1e-3,
     }
-    return ModelConfig.model_validate(settings | changes)
+    return one_type(*relations, **settings | changes)
 
 
 def some_edges(*, weighted=False):

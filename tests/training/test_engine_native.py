@@ -15,7 +15,6 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from pbg_tasks.config import ModelConfig
 from pbg_tasks.errors import ConfigError, FormatError, ResourceError
 from pbg_tasks.formats.edges import EdgeList
 from pbg_tasks.native.coverage import BFLOAT16
@@ -25,6 +24,7 @@ from pbg_tasks.training.engine.choice import engine_name, make_engine
 from pbg_tasks.training.engine.native import NativeEngine
 from pbg_tasks.training.engine.on_torch import TorchEngine
 from tests import pbg_steps
+from tests.model.configs import one_type
 from tests.rotation import of_today
 from tests.training.native_steps import BOUND, INSTRUCTIONS, assert_same_as, instructions, native
 from tests.training.steps import COMBINATIONS, COUNTS, FEATURES, Case, make_config, regularized
@@ -145,10 +145,7 @@ def trained(make, config, edges, *, workers=1, epochs=1, dtype=torch.float32, se
 
 def graph_config(**changes):
     keys = {
-        "entities": {"e": {"num_partitions": 1}},
-        "relations": [{"name": "all", "lhs": "e", "rhs": "e", "operator": "complex_diagonal"}],
         "dynamic_relations": True,
-        "global_emb": False,
         "dimension": 24,
         "comparator": "dot",
         "loss_fn": "softmax",
@@ -158,7 +155,7 @@ def graph_config(**changes):
         "regularization_coef": 1e-3,
         "lr": 0.1,
     }
-    return ModelConfig.model_validate(keys | changes)
+    return one_type({"operator": "complex_diagonal"}, **keys | changes)
 
 
 STANDARD = {

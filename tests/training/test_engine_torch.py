@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from pbg_tasks.config import ModelConfig
 from pbg_tasks.errors import FormatError, TrainingDivergedError
 from pbg_tasks.formats.edges import EdgeList
 from pbg_tasks.model.scoring import RelationScorer
@@ -21,6 +20,7 @@ from pbg_tasks.training.engine.pace import NOTHING, Pace
 from pbg_tasks.training.engine.step import Figures, Step
 from pbg_tasks.training.engine.step_counters import CHECK_EVERY, StepCounters, Stretch
 from tests import pbg_steps
+from tests.model.configs import one_type
 
 ENTITIES = 60
 STEPS = Path(__file__).parents[2].parent / "shared/data/pbg-steps/steps.npz"
@@ -28,8 +28,6 @@ STEPS = Path(__file__).parents[2].parent / "shared/data/pbg-steps/steps.npz"
 
 def make_config(**changes):
     settings = {
-        "entities": {"e": {"num_partitions": 1}},
-        "relations": [{"name": "next", "lhs": "e", "rhs": "e", "operator": "translation"}],
         "dimension": 8,
         "comparator": "dot",
         "loss_fn": "softmax",
@@ -38,9 +36,8 @@ def make_config(**changes):
         "num_uniform_negs": 10,
         "lr": 0.1,
         "dynamic_relations": True,
-        "global_emb": False,
     }
-    return ModelConfig.model_validate(settings | changes)
+    return one_type({"name": "next", "operator": "translation"}, **settings | changes)
 
 
 @pytest.fixture

@@ -4,28 +4,24 @@ import numpy as np
 import pytest
 import torch
 
-from pbg_tasks.config import ModelConfig
 from pbg_tasks.formats.edges import EdgeList
 from pbg_tasks.model.negatives import MASKED, chunk_plan
 from pbg_tasks.training.data.tables import Table
 from pbg_tasks.training.engine.known_edges import KnownEdges
 from pbg_tasks.training.engine.on_torch import TorchEngine
+from tests.model.configs import one_type
 
 
 def make_config(**changes):
     settings = {
-        "entities": {"e": {"num_partitions": 1}},
-        "relations": [{"name": "r", "lhs": "e", "rhs": "e"}],
-        "dimension": 4,
         "dynamic_relations": True,
-        "global_emb": False,
         "comparator": "dot",
         "loss_fn": "softmax",
         "batch_size": 100,
         "num_batch_negs": 10,
         "num_uniform_negs": 8,
     }
-    return ModelConfig.model_validate(settings | changes)
+    return one_type(**settings | changes)
 
 
 # Few entities make few answers a question, many edges between few entities make more answers than candidates.

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import torch
 
-from pbg_tasks.config import ModelConfig
 from pbg_tasks.formats.edges import EdgeList
 from pbg_tasks.training.data.tables import Table
 from pbg_tasks.training.engine.native import NativeEngine
+from tests.model.configs import one_type
 from tests.training.native_steps import native
 
 pytestmark = native
@@ -24,18 +24,8 @@ DIMENSION, DISTINCT, EDGES = 12, 200, 300
 
 
 def config(workers=1, **keys):
-    return ModelConfig.model_validate(
-        {
-            "entities": {"e": {"num_partitions": 1}},
-            "relations": [{"name": "r", "lhs": "e", "rhs": "e"}],
-            "dimension": DIMENSION,
-            "batch_size": EDGES,
-            "num_uniform_negs": 0,
-            "global_emb": False,
-            "workers": workers,
-            **keys,
-        }
-    )
+    settings = {"dimension": DIMENSION, "batch_size": EDGES, "num_uniform_negs": 0, "global_emb": False}
+    return one_type(**settings | {"workers": workers} | keys)
 
 
 def trained(rows, ids, count):

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from pbg_tasks.config import ModelConfig
 from pbg_tasks.formats.edges import EdgeList
 from pbg_tasks.training.data.tables import Table
 from pbg_tasks.training.engine.native import NativeEngine
 from pbg_tasks.training.engine.pace import Pace
+from tests.model.configs import one_type
 from tests.training.native_steps import native
 
 pytestmark = native
@@ -19,15 +19,10 @@ ENTITIES, RELATIONS, EDGES = 60, 3, 237
 
 CASES = {
     "a relation": {},
-    "dynamic relations": {
-        "dynamic_relations": True,
-        "global_emb": False,
-        "regularizer": "N3",
-        "regularization_coef": 1e-3,
-    },
+    "dynamic relations": {"dynamic_relations": True, "regularizer": "N3", "regularization_coef": 1e-3},
     "sampled gradients": {"gradient": "sampled", "loss_fn": "softmax"},
     "negatives by degree": {"negatives_by_degree": 0.5},
-    "known ends": {"dynamic_relations": True, "global_emb": False, "self_negatives": True},
+    "known ends": {"dynamic_relations": True, "self_negatives": True},
     "relations by turns": {"relations": [{"name": name, "lhs": "e", "rhs": "e"} for name in "abc"]},
     "one side": {"disable_lhs_negs": True},
     "drawn alone": {"num_batch_negs": 0},  # the last chunk of each batch has fewer edges
@@ -36,17 +31,8 @@ CASES = {
 
 def trained(keys, several, weighted):
     """Return all results of a bucket, trained by several batches a call."""
-    config = ModelConfig.model_validate(
-        {
-            "entities": {"e": {"num_partitions": 1}},
-            "relations": [{"name": "r", "lhs": "e", "rhs": "e", "operator": "translation"}],
-            "dimension": 12,
-            "batch_size": 20,
-            "num_batch_negs": 10,
-            "num_uniform_negs": 7,
-        }
-        | keys
-    )
+    settings = {"dimension": 12, "batch_size": 20, "num_batch_negs": 10, "num_uniform_negs": 7}
+    config = one_type({"operator": "translation"}, **settings | keys)
     many = config.dynamic_relations or len(config.relations) > 1
     engine = NativeEngine(config, RELATIONS if many else 1)
     calls, call = [], engine._library.pbg_train_steps
@@ -87,15 +73,12 @@ def test_series_of_batches_gives_bits_of_single_ones(name, weighted):
 def test_batches_of_slow_operator_stay_single(operator, several):
     """One batch of matrices takes more than the tenth of a second."""
     few = {"dimension": 512, "batch_size": 1000, "num_batch_negs": 1, "num_uniform_negs": 1}
-    relations = [{"name": "r", "lhs": "e", "rhs": "e", "operator": operator}]
-    config = ModelConfig.model_validate({"entities": {"e": {"num_partitions": 1}}, "relations": relations} | few)
+    config = one_type({"operator": operator}, **few)
     assert NativeEngine(config, 1)._several == several
 
 
 @pytest.mark.parametrize(("chunk", "several"), [(10, 1), (50, 6), (100, 10)])
 def test_batches_of_many_draws_stay_few(chunk, several):
     """The negatives of all are in memory at once, by each worker."""
-    keys = {"dimension": 16, "batch_size": 10_000, "num_batch_negs": chunk, "num_uniform_negs": 100}
-    relations = [{"name": "r", "lhs": "e", "rhs": "e"}]
-    config = ModelConfig.model_validate({"entities": {"e": {"num_partitions": 1}}, "relations": relations} | keys)
+    config = one_type(dimension=16, batch_size=10_000, num_batch_negs=chunk, num_uniform_negs=100)
     assert NativeEngine(config, 1)._several == several

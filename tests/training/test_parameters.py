@@ -3,23 +3,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pbg_tasks.config import ModelConfig
 from pbg_tasks.errors import FormatError
 from pbg_tasks.training.data.parameters import SharedParameters
+from tests.model.configs import one_type
 
 LHS, RHS = (f"relations/0/operator/{side}/translations" for side in ("lhs", "rhs"))
 
 
 def shared(count, *, dynamic=True):
-    config = ModelConfig.model_validate(
-        {
-            "entities": {"e": {"num_partitions": 1}},
-            "relations": [{"name": "r", "lhs": "e", "rhs": "e", "operator": "translation"}],
-            "dimension": 3,
-            "dynamic_relations": dynamic,
-            "global_emb": False,
-        }
-    )
+    config = one_type({"operator": "translation"}, dimension=3, dynamic_relations=dynamic, global_emb=False)
     return SharedParameters(config, count)
 
 

@@ -2,20 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from pbg_tasks.config import ModelConfig
 from pbg_tasks.training.engine.pace import rate_factor
+from tests.model.configs import one_type
 
 
 def factors(**keys):
-    config = ModelConfig.model_validate(
-        {
-            "entities": {"e": {"num_partitions": 1}},
-            "relations": [{"name": "r", "lhs": "e", "rhs": "e"}],
-            "dimension": 2,
-            "num_epochs": 10,
-        }
-        | keys
-    )
+    config = one_type(num_epochs=10, **keys)
     return [rate_factor(config, share) for share in (0, 0.25, 0.5, 0.75, 1)]
 
 

@@ -26,6 +26,7 @@ from pbg_tasks.training.engine.native import NativeEngine
 from pbg_tasks.training.engine.on_device import DeviceEngine
 from pbg_tasks.training.engine.on_torch import TorchEngine
 from pbg_tasks.training.engine.self_negatives import relations_with_loops
+from tests.model.configs import one_type
 from tests.rotation import of_today
 from tests.training.native_steps import native
 from tests.training.steps import COMBINATIONS, Case, Draws, assert_equal, assert_same_step, make_config, regularized
@@ -168,22 +169,18 @@ def test_known_end_ranks_first_only_without_it():
     edges = EdgeList(ids, (ids + 1) % 60, np.zeros(60, np.int64))
     first = {}
     for wanted in (False, True):
-        config = ModelConfig.model_validate(
-            {
-                "entities": {"e": {"num_partitions": 1}},
-                "relations": [{"name": "all", "lhs": "e", "rhs": "e", "operator": "complex_diagonal"}],
-                "dynamic_relations": True,
-                "global_emb": False,
-                "dimension": 16,
-                "comparator": "dot",
-                "loss_fn": "softmax",
-                "batch_size": 20,
-                "num_batch_negs": 10,
-                "num_uniform_negs": 0,
-                "disable_lhs_negs": True,
-                "lr": 0.1,
-                "self_negatives": wanted,
-            }
+        config = one_type(
+            {"operator": "complex_diagonal"},
+            dynamic_relations=True,
+            dimension=16,
+            comparator="dot",
+            loss_fn="softmax",
+            batch_size=20,
+            num_batch_negs=10,
+            num_uniform_negs=0,
+            disable_lhs_negs=True,
+            lr=0.1,
+            self_negatives=wanted,
         )
         table = Table.random(60, 16, 0.1, torch.Generator().manual_seed(0))
         trained, generator = TorchEngine(config, 1), torch.Generator().manual_seed(0)
