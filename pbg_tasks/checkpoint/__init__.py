@@ -14,13 +14,7 @@ from pbg_tasks.checkpoint.partial_record import (
     StoredObject,
 )
 from pbg_tasks.checkpoint.plain import PlainFiles, open_directory
-from pbg_tasks.checkpoint.preserve import (
-    PreservedManifest,
-    is_preserved,
-    open_preserved,
-    preserve,
-    preserved_prefix,
-)
+from pbg_tasks.checkpoint.preserve import PreservedManifest, is_preserved, open_preserved, preserve, preserved_prefix
 from pbg_tasks.checkpoint.reader import CheckpointFiles, VerifiedFiles, open_committed
 from pbg_tasks.checkpoint.stats import StatsMirror
 from pbg_tasks.checkpoint.writer import CheckpointWriter, claim

@@ -141,11 +141,7 @@ def _seen(store: Store, key: str) -> ObjectInfo | None:
 
 
 def wait_until_free(
-    store: Store,
-    key: str,
-    *,
-    patience: float = PATIENCE_SECONDS,
-    sleep: Callable[[float], None] = time.sleep,
+    store: Store, key: str, *, patience: float = PATIENCE_SECONDS, sleep: Callable[[float], None] = time.sleep
 ) -> None:
     """Wait until no live writer holds the lease.
 

@@ -299,9 +299,7 @@ def gc(
     grace: Annotated[
         float,
         typer.Option(
-            min=0,
-            help="Hours for which whatever was written or used stays; 0 only when nothing runs.",
-            callback=number,
+            min=0, help="Hours for which whatever was written or used stays; 0 only when nothing runs.", callback=number
         ),
     ] = 72.0,
     *,

@@ -10,9 +10,7 @@ from pbg_tasks.config.comparators import BUILT_IN
 from pbg_tasks.plugins import Kind
 
 OPERATORS = Kind(
-    "operator",
-    "pbg_tasks.operators",
-    ("none", "translation", "diagonal", "complex_diagonal", "linear", "affine"),
+    "operator", "pbg_tasks.operators", ("none", "translation", "diagonal", "complex_diagonal", "linear", "affine")
 )
 COMPARATORS = Kind("comparator", "pbg_tasks.comparators", tuple(BUILT_IN))
 LOSSES = Kind("loss", "pbg_tasks.losses", ("ranking", "logistic", "softmax"))

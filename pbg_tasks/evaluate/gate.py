@@ -30,11 +30,7 @@ _DEVIATIONS = 2
 
 
 def judge(
-    gates: Gates,
-    evaluation: Evaluation,
-    *,
-    drift: Mapping[str, TypeDrift] | None = None,
-    before: Metrics | None = None,
+    gates: Gates, evaluation: Evaluation, *, drift: Mapping[str, TypeDrift] | None = None, before: Metrics | None = None
 ) -> Verdict:
     """Judge a candidate.
 

@@ -68,12 +68,7 @@ class Comparator:
         raise NotImplementedError
 
     def all_pairs_backward(
-        self,
-        query_CSD: Tensor,
-        candidate_CKD: Tensor,
-        score_CSK: Tensor,
-        grad_CSK: Tensor,
-        out_CKD: Tensor,
+        self, query_CSD: Tensor, candidate_CKD: Tensor, score_CSK: Tensor, grad_CSK: Tensor, out_CKD: Tensor
     ) -> Tensor:
         """Return the gradient of the queries and write that of the candidates.
 
@@ -146,12 +141,7 @@ class Dot(Comparator):
         return self._product(query_CSD, candidate_CKD.transpose(1, 2))
 
     def all_pairs_backward(
-        self,
-        query_CSD: Tensor,
-        candidate_CKD: Tensor,
-        score_CSK: Tensor,
-        grad_CSK: Tensor,
-        out_CKD: Tensor,
+        self, query_CSD: Tensor, candidate_CKD: Tensor, score_CSK: Tensor, grad_CSK: Tensor, out_CKD: Tensor
     ) -> Tensor:
         del score_CSK
         self._product(grad_CSK.transpose(1, 2), query_CSD, out=out_CKD)
@@ -196,12 +186,7 @@ class SquaredL2(Comparator):
         return -self._squared_distances(query_CSD, candidate_CKD)
 
     def all_pairs_backward(
-        self,
-        query_CSD: Tensor,
-        candidate_CKD: Tensor,
-        score_CSK: Tensor,
-        grad_CSK: Tensor,
-        out_CKD: Tensor,
+        self, query_CSD: Tensor, candidate_CKD: Tensor, score_CSK: Tensor, grad_CSK: Tensor, out_CKD: Tensor
     ) -> Tensor:
         del score_CSK
         grad_CSK = -2 * grad_CSK
@@ -236,12 +221,7 @@ class L2(SquaredL2):
         return self._squared_distances(query_CSD, candidate_CKD).clamp_min_(_TINY).sqrt_().neg_()
 
     def all_pairs_backward(
-        self,
-        query_CSD: Tensor,
-        candidate_CKD: Tensor,
-        score_CSK: Tensor,
-        grad_CSK: Tensor,
-        out_CKD: Tensor,
+        self, query_CSD: Tensor, candidate_CKD: Tensor, score_CSK: Tensor, grad_CSK: Tensor, out_CKD: Tensor
     ) -> Tensor:
         grad = self._root_backward(score_CSK, grad_CSK)
         return super().all_pairs_backward(query_CSD, candidate_CKD, score_CSK, grad, out_CKD)
@@ -286,12 +266,7 @@ class Biased(Comparator):
         return scores.add_(query_CSD[..., :1]).add_(candidate_CKD[..., 0].unsqueeze(1))
 
     def all_pairs_backward(
-        self,
-        query_CSD: Tensor,
-        candidate_CKD: Tensor,
-        score_CSK: Tensor,
-        grad_CSK: Tensor,
-        out_CKD: Tensor,
+        self, query_CSD: Tensor, candidate_CKD: Tensor, score_CSK: Tensor, grad_CSK: Tensor, out_CKD: Tensor
     ) -> Tensor:
         score_CSK = score_CSK - query_CSD[..., :1] - candidate_CKD[..., 0].unsqueeze(1)
         out_CKD[..., 0] = grad_CSK.sum(1)

@@ -13,12 +13,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from pbg_tasks.errors import ConfigError
-from pbg_tasks.formats.entities import (
-    read_relation_names,
-    write_entity_count,
-    write_entity_names,
-    write_relation_names,
-)
+from pbg_tasks.formats.entities import read_relation_names, write_entity_count, write_entity_names, write_relation_names
 from pbg_tasks.formats.entity_sets import EXPIRED, EntitySet
 from pbg_tasks.formats.tables import file_names, files_in_order
 from pbg_tasks.prepare.connection import batches, load_table, phase

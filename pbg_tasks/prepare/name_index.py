@@ -52,11 +52,7 @@ def index_ids(
     """
     with loading(ids):
         return _write(
-            connection,
-            f"SELECT name, {number(DUCKDB, counts)} AS number FROM {table(ids)}",
-            entity,
-            counts,
-            out,
+            connection, f"SELECT name, {number(DUCKDB, counts)} AS number FROM {table(ids)}", entity, counts, out
         )
 
 
@@ -115,11 +111,7 @@ def _write(
             by_name[begin : begin + len(batch)] = numbers(batch.column("number"), np.int64)
         written = [out / index_file_name(entity), out / digests_file_name(entity)]
         write_index(
-            *written,
-            counts=counts,
-            offsets=offsets,
-            text=_mapped(paths["text"]),
-            numbers=[bucket, by_hash, by_name],
+            *written, counts=counts, offsets=offsets, text=_mapped(paths["text"]), numbers=[bucket, by_hash, by_name]
         )
     del offsets, bucket, by_hash, by_name  # unmaps the files
     for path in paths.values():

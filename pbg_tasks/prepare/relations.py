@@ -70,10 +70,7 @@ def make_relations(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, names
     if rows:
         listed_rows = "SELECT unnest(?) AS id, unnest(?)::VARCHAR AS name, unnest(?) AS lhs_type, unnest(?) AS rhs_type"
         columns = [list(column) for column in zip(*rows, strict=True)]
-        connection.execute(
-            f"INSERT INTO relations {relation_words(DUCKDB, f'({listed_rows})')}",
-            columns,
-        )
+        connection.execute(f"INSERT INTO relations {relation_words(DUCKDB, f'({listed_rows})')}", columns)
     return matching(spec, rows)
 
 

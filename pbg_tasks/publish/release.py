@@ -232,12 +232,7 @@ class Pointer:
 
 
 def still_holds(
-    recorded: Release,
-    there: Release | None,
-    find: Callable[[int | None], Release | None],
-    *,
-    moves: bool,
-    lost: bool,
+    recorded: Release, there: Release | None, find: Callable[[int | None], Release | None], *, moves: bool, lost: bool
 ) -> bool:
     """Return whether the record of an earlier publication still holds.
 

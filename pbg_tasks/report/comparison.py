@@ -9,14 +9,7 @@ if TYPE_CHECKING:
 
     from pydantic import JsonValue
 
-    from pbg_tasks.report.documents import (
-        Compared,
-        ComparedRelation,
-        ComparisonDocument,
-        RunDocument,
-        Setting,
-        Verdict,
-    )
+    from pbg_tasks.report.documents import Compared, ComparedRelation, ComparisonDocument, RunDocument, Setting, Verdict
 
 FIGURES: tuple[tuple[str, tuple[str, ...], str, int], ...] = (
     ("MRR, filtered", ("metrics", "filtered", "mrr"), "score", 1),

@@ -25,14 +25,7 @@ from pbg_tasks.storage.base import Blob, ObjectInfo
 from pbg_tasks.storage.files import disk_errors, landing
 from pbg_tasks.storage.names import check_key, check_metadata, check_prefix, content_type
 from pbg_tasks.storage.s3_answers import STAMP, Found, found_object, listed_object, tag_of
-from pbg_tasks.storage.s3_client import (
-    TRANSPORT_ERRORS,
-    connect,
-    http_status,
-    is_absent,
-    s3_errors,
-    version_errors,
-)
+from pbg_tasks.storage.s3_client import TRANSPORT_ERRORS, connect, http_status, is_absent, s3_errors, version_errors
 from pbg_tasks.storage.s3_patience import ATTEMPTS, is_refusal, leaves_open, pause, persistently
 from pbg_tasks.storage.s3_transfer import (
     Condition,

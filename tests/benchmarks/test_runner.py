@@ -33,12 +33,7 @@ def ring(tmp_path):
 
 def test_experiment_yields_figures_curves_and_seconds(ring, tmp_path):
     found = run(
-        ring,
-        seed=3,
-        root=tmp_path,
-        data=tmp_path / "source",
-        directory=tmp_path / "run",
-        params=["num_epochs=40"],
+        ring, seed=3, root=tmp_path, data=tmp_path / "source", directory=tmp_path / "run", params=["num_epochs=40"]
     )
     assert [epoch for epoch, _ in found.curves["quality"]] == [20, 40]
     assert len(found.curves["loss"]) == 40

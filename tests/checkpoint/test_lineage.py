@@ -110,10 +110,7 @@ def test_paused_and_killed_writers_make_one_lineage():
     run_state_machine_as_test(
         Writers,
         settings=settings(
-            max_examples=EXAMPLES,
-            stateful_step_count=STEPS,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
+            max_examples=EXAMPLES, stateful_step_count=STEPS, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )
     assert min(SEEN[each] for each in ("committed", "taken over", "shut out")) > 0

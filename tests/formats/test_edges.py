@@ -156,10 +156,7 @@ def test_the_name_appears_only_at_the_end(tmp_path):
 
 
 def test_a_failure_leaves_nothing(tmp_path):
-    with (
-        contextlib.suppress(KeyboardInterrupt),
-        EdgeFileWriter(tmp_path / "edges_0_0.h5", 3, weighted=False) as writer,
-    ):
+    with contextlib.suppress(KeyboardInterrupt), EdgeFileWriter(tmp_path / "edges_0_0.h5", 3, weighted=False) as writer:
         writer.append(make_edges(3))
         raise KeyboardInterrupt
     assert list(tmp_path.iterdir()) == []

@@ -86,10 +86,7 @@ def test_the_layout_is_pbgs(path, config, iteration):
 
 
 @settings(deadline=None, max_examples=30)
-@given(
-    embeddings=arrays(np.float32, st.tuples(st.integers(0, 9), st.integers(1, 5)), elements=FINITE),
-    data=st.data(),
-)
+@given(embeddings=arrays(np.float32, st.tuples(st.integers(0, 9), st.integers(1, 5)), elements=FINITE), data=st.data())
 def test_round_trip(config, iteration, embeddings, data):
     sums = data.draw(st.none() | arrays(np.float32, len(embeddings), elements=st.floats(0, 2.0**100, width=32)))
     with tempfile.TemporaryDirectory() as name:

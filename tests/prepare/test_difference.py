@@ -10,13 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pbg_tasks.errors import FormatError
-from pbg_tasks.prepare.difference import (
-    EDGE_HASHES,
-    EdgeChanges,
-    RelationEdges,
-    find_edges,
-    write_edge_hashes,
-)
+from pbg_tasks.prepare.difference import EDGE_HASHES, EdgeChanges, RelationEdges, find_edges, write_edge_hashes
 from tests.prepare.differences import find, make_spec
 
 names = st.sampled_from(["a", "b", "é\x1e", "a b", "'"])

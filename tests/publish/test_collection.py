@@ -9,12 +9,7 @@ import math
 
 import pytest
 
-from pbg_tasks.errors import (
-    ConflictError,
-    FormatError,
-    InputError,
-    NotFoundError,
-)
+from pbg_tasks.errors import ConflictError, FormatError, InputError, NotFoundError
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.channel import all_channel_names
 from pbg_tasks.publish.gc_holds import condemn, hold

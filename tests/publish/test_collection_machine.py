@@ -294,9 +294,6 @@ def test_collections_never_remove_needed_objects():
     run_state_machine_as_test(
         Collections,
         settings=settings(
-            max_examples=EXAMPLES,
-            stateful_step_count=25,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
+            max_examples=EXAMPLES, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )

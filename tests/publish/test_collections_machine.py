@@ -267,10 +267,7 @@ def test_two_collections_remove_nothing_needed():
     run_state_machine_as_test(
         Collections,
         settings=settings(
-            max_examples=EXAMPLES,
-            stateful_step_count=30,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
+            max_examples=EXAMPLES, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )
 

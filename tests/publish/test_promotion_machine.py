@@ -129,9 +129,6 @@ def test_readers_stay_whole_in_any_order():
     run_state_machine_as_test(
         Promotions,
         settings=settings(
-            max_examples=EXAMPLES,
-            stateful_step_count=25,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
+            max_examples=EXAMPLES, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )

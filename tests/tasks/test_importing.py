@@ -406,7 +406,5 @@ def test_failed_export_leaves_nothing(work):
     assert not (work.root / "entities.tsv").exists()
     with pytest.raises(ConfigError, match="need a file each"):
         export_directory(
-            config,
-            entities_output=f"{work.root}/same.tsv",
-            relation_types_output=f"{work.root}/./same.tsv",
+            config, entities_output=f"{work.root}/same.tsv", relation_types_output=f"{work.root}/./same.tsv"
         )

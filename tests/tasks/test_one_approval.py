@@ -10,14 +10,7 @@ import pytest
 
 from pbg_tasks.config import DataGates
 from pbg_tasks.config.limits import Check, Verdict
-from pbg_tasks.config.results import (
-    Entities,
-    GateResult,
-    PartitionResult,
-    PlanResult,
-    ValidateResult,
-    VerdictDocument,
-)
+from pbg_tasks.config.results import Entities, GateResult, PartitionResult, PlanResult, ValidateResult, VerdictDocument
 from pbg_tasks.errors import EvictedError, PbgError, QualityGateError
 from pbg_tasks.tasks.approval import approve
 from pbg_tasks.tasks.context import RunContext

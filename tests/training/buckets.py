@@ -81,14 +81,7 @@ def train_alone(config, writer, edges, start, scratch, *, engine=None, **options
     """Train what is not committed in one process; return the figures."""
     plan, engine = IterationPlan(config, edges, seed=7), engine or TorchEngine(config, 1)
     work = LocalWork(
-        config,
-        engine=engine,
-        edges=edges,
-        start=start,
-        writer=writer,
-        iteration_plan=plan,
-        scratch=scratch,
-        **options,
+        config, engine=engine, edges=edges, start=start, writer=writer, iteration_plan=plan, scratch=scratch, **options
     )
     train_iterations(plan.plan[writer.version :], work, EdgeChunkTrainer(config, engine, 7))
     return work.commits.figures

@@ -138,12 +138,7 @@ def test_gang_draws_all_partitions_and_shared_rows(tmp_path, buckets, partitions
     )
     before, store = release(tmp_path / "release", config), LocalStore(tmp_path / "store")
     gangs.train(
-        config,
-        buckets,
-        store,
-        tmp_path / "scratch",
-        world=world,
-        anchor=lambda scratch: Anchor(before, RIGID, scratch),
+        config, buckets, store, tmp_path / "scratch", world=world, anchor=lambda scratch: Anchor(before, RIGID, scratch)
     )
     for key, (embeddings, sums) in vectors(store, config, 2).items():
         np.testing.assert_array_equal(embeddings[:KNOWN], rows(*key, KNOWN)[0])

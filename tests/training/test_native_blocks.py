@@ -37,8 +37,7 @@ class Remembering(ReferenceStep):
 
     def compared(self, side, offset, rel, *, query):
         return self._once(
-            (side, offset, rel, query),
-            lambda: super(Remembering, self).compared(side, offset, rel, query=query),
+            (side, offset, rel, query), lambda: super(Remembering, self).compared(side, offset, rel, query=query)
         )
 
 

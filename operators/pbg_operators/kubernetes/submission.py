@@ -54,11 +54,7 @@ class Handle:
 
 
 def submit(
-    cluster: Cluster,
-    gang: Gang,
-    recorded: Handle | None,
-    values: Mapping[str, str],
-    record: Callable[[Handle], None],
+    cluster: Cluster, gang: Gang, recorded: Handle | None, values: Mapping[str, str], record: Callable[[Handle], None]
 ) -> Handle:
     """Return the Job of a gang, under way or succeeded.
 

@@ -15,14 +15,7 @@ from typing import TYPE_CHECKING
 from pbg_operators.kubernetes.conditions import condition
 from pbg_operators.kubernetes.manifest import ENDED, INDEX, TASK, TRAIN
 from pbg_tasks.config.pods import CONTAINER
-from pbg_tasks.errors import (
-    BY_EXIT_CODE,
-    ConfigError,
-    EvictedError,
-    PbgError,
-    RankLostError,
-    ResourceError,
-)
+from pbg_tasks.errors import BY_EXIT_CODE, ConfigError, EvictedError, PbgError, RankLostError, ResourceError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -135,12 +135,7 @@ def _settle(tables: Tables, spec: GraphSpec, previous: StoredFiles | None) -> di
 
 
 def _write(
-    tables: Tables,
-    spec: GraphSpec,
-    table: str,
-    counts: np.ndarray,
-    folders: tuple[str, ...],
-    destination: Destination,
+    tables: Tables, spec: GraphSpec, table: str, counts: np.ndarray, folders: tuple[str, ...], destination: Destination
 ) -> dict[str, StoredFile]:
     from pyspark.sql import functions
 

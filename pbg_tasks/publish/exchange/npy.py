@@ -100,10 +100,7 @@ def _opened(inbox: Inbox, file: str) -> Iterator[Part]:
     beside = next(filter(inbox.has, wanted), None)
     if beside is None:
         raise FormatError(f"{inbox.source(file)}: no names beside it; put one of {', '.join(wanted)} there")
-    with (
-        inbox.local(file) as path,
-        inbox.local(beside) as names_path,
-    ):
+    with inbox.local(file) as path, inbox.local(beside) as names_path:
         with named(path, inbox.source(file)):
             vectors = _mapped(path)
         names = named_items(_names(names_path), names_path, inbox.source(beside))

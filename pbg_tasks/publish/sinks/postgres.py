@@ -324,8 +324,7 @@ class PostgresTables:
             ConflictError: something else of that name is there.
         """
         cursor.execute(
-            "SELECT to_regclass(quote_ident(%s)), (SELECT collection FROM pbg_served WHERE alias = %s)",
-            (alias, alias),
+            "SELECT to_regclass(quote_ident(%s)), (SELECT collection FROM pbg_served WHERE alias = %s)", (alias, alias)
         )
         other, owner = cursor.fetchone()
         if owner != collection and (other is not None or owner is not None):

@@ -58,12 +58,7 @@ def finder(
 
 
 def load_contents(
-    source: Source,
-    *,
-    scratch: Path,
-    types: Sequence[str],
-    on_rows: Callable[[int], None],
-    share: Share | None = None,
+    source: Source, *, scratch: Path, types: Sequence[str], on_rows: Callable[[int], None], share: Share | None = None
 ) -> tuple[Source, Contents]:
     """Download the files of a version and read their shapes.
 

@@ -95,11 +95,7 @@ class Baseline:
 
 
 def bring_baseline(
-    run: RunContext,
-    release: Release,
-    counts: Mapping[str, list[int]],
-    directory: Path,
-    part: PartFiles | None = None,
+    run: RunContext, release: Release, counts: Mapping[str, list[int]], directory: Path, part: PartFiles | None = None
 ) -> Baseline:
     """Download a release and put its rows at tonight's places.
 
@@ -130,11 +126,7 @@ def bring_baseline(
 
 
 def bring_by_name(
-    run: RunContext,
-    release: Release,
-    counts: Mapping[str, list[int]],
-    directory: Path,
-    part: PartFiles | None = None,
+    run: RunContext, release: Release, counts: Mapping[str, list[int]], directory: Path, part: PartFiles | None = None
 ) -> Baseline:
     """Do as ``bring_baseline``, but always match entities by name."""
     baseline = _opened(run, release, directory, continued=False)

@@ -8,15 +8,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from pbg_tasks.config.night_results import beyond_approval
-from pbg_tasks.config.results import (
-    CheckDocument,
-    DriftResult,
-    EvalResult,
-    GateFindings,
-    GateResult,
-    Metrics,
-    Result,
-)
+from pbg_tasks.config.results import CheckDocument, DriftResult, EvalResult, GateFindings, GateResult, Metrics, Result
 from pbg_tasks.errors import InputError, QualityGateError, UnusableError
 from pbg_tasks.evaluate.gate import FALLS, REPLACED, judge
 from pbg_tasks.progress import say

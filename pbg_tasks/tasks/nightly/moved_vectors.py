@@ -81,12 +81,7 @@ class Comparison:
     """
 
     def __init__(
-        self,
-        run: RunContext,
-        baseline: Baseline,
-        relations: list[str],
-        night: NightRun,
-        candidates: Candidates | None,
+        self, run: RunContext, baseline: Baseline, relations: list[str], night: NightRun, candidates: Candidates | None
     ) -> None:
         self._run, self._baseline = run, baseline
         self._night, self._sample = night, candidates

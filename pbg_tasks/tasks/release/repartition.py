@@ -194,9 +194,7 @@ def _publish(channel: Channel, release: Release, moved: Moved, stored: Stored, b
         "id_layout": id_layout(moved.config),
     }
     published, points = channel.publish(
-        candidate,
-        planned_on=release.seq,
-        check=lambda pointer: _check_not_moved(channel, release, pointer.release),
+        candidate, planned_on=release.seq, check=lambda pointer: _check_not_moved(channel, release, pointer.release)
     )
     if not points:
         _check_not_moved(channel, release, channel.current().release)

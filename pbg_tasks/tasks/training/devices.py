@@ -81,12 +81,7 @@ class _ThreadGang:
     """
 
     def __init__(
-        self,
-        devices: Sequence[ResidentDevice],
-        job: Job,
-        writer: CheckpointWriter,
-        scratch: Path,
-        member: ThreadMember,
+        self, devices: Sequence[ResidentDevice], job: Job, writer: CheckpointWriter, scratch: Path, member: ThreadMember
     ) -> None:
         self._devices, self._member = devices, member
         self._version = writer.version

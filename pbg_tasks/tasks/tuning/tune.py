@@ -38,12 +38,7 @@ class Tried(TypedDict):
 
 
 def tune(
-    spec: Path,
-    snapshot: str,
-    *,
-    overrides: Sequence[str] = (),
-    accept_data: str | None = None,
-    out: Path | None = None,
+    spec: Path, snapshot: str, *, overrides: Sequence[str] = (), accept_data: str | None = None, out: Path | None = None
 ) -> TuneDocument:
     """Prepare a snapshot once and search on it, rung by rung.
 

@@ -227,13 +227,7 @@ class Engine(ABC):
         begun, stop = limits
         # Before the workers' generators, since the rank that continues the bucket may have another number of workers.
         cut = batches(
-            edges,
-            self.config,
-            self.families,
-            generator,
-            self._edge_source,
-            skip=begun.batches,
-            at_once=self._at_once,
+            edges, self.config, self.families, generator, self._edge_source, skip=begun.batches, at_once=self._at_once
         )
         generators = [self.place.generator(each) for each in (generator, *forked(generator, self.workers - 1))]
         if begun.drawn and self.workers == 1:

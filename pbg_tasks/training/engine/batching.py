@@ -58,11 +58,7 @@ class Batch:
 
 
 def check_edges(
-    edges: EdgeList,
-    config: ModelConfig,
-    families: Families,
-    lhs: Mapping[str, Sized],
-    rhs: Mapping[str, Sized],
+    edges: EdgeList, config: ModelConfig, families: Families, lhs: Mapping[str, Sized], rhs: Mapping[str, Sized]
 ) -> None:
     """Check that the relations, ends and features of edges exist.
 

@@ -184,11 +184,7 @@ def _inputs(batch: Batch) -> dict[str, Tensor]:
 def _rebuilt(batch: Batch, inputs: Inputs) -> Batch:
     """Return a batch made of other inputs."""
     return replace(
-        batch,
-        lhs=Single(inputs["lhs"]),
-        rhs=Single(inputs["rhs"]),
-        rel=inputs.get("rel"),
-        weight=inputs.get("weight"),
+        batch, lhs=Single(inputs["lhs"]), rhs=Single(inputs["rhs"]), rel=inputs.get("rel"), weight=inputs.get("weight")
     )
 
 

@@ -101,17 +101,7 @@ class Watched(TorchEngine):
 
 
 def train(
-    config,
-    buckets,
-    store,
-    scratch,
-    *,
-    world=1,
-    engines=None,
-    crash=False,
-    anchor=None,
-    counts=None,
-    share_every=0.0,
+    config, buckets, store, scratch, *, world=1, engines=None, crash=False, anchor=None, counts=None, share_every=0.0
 ):
     """Train with ``world`` ranks; return their figures.
 

@@ -203,12 +203,7 @@ def turn_away(connection: socket.socket, begun: bytes) -> None:
 
 
 def admit(
-    connection: Stream,
-    credentials: Credentials,
-    services: Collection[str],
-    *,
-    timeout: float,
-    begun: bytes = b"",
+    connection: Stream, credentials: Credentials, services: Collection[str], *, timeout: float, begun: bytes = b""
 ) -> tuple[Peer, str]:
     """Authenticate a connecting rank at the listening end.
 
