@@ -65,6 +65,13 @@ def start(hall):
         process.communicate()
 
 
+def assert_broken(member, error, message):
+    """Wait until a member knows that its gang is broken, and why."""
+    assert member.broken.wait(5)
+    with pytest.raises(error, match=message):
+        member.check()
+
+
 def test_all_members_leave_in_order(hall):
     opened = hall(3)
     members = [opened.member(rank) for rank in range(3)]
@@ -83,9 +90,7 @@ def test_end_of_rank_zero_ends_all(hall):
     with opened.member(1) as member:
         with pytest.raises(StorageError, match=r"^the disk is full$"), opened.registry:
             raise StorageError("the disk is full")
-        assert member.broken.wait(5)
-        with pytest.raises(StorageError, match=r"^rank 0: the disk is full$"):
-            member.check()
+        assert_broken(member, StorageError, r"^rank 0: the disk is full$")
 
 
 def test_rank_is_not_missed_before_first_arrival(hall):
@@ -122,9 +127,7 @@ def test_failure_of_one_member_reaches_all(hall):
     with pytest.raises(StorageError, match=r"^the disk is full$"), members[2]:
         raise StorageError("the disk is full")
     for member in members[:2]:
-        assert member.broken.wait(5)
-        with pytest.raises(StorageError, match=r"^rank 2: the disk is full$"):
-            member.check()
+        assert_broken(member, StorageError, r"^rank 2: the disk is full$")
         member.leave()
     assert str(opened.registry.verdict) == "rank 2: the disk is full"
 
@@ -137,9 +140,7 @@ def test_first_verdict_counts(hall):
     members[2].fail(StorageError("the disk is full"))
     members[2].leave(StorageError("the disk is full"))
     for member in members[:2]:
-        assert member.broken.wait(5)
-        with pytest.raises(EvictedError, match="rank 1: told to end"):
-            member.check()
+        assert_broken(member, EvictedError, "rank 1: told to end")
         member.leave()
 
 
@@ -148,9 +149,7 @@ def test_defect_counts_as_failure(hall):
     other = opened.member(0)
     with pytest.raises(ZeroDivisionError), opened.member(1):
         raise ZeroDivisionError("division by zero")
-    assert other.broken.wait(5)
-    with pytest.raises(PbgError, match="rank 1: ZeroDivisionError: division by zero"):
-        other.check()
+    assert_broken(other, PbgError, "rank 1: ZeroDivisionError: division by zero")
     other.leave()
 
 
@@ -169,9 +168,7 @@ def test_foreign_error_keeps_its_kind_for_others(hall, error, kind):
     other = opened.member(0)
     with pytest.raises(type(error)), opened.member(1):
         raise error
-    assert other.broken.wait(5)
-    with pytest.raises(kind, match="rank 1: "):
-        other.check()
+    assert_broken(other, kind, "rank 1: ")
     other.leave()
 
 
@@ -181,27 +178,21 @@ def test_connection_without_goodbye_is_a_lost_rank(hall):
     with connect(opened.listener.address, credentials(1), SERVICE, timeout=5) as connection:
         connection.send("beat", doing="bucket (3, 4)")
         assert connection.receive(timeout=5).kind == "beat"
-    assert other.broken.wait(5)
-    with pytest.raises(RankLostError, match=r"rank 1 closed the connection; last heard of it: bucket \(3, 4\)"):
-        other.check()
+    assert_broken(other, RankLostError, r"rank 1 closed the connection; last heard of it: bucket \(3, 4\)")
     other.leave()
 
 
 def test_member_that_never_comes_is_named(hall):
     opened = hall(4, patience=0.3)
     with opened.member(0) as other:
-        assert other.broken.wait(5)
-        with pytest.raises(RankLostError, match=r"no sign of rank 1, 2, 3 for 0.3 s after others had come"):
-            other.check()
+        assert_broken(other, RankLostError, r"no sign of rank 1, 2, 3 for 0.3 s after others had come")
 
 
 def test_member_that_comes_after_end_is_refused(hall):
     opened = hall(2)
     opened.registry.condemn(StorageError("the disk is full"))
     with opened.member(1) as late:
-        assert late.broken.wait(5)
-        with pytest.raises(StorageError, match="the disk is full"):
-            late.check()
+        assert_broken(late, StorageError, "the disk is full")
 
 
 def test_two_members_of_one_rank_are_refused(hall):
@@ -209,9 +200,7 @@ def test_two_members_of_one_rank_are_refused(hall):
     with opened.member(1), opened.member(0) as first:
         wait_until(lambda: 1 in opened.registry._present)
         with opened.member(1) as second:
-            assert second.broken.wait(5)
-            with pytest.raises(ConfigError, match="rank 1 came before"):
-                second.check()
+            assert_broken(second, ConfigError, "rank 1 came before")
         time.sleep(0.1)
         first.check()
 
@@ -240,9 +229,7 @@ def test_vanished_rank_zero_ends_members(hall):
     opened = hall(1)
     member = opened.member(0)
     opened.listener.close()  # without the registry's goodbye
-    assert member.broken.wait(5)
-    with pytest.raises(RankLostError, match="rank 0 closed the connection"):
-        member.check()
+    assert_broken(member, RankLostError, "rank 0 closed the connection")
     member.leave()
 
 
@@ -253,9 +240,7 @@ def test_silent_rank_zero_ends_members():
         Listener(credentials(0), {SERVICE: lambda _: over.wait(10)}, host="127.0.0.1") as listener,
         Membership(listener.address, credentials(1), beat=0.05, silence=1.0, limit=None) as member,
     ):
-        assert member.broken.wait(5)
-        with pytest.raises(RankLostError, match=r"rank 0 was silent for 1 s"):
-            member.check()
+        assert_broken(member, RankLostError, r"rank 0 was silent for 1 s")
         over.set()
 
 
@@ -293,9 +278,7 @@ def test_killed_and_hanging_processes_end(hall, start):
         for process in (killed, hanging, locked):
             assert process.stdout.readline() == "ready\n"
         killed.kill()
-        assert member.broken.wait(5)
-        with pytest.raises(RankLostError, match=r"rank 1 (closed the connection|is out of reach)"):
-            member.check()
+        assert_broken(member, RankLostError, r"rank 1 (closed the connection|is out of reach)")
         assert hanging.wait(10) == RankLostError.exit_code
         assert "still running 0.5 s after the gang broke, so this process is ended (rank 1" in hanging.stderr.read()
         assert locked.wait(10) == 1
