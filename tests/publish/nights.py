@@ -11,13 +11,14 @@ GRACE = 100.0
 DAY = 86_400.0
 
 
-def night(store, number, channel="production"):
-    """Publish a night of a chain; a day passes."""
-    previous = Channel(store, channel).current().release
-    run = f"d{number}-{channel}"
-    write_run(store, run, previous=previous.run if previous else None, channel=channel)
-    Channel(store, channel).publish(candidate(store, run, f"d{number}"), planned_on=previous.seq if previous else None)
-    store.now += DAY
+def night(store, *numbers, channel="production"):
+    """Publish nights of a chain; after each, a day passes."""
+    for number in numbers:
+        previous, run = Channel(store, channel).current().release, f"d{number}-{channel}"
+        write_run(store, run, previous=previous.run if previous else None, channel=channel)
+        fields = candidate(store, run, f"d{number}")
+        Channel(store, channel).publish(fields, planned_on=previous.seq if previous else None)
+        store.now += DAY
 
 
 def gc(store, releases=0, days=0.0, **options):

@@ -35,8 +35,7 @@ def numbers(store, channel="production"):
 
 
 def test_newest_stay_and_others_go_whole(store):
-    for number in range(1, 7):
-        night(store, number)
+    night(store, *range(1, 7))
     told = gc(store, releases=3)
     assert numbers(store) == [4, 5, 6]
     assert runs(store) == ["d4-production", "d5-production", "d6-production"]
@@ -47,15 +46,13 @@ def test_newest_stay_and_others_go_whole(store):
 
 
 def test_newest_follows_snapshot_order_instead_of_text(store):
-    for number in range(7, 13):
-        night(store, number)
+    night(store, *range(7, 13))
     gc(store, releases=3)
     assert [release.snapshot for release in Channel(store, "production").releases()] == ["d10", "d11", "d12"]
 
 
 def test_day_redone_often_displaces_no_other(store):
-    for number in range(1, 6):
-        night(store, number)
+    night(store, *range(1, 6))
     for number in range(3):
         write_run(store, f"again{number}", previous="d4-production")
         Channel(store, "production").publish(candidate(store, f"again{number}", "d5"), planned_on=4)
@@ -78,15 +75,13 @@ def test_canary_of_drill_keeps_nothing(store):
 
 
 def test_runs_of_last_days_stay(store):
-    for number in range(1, 7):
-        night(store, number)
+    night(store, *range(1, 7))
     gc(store, days=2.5)
     assert numbers(store) == [5, 6]
 
 
 def test_current_release_and_rollback_targets_stay(store):
-    for number in range(1, 7):
-        night(store, number)
+    night(store, *range(1, 7))
     channel = Channel(store, "production")
     channel.rollback(to=3)
     store.now += DAY
@@ -107,8 +102,7 @@ def test_rollback_target_of_night_published_first_stays(store):
 
 
 def test_dry_run_reports_the_same_and_changes_nothing(store):
-    for number in range(1, 5):
-        night(store, number)
+    night(store, *range(1, 5))
     before = [(info.key, info.tag) for info in store.list()]
     told = gc(store, dry_run=True)
     assert [(info.key, info.tag) for info in store.list()] == before
@@ -116,8 +110,7 @@ def test_dry_run_reports_the_same_and_changes_nothing(store):
 
 
 def test_pinned_release_stays_until_unpinned(store):
-    for number in range(1, 5):
-        night(store, number)
+    night(store, *range(1, 5))
     channel = Channel(store, "production")
     for _ in range(2):
         assert pin(channel, 1).run == "d1-production"
@@ -132,8 +125,7 @@ def test_pinned_release_stays_until_unpinned(store):
 
 
 def test_foreign_objects_among_pins_are_left_out(store):
-    for number in range(1, 4):
-        night(store, number)
+    night(store, *range(1, 4))
     pin(Channel(store, "production"), 1)
     for name in (".DS_Store", "notes.json"):
         store.put(f"channels/production/pins/{name}", b"")
@@ -142,8 +134,7 @@ def test_foreign_objects_among_pins_are_left_out(store):
 
 
 def test_unreleased_run_keeps_its_previous_until_grace(store):
-    for number in range(1, 4):
-        night(store, number)
+    night(store, *range(1, 4))
     write_run(store, "failed", previous="d1-production")
     store.now += GRACE - 1
     gc(store)
@@ -156,7 +147,7 @@ def test_unreleased_run_keeps_its_previous_until_grace(store):
 def test_only_the_named_channel_is_collected(store):
     for number in range(1, 5):
         night(store, number)
-        night(store, number, "canary")
+        night(store, number, channel="canary")
     write_run(store, "tried", channel="canary")
     store.now += DAY
     gc(store, channel="production")
@@ -181,8 +172,7 @@ def test_run_planned_for_no_channel_is_collected(store):
 
 
 def test_release_served_by_two_channels_stays_for_both(store):
-    for number in range(1, 5):
-        night(store, number)
+    night(store, *range(1, 5))
     Channel(store, "canary").publish(candidate(store, "d1-production", "d1"), planned_on=None)
     store.now += DAY
     gc(store)
@@ -205,8 +195,7 @@ def test_exports_go_with_their_run(store):
 
 
 def test_run_being_removed_cannot_be_relied_on(store):
-    for number in range(1, 5):
-        night(store, number)
+    night(store, *range(1, 5))
     write_run(store, "tried")
     channel = Channel(store, "production")
     for run, action in {
@@ -243,8 +232,7 @@ def test_held_run_that_was_condemned_stays(store):
 def test_task_during_collection_agrees_with_it(tmp_path, swift_disk, action):
     """Rely on an old run during its collection, after each operation once."""
     first = TurnedStore(tmp_path / "first")
-    for number in range(1, 4):
-        night(first, number)
+    night(first, *range(1, 4))
     fields = candidate(first, "d1-production", "d4")
     moment, outcomes = 0, set()
     while True:
@@ -276,8 +264,7 @@ def test_task_during_collection_agrees_with_it(tmp_path, swift_disk, action):
 
 
 def test_damaged_document_stops_collection_before_any_removal(store):
-    for number in range(1, 5):
-        night(store, number)
+    night(store, *range(1, 5))
     write_run(store, "young")
     store.put("runs/young/spec.json", b"[")
     before = [info.key for info in store.list()]

@@ -106,8 +106,7 @@ FOREIGN = (
 def test_objects_of_other_program_below_runs_stay(store):
     for key in FOREIGN:
         store.put(key, b"not ours")
-    for number in range(1, 5):
-        night(store, number)
+    night(store, *range(1, 5))
     store.put("runs/held/held.json", b"{}")
     store.put("runs/planned/spec.json", b"{}")
     store.now += DAY
@@ -164,8 +163,7 @@ def test_store_without_list_of_uploads_is_still_collected(store, monkeypatch, ca
     def abort_uploads(*_, **__):
         raise error
 
-    for number in range(1, 5):
-        night(store, number)
+    night(store, *range(1, 5))
     monkeypatch.setattr(store, "abort_uploads", abort_uploads)
     assert gc(store).runs == ["d1-production", "d2-production"]
     assert capsys.readouterr().err.count("uploads") == 1

@@ -171,8 +171,7 @@ def test_release_with_moved_rows_is_held_there(store):
     night(store, 1)
     write_run(store, "moved")
     channel.publish(candidate(store, "moved", "d2") | {"run": "trained"}, planned_on=1)
-    for number in (3, 4, 5):
-        night(store, number)
+    night(store, 3, 4, 5)
     channel.rollback(to=2)
     channel.rollback(to=5)
     assert "moved" not in gc(store, grace=GRACE).runs
