@@ -12,6 +12,7 @@ from fastapi import Depends, Request, Response
 from fastapi.responses import HTMLResponse
 
 from pbg_operators.plugin.cache import Recent
+from pbg_operators.plugin.waiting import outline
 from pbg_tasks.report.pages import Links, render
 
 if TYPE_CHECKING:
@@ -37,21 +38,6 @@ class Reader:
         """Return the result of ``work``, run in a thread."""
         return await anyio.to_thread.run_sync(work, limiter=self.threads)
 
-    async def page(self, request: Request, dag_id: str, work: Callable[[], Mapping[str, object]]) -> Response:
-        """Return the page of a document, made in a thread.
-
-        Rendering takes long enough to delay the outlines of other pages, which the event loop makes.
-        """
-
-        def make() -> Response:
-            document = work()
-            absent = document["kind"] == "message" and "again" not in document
-            return page(
-                document, links_of(request, dag_id, document), HTTPStatus.NOT_FOUND if absent else HTTPStatus.OK
-            )
-
-        return await self.read(make)
-
 
 def _reader(request: Request) -> Reader:
     reader: Reader = request.app.state.reader
@@ -64,6 +50,24 @@ ReaderDep = Annotated[Reader, Depends(_reader)]
 def page(document: Mapping[str, object], links: Links, status: HTTPStatus = HTTPStatus.OK) -> Response:
     """Return a response with the page of a document."""
     return HTMLResponse(render(document, links), status)
+
+
+async def shown(
+    reader: Reader, request: Request, dag_id: str, shape: str, work: Callable[[], Mapping[str, object]]
+) -> Response:
+    """Return a page's outline, or the page, made in a thread.
+
+    Rendering takes long enough to delay the outlines of other pages, which the event loop makes.
+    """
+    if waiting := outline(request, links_of(request, dag_id), shape):
+        return waiting
+
+    def make() -> Response:
+        document = work()
+        absent = document["kind"] == "message" and "again" not in document
+        return page(document, links_of(request, dag_id, document), HTTPStatus.NOT_FOUND if absent else HTTPStatus.OK)
+
+    return await reader.read(make)
 
 
 def base_of(request: Request) -> str:

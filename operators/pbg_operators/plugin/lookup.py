@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import Query, Request, Response
 from fastapi.responses import JSONResponse
 
-from pbg_operators.plugin.answers import ReaderDep, links_of
+from pbg_operators.plugin.answers import ReaderDep, shown
 from pbg_operators.plugin.routes import DagId, dag_router, last
-from pbg_operators.plugin.waiting import outline
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,14 +27,12 @@ async def neighbours(
     k: Annotated[int, Query(ge=1, le=100)] = 10,
 ) -> Response:
     """Show the form of the look-up, and its result."""
-    if waiting := outline(request, links_of(request, dag_id), "list"):
-        return waiting
 
     def read() -> Mapping[str, object]:
         pages, url = last(reader, dag_id)
         return {**pages.neighbours(url, entity=entity, entity_type=kind, release=release, count=k)}
 
-    return await reader.page(request, dag_id, read)
+    return await shown(reader, request, dag_id, "list", read)
 
 
 @router.get("/names")

@@ -27,10 +27,9 @@ from pbg_operators.internals import (
 )
 from pbg_operators.link import PREFIX
 from pbg_operators.plugin import attempts, database
-from pbg_operators.plugin.answers import ReaderDep, base_of, links_of, page
+from pbg_operators.plugin.answers import ReaderDep, base_of, links_of, page, shown
 from pbg_operators.plugin.begin import begin_document, source_of
 from pbg_operators.plugin.pages import ABSENT
-from pbg_operators.plugin.waiting import outline
 from pbg_tasks.config.run import RUN_ID
 from pbg_tasks.report.pages import Links, assets, live_sections, render_block
 from pbg_tasks.report.standing import last_night, standing_document, with_failure, with_failures
@@ -137,8 +136,6 @@ async def standing(request: Request, dag_id: DagId, user: GetUserDep, reader: Re
 @of_dag.get("")
 async def history(request: Request, dag_id: DagId, user: GetUserDep, reader: ReaderDep) -> Response:
     """Show the nights of a DAG's graph."""
-    if waiting := outline(request, links_of(request, dag_id), "nights"):
-        return waiting
 
     def read() -> Mapping[str, object]:
         found = _known(request, user, reader, dag_id)[1]
@@ -152,14 +149,12 @@ async def history(request: Request, dag_id: DagId, user: GetUserDep, reader: Rea
             text = "The graph has no night yet. Begin one, or trigger its DAG."
             return {**document} if document["nights"] else {**_message("No night yet", text)}
 
-    return await reader.page(request, dag_id, read)
+    return await shown(reader, request, dag_id, "nights", read)
 
 
 @of_dag.get("/begin")
 async def begin(request: Request, dag_id: DagId, user: GetUserDep, reader: ReaderDep) -> Response:
     """Show the snapshots that are there, from which a night is begun."""
-    if waiting := outline(request, links_of(request, dag_id), "list"):
-        return waiting
     airflow = _airflow(base_of(request))
 
     def read() -> Mapping[str, object]:
@@ -187,14 +182,12 @@ async def begin(request: Request, dag_id: DagId, user: GetUserDep, reader: Reade
             )
         }
 
-    return await reader.page(request, dag_id, read)
+    return await shown(reader, request, dag_id, "list", read)
 
 
 @of_dag.get("/runs/{run_id}")
 async def dag_run(request: Request, dag_id: DagId, run_id: DagRunId, user: GetUserDep, reader: ReaderDep) -> Response:
     """Show the run of a DAG run, or why it has none."""
-    if waiting := outline(request, links_of(request, dag_id), "run"):
-        return waiting
 
     def read() -> Mapping[str, object]:
         found = [_row(request, each) for each in attempts.attempts([dag_id], run_id)]
@@ -216,15 +209,13 @@ async def dag_run(request: Request, dag_id: DagId, run_id: DagRunId, user: GetUs
                 raise
             return {"kind": "failed", "graph": graph, "dag_run": run_id, "attempt": found[0]}
 
-    return await reader.page(request, dag_id, read)
+    return await shown(reader, request, dag_id, "run", read)
 
 
 @of_dag.get("/nights/{run}")
 async def night(request: Request, dag_id: DagId, run: RunId, user: GetUserDep, reader: ReaderDep) -> Response:
     """Show any run of the graph."""
-    if waiting := outline(request, links_of(request, dag_id), "run"):
-        return waiting
-    return await reader.page(request, dag_id, partial(_night, request, user, reader, dag_id, run))
+    return await shown(reader, request, dag_id, "run", partial(_night, request, user, reader, dag_id, run))
 
 
 @of_dag.get("/nights/{run}/live")
@@ -249,27 +240,23 @@ async def live(
 @of_dag.get("/nights/{run}/searches/{search}")
 async def search(request: Request, dag_id: DagId, run: RunId, search: SearchId, reader: ReaderDep) -> Response:
     """Show a search of hyper-parameters on a run of the graph."""
-    if waiting := outline(request, links_of(request, dag_id), "list"):
-        return waiting
 
     def read() -> Mapping[str, object]:
         pages, url = last(reader, dag_id)
         return {**pages.search(url, run, search)}
 
-    return await reader.page(request, dag_id, read)
+    return await shown(reader, request, dag_id, "list", read)
 
 
 @of_dag.get("/compare")
 async def compare(request: Request, dag_id: DagId, left: OtherRunId, right: OtherRunId, reader: ReaderDep) -> Response:
     """Show two runs side by side."""
-    if waiting := outline(request, links_of(request, dag_id), "nights"):
-        return waiting
 
     def read() -> Mapping[str, object]:
         pages, url = last(reader, dag_id)
         return {**pages.comparison(url, left, right)}
 
-    return await reader.page(request, dag_id, read)
+    return await shown(reader, request, dag_id, "nights", read)
 
 
 router.include_router(of_dag)

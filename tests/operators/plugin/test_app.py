@@ -91,10 +91,10 @@ def test_outlines_wait_for_no_reader(monkeypatch):
 def test_page_is_rendered_beside_the_event_loop(monkeypatch):
     seen = []
     monkeypatch.setattr(answers, "render", lambda *_: seen.append(threading.current_thread()) or "page")
-    request, read = SimpleNamespace(scope={}), lambda: {"kind": "history"}
+    request, read = SimpleNamespace(scope={}, headers={}), lambda: {"kind": "history"}
 
     async def ask():
-        return await answers.Reader(None, anyio.CapacityLimiter(1)).page(request, "reembed_x", read)
+        return await answers.shown(answers.Reader(None, anyio.CapacityLimiter(1)), request, "reembed_x", "list", read)
 
     assert anyio.run(ask).body == b"page"
     assert threading.main_thread() not in seen
