@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import DAG, TaskGroup, TriggerRule, chain
+from airflow.sdk import TaskGroup, TriggerRule, chain
 
-from pbg_operators.alerts import on_failure
 from pbg_operators.form import tune_form
 from pbg_operators.plan import snapshot_of
 from pbg_operators.report import ReportOperator
-from pbg_operators.settings import defaults, settings_of
+from pbg_operators.settings import settings_of
 from pbg_operators.task import GraphOperator, PbgOperator, answer, check_arguments
+from pbg_operators.upkeep import side_dag
 from pbg_operators.xcom import pulled_answer, template
 from pbg_tasks.config.results import CandidatesAnswer, StartedAnswer
 from pbg_tasks.config.tune_space import require_tunable, rung_epochs
@@ -19,7 +19,7 @@ from pbg_tasks.config.tune_space import require_tunable, rung_epochs
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from airflow.sdk import Context
+    from airflow.sdk import DAG, Context
     from pydantic import JsonValue
 
     from pbg_tasks.config import GraphSpec
@@ -89,17 +89,8 @@ def tune_dag(spec: GraphSpec, spec_path: Path) -> DAG:
         ConfigError: keys of the space are wrong.
     """
     search = require_tunable(spec, source=str(spec_path))
-    with DAG(
-        dag_id=f"tune_{spec.graph}",
-        description=f"Search hyper-parameters of graph {spec.graph} on one snapshot",
-        schedule=None,
-        catchup=False,
-        default_args=defaults(spec),
-        max_active_runs=1,
-        params=tune_form(spec),
-        tags=["tune", spec.graph],
-        **on_failure(spec),
-    ) as dag:
+    about = f"Search hyper-parameters of graph {spec.graph} on one snapshot"
+    with side_dag("tune", spec, about, params=tune_form(spec)) as dag:
         start = TuneStartOperator(task_id=START, spec=str(spec_path.absolute()))
         prepare = PbgOperator(task_id=PREPARE, command="prepare", arguments=[RUN])
         before: Any = prepare

@@ -6,7 +6,7 @@ They begin nights, practise the roll-back, and remove what is old.
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG, CronTriggerTimetable
 
@@ -45,6 +45,26 @@ LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 """
 
 
+def side_dag(
+    kind: str,
+    spec: GraphSpec,
+    description: str,
+    *,
+    schedule: Any = None,  # noqa: ANN401 - DAG's own
+    **arguments: Any,  # noqa: ANN401 - DAG's own
+) -> DAG:
+    """Make a DAG beside nights, with one run at a time."""
+    return DAG(
+        dag_id=f"{kind}_{spec.graph}",
+        description=description,
+        schedule=schedule,
+        catchup=False,
+        max_active_runs=1,
+        tags=[kind, spec.graph],
+        **{"default_args": defaults(spec), **on_failure(spec)} | arguments,
+    )
+
+
 def upkeep_dags(spec: GraphSpec, spec_path: Path) -> Iterator[DAG]:
     """Yield the DAGs beside a graph's nights, but that of collection."""
     yield _drill(spec, spec_path)
@@ -62,17 +82,8 @@ def _watch(spec: GraphSpec, watch: Watch) -> DAG:
     One run of it is always under way.
     """
     edges, begin = edges_asset(spec), watch.since or spec.nights.first
-    with DAG(
-        dag_id=f"watch_{spec.graph}",
-        description=f"Begin a night of graph {spec.graph} for each snapshot that arrives",
-        schedule="@continuous",
-        start_date=LONG_AGO,
-        catchup=False,
-        default_args=defaults(spec),
-        max_active_runs=1,
-        tags=["watch", spec.graph],
-        **on_failure(spec),
-    ) as dag:
+    about = f"Begin a night of graph {spec.graph} for each snapshot that arrives"
+    with side_dag("watch", spec, about, schedule="@continuous", start_date=LONG_AGO) as dag:
         source: dict[str, JsonValue] = {"format": spec.snapshots.format, "options": spec.snapshots.options}
         arrived = WatchOperator(
             task_id="wait_for_snapshots",
@@ -90,33 +101,16 @@ def _watch(spec: GraphSpec, watch: Watch) -> DAG:
 
 
 def _drill(spec: GraphSpec, spec_path: Path) -> DAG:
-    with DAG(
-        dag_id=f"drill_{spec.graph}",
-        description=f"Rehearse the roll-back of graph {spec.graph} on a channel without readers",
-        doc_md=_DRILL.format(graph=spec.graph, channel=spec.read_channel, file=spec_path.name),
-        schedule="@daily",
-        catchup=False,
-        default_args=defaults(spec),
-        max_active_runs=1,
-        tags=["drill", spec.graph],
-        **on_failure(spec),
-    ) as dag:
+    about = f"Rehearse the roll-back of graph {spec.graph} on a channel without readers"
+    page = _DRILL.format(graph=spec.graph, channel=spec.read_channel, file=spec_path.name)
+    with side_dag("drill", spec, about, schedule="@daily", doc_md=page) as dag:
         GraphOperator(task_id="roll_back_and_forward", command="drill", arguments=[str(spec_path.absolute())])
     return dag
 
 
 def _redo(spec: GraphSpec, spec_path: Path) -> DAG:
-    with DAG(
-        dag_id=f"redo_{spec.graph}",
-        description=f"Repeat a day of graph {spec.graph} and the released days after it",
-        schedule=None,
-        catchup=False,
-        default_args=defaults(spec) | {"graph": spec.graph},
-        max_active_runs=1,
-        params=redo_form(spec),
-        tags=["redo", spec.graph],
-        **on_failure(spec),
-    ) as dag:
+    about, own = f"Repeat a day of graph {spec.graph} and the released days after it", {"graph": spec.graph}
+    with side_dag("redo", spec, about, params=redo_form(spec), default_args=defaults(spec) | own) as dag:
         path = str(spec_path.absolute())
         redo = RedoOperator(
             task_id="redo_from_a_day", spec=path, asset=channel_asset(spec), refused=Alert(spec, "refused")
@@ -127,17 +121,8 @@ def _redo(spec: GraphSpec, spec_path: Path) -> DAG:
 
 
 def _promote(spec: GraphSpec, spec_path: Path) -> DAG:
-    with DAG(
-        dag_id=f"promote_{spec.graph}",
-        description=f"Let channel {spec.read_channel} of graph {spec.graph} take over a release of {spec.channel}",
-        schedule=None,
-        catchup=False,
-        default_args=defaults(spec),
-        max_active_runs=1,
-        params=promote_form(spec),
-        tags=["promote", spec.graph],
-        **on_failure(spec),
-    ) as dag:
+    about = f"Let channel {spec.read_channel} of graph {spec.graph} take over a release of {spec.channel}"
+    with side_dag("promote", spec, about, params=promote_form(spec)) as dag:
         PromoteOperator(
             task_id="promote_by_form", spec=str(spec_path.absolute()), asset=readers_asset(spec), by_form=True
         )
@@ -150,16 +135,9 @@ def collect_dag(spec: GraphSpec, collect: Collection) -> DAG:
     Those that ``promote`` counts stay: with fewer, no row of nights would ever be long enough.
     """
     row = spec.promote.after_nights if spec.promote is not None else None
-    with DAG(
-        dag_id=f"collect_{spec.graph}",
-        description=f"Remove the releases and runs of graph {spec.graph} that nothing needs",
-        schedule=CronTriggerTimetable(collect.cron, timezone="UTC"),  # a text counts by [core] default_timezone
-        catchup=False,
-        default_args=defaults(spec),
-        max_active_runs=1,
-        tags=["collect", spec.graph],
-        **on_failure(spec),
-    ) as dag:
+    about = f"Remove the releases and runs of graph {spec.graph} that nothing needs"
+    schedule = CronTriggerTimetable(collect.cron, timezone="UTC")  # a text counts by [core] default_timezone
+    with side_dag("collect", spec, about, schedule=schedule) as dag:
         options = {
             "keep-releases": max(collect.keep_releases, row or 0),
             "keep-days": collect.keep_days,
