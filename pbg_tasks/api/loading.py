@@ -16,10 +16,10 @@ from pbg_tasks.formats.embeddings import map_embeddings
 from pbg_tasks.formats.entities import read_entity_names
 from pbg_tasks.formats.names import has_name_index
 from pbg_tasks.storage.staging import Scratch
-from pbg_tasks.tasks.model_source import load_newest, locate
+from pbg_tasks.tasks.model_source import load_newest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from contextlib import ExitStack
     from pathlib import Path
 
@@ -76,28 +76,18 @@ class Contents:
 
 def open_contents(
     resources: ExitStack,
-    url: str | Path,
+    locate: Callable[[Path], Source],
     *,
-    channel: str | None = None,
-    release: int | None = None,
-    for_service: str | None = None,
-    key: str | None = None,
-    entity_path: str | Path | None = None,
     scratch: Path | None = None,
     expect: Contract | None = None,
 ) -> Contents:
-    """Load the newest version at a URL.
+    """Load the newest version at a place.
 
     If its trainer replaces it meanwhile, the next version is loaded.
 
     Args:
         resources: takes the private directory of downloads.
-        url: as in ``source.locate``.
-        channel: same.
-        release: same.
-        for_service: same, there called ``service``.
-        key: same.
-        entity_path: same.
+        locate: finds the newest version, with downloads in a directory.
         scratch: parent of the private directory.
         expect: what the reader relies on; checked before anything large is downloaded.
 
@@ -108,9 +98,7 @@ def open_contents(
     place = resources.enter_context(Scratch(scratch)).path
 
     def find() -> Source:
-        source = locate(
-            url, place, channel=channel, release=release, service=for_service, key=key, entity_path=entity_path
-        )
+        source = locate(place)
         if expect is not None:
             expect.check(source.contract, source=source.checkpoint.url)
         return source

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import weakref
 from contextlib import ExitStack
-from functools import cached_property
+from functools import cached_property, partial
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -26,6 +26,7 @@ from pbg_tasks.errors import InputError
 from pbg_tasks.model.parameters import OTHER_SIDE, SIDES, global_path
 from pbg_tasks.progress import fraction
 from pbg_tasks.report.embedding_map import map_document
+from pbg_tasks.tasks.model_source import locate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -117,17 +118,10 @@ class Model:
         if release is not None:
             _check_whole("release", release)
         with ExitStack() as resources:
-            contents = open_contents(
-                resources,
-                url,
-                channel=channel,
-                release=release,
-                for_service=for_service,
-                key=key,
-                entity_path=entity_path,
-                scratch=scratch,
-                expect=expect,
+            find = partial(
+                locate, url, channel=channel, release=release, service=for_service, key=key, entity_path=entity_path
             )
+            contents = open_contents(resources, find, scratch=scratch, expect=expect)
             return cls(contents, resources.pop_all())
 
     @cached_property

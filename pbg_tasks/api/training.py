@@ -6,6 +6,7 @@ Preparation and training are those of the commands.
 from __future__ import annotations
 
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
@@ -25,6 +26,7 @@ from pbg_tasks.prepare.validate import check_rows
 from pbg_tasks.storage import open_store
 from pbg_tasks.storage.columnar import list_files
 from pbg_tasks.storage.staging import Scratch, put_all_new
+from pbg_tasks.tasks.model_source import locate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -104,7 +106,7 @@ def train(
             train_directory(schema, seed=seed)
         finally:
             torch.set_num_threads(threads)  # an engine sets one, which would stay the caller's
-        contents = open_contents(resources, schema.checkpoint_path)
+        contents = open_contents(resources, partial(locate, schema.checkpoint_path))
         return Model(contents, resources.pop_all())
 
 

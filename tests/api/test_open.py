@@ -245,7 +245,7 @@ def test_version_replaced_while_opened_opens_the_next(trained, monkeypatch):
             Trained(data.root, version=4, seed=1)
         return source
 
-    monkeypatch.setattr("pbg_tasks.api.loading.locate", replaced)
+    monkeypatch.setattr("pbg_tasks.api.model.locate", replaced)
     with Model.open(data.checkpoint) as model:
         assert model.version == 4
         expected = np.random.default_rng(1).normal(size=(50, 8)).astype(np.float32)
@@ -264,7 +264,7 @@ def test_release_removed_while_opened_opens_the_next(nightly, monkeypatch, tmp_p
         shutil.rmtree(removed, ignore_errors=True)
         return source
 
-    monkeypatch.setattr("pbg_tasks.api.loading.locate", find)
+    monkeypatch.setattr("pbg_tasks.api.model.locate", find)
     with Model.open(nightly.store) as model:
         assert (model.release, model.version) == (1, 2)
 

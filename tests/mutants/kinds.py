@@ -172,10 +172,12 @@ def of_directory(*file: str) -> Kind:
 
 def read_directory(place: Path) -> dict[str, str]:
     from pbg_tasks.api.loading import open_contents
+    from pbg_tasks.tasks.model_source import locate
     from pbg_tasks.tasks.runs.dataset import EntityPath
 
     with ExitStack() as resources:
-        contents = open_contents(resources, place / "checkpoint", entity_path=place / "entities", scratch=place / "s")
+        find = partial(locate, place / "checkpoint", entity_path=place / "entities")
+        contents = open_contents(resources, find, scratch=place / "s")
         counts = EntityPath(contents.config.model_copy(update={"entity_path": str(place / "entities")}), place)
         tables = contents.entities.values()
         vectors = [part for each in tables for part in each.vectors.partitions]
