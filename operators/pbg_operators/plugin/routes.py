@@ -31,6 +31,8 @@ from pbg_operators.plugin.answers import ReaderDep, base_of, links_of, page, sho
 from pbg_operators.plugin.begin import begin_document, source_of
 from pbg_operators.plugin.pages import ABSENT
 from pbg_tasks.config.run import RUN_ID
+from pbg_tasks.report.facts import GraphFacts
+from pbg_tasks.report.history import history_document
 from pbg_tasks.report.pages import Links, assets, live_sections, render_block
 from pbg_tasks.report.standing import last_night, standing_document, with_failure, with_failures
 
@@ -316,20 +318,7 @@ def _is_paused(dag_id: str) -> bool:
 def _empty(dag_id: str) -> HistoryDocument:
     """Return the document of a graph without any run."""
     graph, store = database.latest_place(dag_id)
-    return {
-        "kind": "history",
-        "graph": graph or dag_id,
-        "channel": "",
-        "read_channel": "",
-        "store": store,
-        "current": None,
-        "readers": [],
-        "limits": {"floor": None, "fall": None, "current": None},
-        "nights": [],
-        "refused": [],
-        "left_out": 0,
-        "searches": [],
-    }
+    return history_document(GraphFacts(graph or dag_id, "", store, [], [], {}, None, {}))
 
 
 def _message(title: str, text: str) -> dict[str, object]:
