@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 ROWS, DIMENSION = 3, 2
 
 
-def make_config(partitions, ends, buffer=None, bucket_order="inside_out"):
+def make_config(partitions, ends, buffer=None, bucket_order="inside_out", **changes):
+    """Return a config of relations, given as pairs of types."""
     return ConfigSchema.model_validate(
         {
             "entities": {name: {"num_partitions": count} for name, count in partitions.items()},
@@ -32,6 +33,7 @@ def make_config(partitions, ends, buffer=None, bucket_order="inside_out"):
             "edge_paths": ["edges"],
             "checkpoint_path": "checkpoint",
         }
+        | changes
     )
 
 

@@ -12,23 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pbg_tasks.config import ModelConfig
 from pbg_tasks.training.data.partitions import Layout, PartitionKey, partition_keys
 from pbg_tasks.training.data.swaps import SwapPlan, iteration_order
 from pbg_tasks.training.schedule import Bucket, Rooms
+from tests.training.buffers import make_config
 from tests.training.simulated_swaps import simulate
-
-
-def make_config(partitions, ends, **changes):
-    """Relations between entity types, given as ``("user", "item")`` pairs."""
-    return ModelConfig.model_validate(
-        {
-            "entities": {name: {"num_partitions": count} for name, count in partitions.items()},
-            "relations": [{"name": f"{lhs}-{rhs}", "lhs": lhs, "rhs": rhs} for lhs, rhs in ends],
-            "dimension": 4,
-        }
-        | changes
-    )
 
 
 def one_type(count, **changes):

@@ -13,22 +13,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from pbg_tasks.config import ModelConfig
 from pbg_tasks.training.data.partitions import PartitionKey, partition_keys
 from pbg_tasks.training.ranks.leases import LeaseBook, useful_ranks
 from pbg_tasks.training.schedule import Bucket, grid
+from tests.training.buffers import make_config
 
 RANKS = range(4)
-
-
-def make_config(partitions, ends):
-    return ModelConfig.model_validate(
-        {
-            "entities": {name: {"num_partitions": count} for name, count in partitions.items()},
-            "relations": [{"name": f"{lhs}-{rhs}", "lhs": lhs, "rhs": rhs} for lhs, rhs in ends],
-            "dimension": 4,
-        }
-    )
 
 
 def one_type(count):
