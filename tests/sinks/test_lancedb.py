@@ -76,6 +76,19 @@ def test_filled_tables_are_the_model(trained, place):
     assert served(place.root / "lance")["pbg_item"]["metric"] == "dot"
 
 
+def test_alias_of_gone_type_is_named(trained, place, capsys):
+    out = place.root / "lance"
+    assert fill(trained, out)["measured"]["left"] == []
+    assert fill(trained, out, types=["user"])["measured"]["left"] == []
+    assert "warning" not in capsys.readouterr().err
+    relations = [{"name": "knows", "lhs": "user", "rhs": "user"}]
+    later = model(place.root / "later", entities={"user": {"num_partitions": 1}}, relations=relations)
+    before = served(out)["pbg_item"]
+    assert fill(later, out)["measured"]["left"] == ["pbg_item"]
+    assert "warning: export lancedb: pbg_item still show an earlier release, as the model" in capsys.readouterr().err
+    assert served(out)["pbg_item"] == before
+
+
 def test_tables_in_s3_are_the_model(trained, s3_bucket):
     fill(trained, s3_bucket)
     found = s3_settings()

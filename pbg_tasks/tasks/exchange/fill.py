@@ -54,6 +54,7 @@ class FilledTables(TypedDict):
 
     Attributes:
         served: the aliases point to these tables.
+        left: aliases of the collection with a table of a type that the model lacks.
         dropped: names of tables that went.
     """
 
@@ -64,6 +65,7 @@ class FilledTables(TypedDict):
     kept_rows: int
     not_copied: dict[str, str]
     served: bool
+    left: list[str]
     dropped: list[str]
 
 
@@ -136,9 +138,15 @@ def fill(
         with named_in_store(found, scratch.path), disk_errors(scratch.path):
             filled = filling.fill(contents, describe(found))
         served = serving(tables, filling.collection, filled)
+        left = _left(tables, filling.collection, contents.config.entities)
         aliases = [record.alias for record in filled.values()]
         dropped = retire(tables, filling.collection, aliases, keep=own.keep, needed=filled)
     seconds = time.monotonic() - started
+    if left:
+        say(
+            f"warning: export {sink}: {', '.join(left)} still show an earlier release, as the model has no such entity "
+            "type; once no reader needs them, remove them in the store"
+        )
     say(f"export {sink}: {len(filled)} tables in {destination} are complete after {human_seconds(seconds)}")
     return {
         "exchange": sink,
@@ -157,10 +165,18 @@ def fill(
             "kept_rows": filling.kept,
             "not_copied": filling.not_copied,
             "served": served,
+            "left": left,
             "dropped": dropped,
         },
         "seconds": round(seconds, 3),
     }
+
+
+def _left(tables: Tables, collection: str, entities: Collection[str]) -> list[str]:
+    """Return the aliases that show a table of none of some types."""
+    records = tables.records(collection)
+    shown = tables.served(collection).items()
+    return sorted(alias for alias, table in shown if table in records and records[table].entity not in entities)
 
 
 def complete_tables(tables: Tables, collection: str, manifest_sha256: str) -> dict[str, TableRecord]:
