@@ -15,7 +15,7 @@ import pytest
 from pbg_tasks.checkpoint import VerifiedFiles
 from pbg_tasks.errors import ConfigError, FormatError
 from pbg_tasks.publish import Channel
-from pbg_tasks.publish.gc_holds import hold_key
+from pbg_tasks.publish.gc_holds import condemn, hold_key
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.nightly import evaluation_parts, moved_vectors
@@ -54,16 +54,23 @@ def night(place):
     return second_night(place, 60, 64, max_candidates=50)
 
 
-def test_release_to_compare_with_is_held(tmp_path, monkeypatch):
+def test_releases_to_compare_with_are_held(tmp_path, monkeypatch):
     store = open_store(str(tmp_path))
-    write_run(store, "d1-a")
-    Channel(store, "production").publish(candidate(store, "d1-a", "d1"), planned_on=None)
-    store.delete(hold_key("d1-a"))
-    monkeypatch.setattr(evaluation_parts, "best_release", lambda *_: None)
+    channel, released = Channel(store, "production"), []
+    for run in ("d1-a", "d1-b", "d1-c"):
+        write_run(store, run)
+        released.append(channel.publish(candidate(store, run, "d1"), planned_on=None, independent=True)[0])
+        store.delete(hold_key(run))
+    best, replaced, current = released
+    monkeypatch.setattr(evaluation_parts, "best_release", lambda *_: best)
+    monkeypatch.setattr(evaluation_parts, "replaced_release", lambda _: replaced)
     graph = SimpleNamespace(channel="production")
     spec = SimpleNamespace(previous=None, publish=False, walk="chain", snapshot="d2", graph=graph)
-    assert Releases.of(SimpleNamespace(store=store, run_id="d2-a", spec=spec)).current.run == "d1-a"
-    assert store.head(hold_key("d1-a")) is not None
+    run = SimpleNamespace(store=store, run_id="d2-a", spec=spec)
+    assert Releases.of(run) == Releases(current, best, None, replaced)
+    assert all(store.head(hold_key(each.run)) is not None for each in released)
+    condemn(store, best.run).move("removing")
+    assert Releases.of(run) == Releases(current, None, None, replaced)
 
 
 def whole(url):

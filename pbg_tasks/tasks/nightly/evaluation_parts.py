@@ -24,10 +24,11 @@ from pbg_tasks.config.results import (
     PartsTaken,
     Taken,
 )
-from pbg_tasks.errors import ConfigError, FormatError, InputError
+from pbg_tasks.errors import ConfigError, ConflictError, FormatError, InputError
 from pbg_tasks.evaluate.counts import MergedCounting, Share, from_bytes, to_bytes
 from pbg_tasks.evaluate.partition_drift import PartitionDrift
 from pbg_tasks.forecast.usage import Usage
+from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.gc_holds import hold, run_with
 from pbg_tasks.storage.files import disk_errors
@@ -66,16 +67,17 @@ class Releases:
 
     @classmethod
     def of(cls, run: RunContext) -> Self:
-        """Choose the releases, and hold the one before.
+        """Choose the releases, and hold them.
 
         Raises:
-            ConflictError: `pbg gc` is removing that one.
+            ConflictError: `pbg gc` is removing the one before.
         """
         missing = awaited(run)
         current = release_before(run)
         if current is not None:  # of an independent night of an earlier day, a collection may find it unreachable
             hold(run.store, run_with(current.directory, current.run))
-        return cls(current, best_release(run, current), missing, replaced_release(run))
+        best, replaced = (_held(run, each) for each in (best_release(run, current), replaced_release(run)))
+        return cls(current, best, missing, replaced)
 
     @property
     def numbers(self) -> tuple[int | None, int | None, int | None]:
@@ -84,6 +86,17 @@ class Releases:
             None if each is None else each.seq for each in (self.current, self.best, self.replaced)
         )
         return current, best, replaced
+
+
+def _held(run: RunContext, release: Release | None) -> Release | None:
+    """Return a release that a collection leaves, if there is one."""
+    if release is not None:
+        try:
+            hold(run.store, run_with(release.directory, release.run))
+        except ConflictError:
+            say(f"release {release.seq} is being removed: not compared with it")
+            return None
+    return release
 
 
 def choose_releases(url: str) -> None:
