@@ -156,11 +156,12 @@ class LocalWork:
         order = [edge_chunk.bucket for edge_chunk in self._edge_chunks[len(self._done) :]]
         then = [edge_chunk.bucket for edge_chunk in self._coming]
         self._buffer.begin(order, then, self._stamp, final=self._remnant.keys)
+        stored = self._seen + (self._begun.edges if self._begun is not None else 0)
         if self._whole is None:
             total, before = self._plan.edges(), self._plan.edges(iteration.number - 1)
-            self._whole = self._shown.enter_context(Progress("train", total, begun=before + self._seen, ends=False))
+            self._whole = self._shown.enter_context(Progress("train", total, begun=before + stored, ends=False))
         title = f"epoch {iteration.epoch_idx + 1}/{iteration.num_epochs}"
-        self._progress = Progress(title, self._total, begun=self._seen, whole=self._whole)
+        self._progress = Progress(title, self._total, begun=stored, whole=self._whole)
 
     def _note(self, text: str) -> None:
         """Print a line about a committed iteration."""

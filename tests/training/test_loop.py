@@ -14,8 +14,10 @@ import pytest
 from pbg_tasks.checkpoint import claim, open_committed
 from pbg_tasks.checkpoint.live import FILE_NAME as LIVE
 from pbg_tasks.errors import EvictedError, FormatError, NotFoundError, StorageError
+from pbg_tasks.progress import Progress
 from pbg_tasks.storage.local import LocalStore
 from pbg_tasks.storage.staging import sha256_file
+from pbg_tasks.training import local_work
 from pbg_tasks.training.data.edge_files import FiledEdges
 from pbg_tasks.training.engine.held_out import split_off
 from pbg_tasks.training.engine.on_torch import TorchEngine
@@ -133,6 +135,22 @@ def test_rate_leaves_out_edges_stored_before(buckets, tmp_path):
     (edges,) = open_committed(store, "")[0].edges
     assert 0 < stored < edges
     assert figures.edges == edges - stored
+
+
+def test_progress_counts_part_of_bucket_stored_before(buckets, tmp_path, monkeypatch):
+    shown = []
+    monkeypatch.setattr(
+        local_work, "Progress", lambda *args, **kwargs: shown.append(Progress(*args, **kwargs)) or shown[-1]
+    )
+    config, store = make_config(num_epochs=1), LocalStore(tmp_path / "store")
+    with pytest.raises(EvictedError):
+        train(config, buckets, store, tmp_path / "a", stopping=Told(20))
+    with claim(store, "", SPEC) as writer:
+        assert writer.progress.begun
+    shown.clear()
+    train(config, buckets, store, tmp_path / "b")
+    assert [(each.what, each.done) for each in shown] == [(each.what, each.total) for each in shown]
+    assert [each.what for each in shown] == ["train", "epoch 1/1"]
 
 
 class Watched(TorchEngine):
