@@ -126,6 +126,7 @@ def write_staged(
                     f"COPY (SELECT {', '.join(chosen)} FROM raw) TO {quoted(str(target))} (FORMAT parquet)"
                 )
     _check_unchanged(spec, in_place)
+    snapshot_source(spec.snapshots).close(connection, files)
     return open_staged(files, target), types
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import subprocess
 import sys
@@ -85,6 +86,15 @@ def test_columns_keep_the_types_of_the_files(tmp_path):
     assert report.columns["lhs"] == ["BIGINT"]
     assert report.columns["more"] == ["BOOLEAN"]
     assert rows == [("1", "likes", "3", "0.5", None, None), ("2", "knows", "1", "2.0", None, None)]
+
+
+def test_copies_of_text_go_before_the_checks(tmp_path):
+    """The checks spill to the same disk."""
+    put(tmp_path, gzip.compress(b"lhs,rel,rhs\na,likes,b\n"), "1.csv.gz")
+    files = [SnapshotFile(uri=u, size=s, version=v) for u, s, v in list_files(str(tmp_path / "day"))]
+    with connect(Resources(threads=1), tmp_path) as connection:
+        write_staged(connection, make_spec(tmp_path), files, tmp_path)
+    assert [*(tmp_path / "text").iterdir()] == []
 
 
 def parquet(rows):
