@@ -5,15 +5,15 @@ The occasions are nights that failed, were refused, were published or are late.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 from datetime import timedelta
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
+
+from asgiref.sync import sync_to_async
 
 from pbg_operators.deadline import PublishedBy
 from pbg_operators.internals import AsyncCallback, DeadlineAlert
@@ -125,10 +125,9 @@ async def report_late(context: Mapping[str, Any], graph: str, at: str, notifiers
     """Report a deadline that has passed, from Airflow's triggerer.
 
     What executors call for deadlines may not read connections of Airflow's database, up to 3.3.2 at least. Notifiers
-    block, so they run in ``THREADS``.
+    block, so they run in ``THREADS``; their lines go to the trigger's log.
     """
-    loop, of_trigger = asyncio.get_running_loop(), copy_context()  # lines go to the trigger's log
-    await loop.run_in_executor(THREADS, of_trigger.run, tell_late, context, graph, at, notifiers)
+    await sync_to_async(tell_late, thread_sensitive=False, executor=THREADS)(context, graph, at, notifiers)
 
 
 def on_failure(spec: GraphSpec) -> dict[str, Any]:

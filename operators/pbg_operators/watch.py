@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from airflow.sdk import BaseOperator, get_current_context, task
@@ -142,8 +141,7 @@ class SnapshotTrigger(BaseTrigger):
 
 async def _in_thread(look: Callable[[Watermark | None], list[str]], watermark: Watermark | None) -> list[str]:
     """Return what a look finds; its lines go to the trigger's log."""
-    loop, context = asyncio.get_running_loop(), copy_context()
-    return await loop.run_in_executor(THREADS, context.run, look, watermark)
+    return await sync_to_async(look, thread_sensitive=False, executor=THREADS)(watermark)
 
 
 class WatchOperator(BaseOperator):
