@@ -196,6 +196,21 @@ def test_parts_of_another_version_are_refused(data, place):
         merge(data, "npy", out, 2)
 
 
+def test_part_written_anew_may_be_of_newer_version(data, place, monkeypatch):
+    out, real, types = place / "out", export_parts.load_newest, ExportOptions(types=("user",))
+    part(data, "npy", out, "1/1")
+
+    def load_newest(find, load):
+        path = next(data.checkpoint.glob("embeddings_item_0*"))
+        path.write_bytes(path.read_bytes())  # a training has stored it anew
+        return real(find, load)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(export_parts, "load_newest", load_newest)
+        part(data, "npy", out, "1/1", options=types, overwrite=True)
+    merge(data, "npy", out, 1, options=types)
+
+
 def test_two_processes_store_one_part_once(data, place, monkeypatch, capsys):
     out, real, again = place / "out", export_parts.records_of, []
 

@@ -123,7 +123,7 @@ def export_part(
             objects=objects,
             pieces=pieces,
         )
-    stored = parts.store_record(share, record, None if before is None else before[1])
+    stored = parts.store_record(share, record, before)
     if not _alike(stored, exchange, options):
         raise ConflictError(_unlike(store, stored, exchange, options))
     say(f"export {exchange}: part {share} is stored after {human_seconds(time.monotonic() - started)}")
@@ -237,14 +237,18 @@ class _Parts:
                     return decode(PartRecord, self._store.get(info.key).data, source=f"{self._store.url}/{info.key}")
         return None
 
-    def store_record(self, share: Share, record: PartRecord, before: ObjectInfo | None) -> PartRecord:
+    def store_record(
+        self, share: Share, record: PartRecord, before: tuple[PartRecord, ObjectInfo] | None
+    ) -> PartRecord:
         """Store the record of a part; return the one that is stored.
 
-        Where another process was first, the files of this part are removed.
+        It replaces the one before, unless that is of a version which was replaced since. Where another process was
+        first, the files of this part are removed.
         """
         key = self._key(share)
+        replaced = before[1] if before is not None and before[0].folder.startswith(self._prefix) else None
         try:
-            info = self._store.swap(key, encode(record), expected=before)
+            info = self._store.swap(key, encode(record), expected=replaced)
         except ConflictError:
             first = self.find(share)
             if first is None:
