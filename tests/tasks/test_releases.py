@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import threading
 
 import pytest
 from typer.testing import CliRunner
 
 from pbg_tasks.cli import app
+from pbg_tasks.config import RunLayout
 from pbg_tasks.errors import ConfigError, FormatError, InputError, StorageError
 from pbg_tasks.publish import Channel, channel_names
 from pbg_tasks.publish.skips import skip as mark_skipped
 from pbg_tasks.publish.skips import when_skipped
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.context import CHAIN, RunContext
-from pbg_tasks.tasks.nightly.chain import run_task
+from pbg_tasks.tasks.nightly.chain import run_chain, run_task
 from pbg_tasks.tasks.nightly.plan import plan
 from pbg_tasks.tasks.nightly.promote import promote_due
+from pbg_tasks.tasks.nightly.publish import publish as publish_run
 from pbg_tasks.tasks.release.releases import drill, gc, pin, rollback, skip, unpin
 from pbg_tasks.tasks.view.days_left import broken_nights
 from pbg_tasks.tasks.view.show import overview
@@ -232,6 +235,19 @@ def test_show_of_skipped_day_advises_no_approval(place, channel):
     assert overview_table(overview(place.spec)).endswith(told)
     mark_skipped(channel, "d7", "33% of the edges are gone (run d7-1f)", planned=1.0)
     assert overview_table(overview(place.spec)).endswith("`pbg approve` lets pass what a gate refused")
+
+
+def test_night_of_removed_channel_reports_way_back(place, channel):
+    place.write_spec({"num_epochs": 1})
+    place.snapshot("d1", ring(40))
+    run = RunContext.open(run_chain(place.spec, "d1")["run"])
+    shutil.rmtree(place.store / "channels" / "production")
+    told, result = publish_run(run.url), run.key(RunLayout.result("publish"))
+    assert told["published"] is False
+    assert told["reason"].endswith(f"has lost its releases since; remove {place.store}/{result} and run it again")
+    run.store.delete(result)
+    assert publish_run(run.url)["published"]
+    assert channel.current().release.run == run.run_id
 
 
 def test_channel_changed_after_plan_leaves_night_alone(place):

@@ -21,7 +21,7 @@ from pbg_tasks.config.results import (
     Result,
     ValidateResult,
 )
-from pbg_tasks.config.run import id_layout, vector_space
+from pbg_tasks.config.run import RunLayout, id_layout, vector_space
 from pbg_tasks.errors import ConflictError, QualityGateError
 from pbg_tasks.evaluate.gate import FALLS
 from pbg_tasks.progress import fraction, say
@@ -54,7 +54,11 @@ def publish(url: str) -> Result:
     there = channel.current().release
     if there is not None and there.seq == result.release:
         return result.document() | {"announced": is_announced(run.store, run.run_id, "publish")}
-    reason = _why_left(channel, run.spec.snapshot, result.release or 0)
+    if there is None:
+        again = f"remove {run.url}/{RunLayout.result(PublishResult.TASK)} and run it again"
+        reason = f"it was published before; channel {channel.name!r} has lost its releases since; {again}"
+    else:
+        reason = _why_left(channel, there, run.spec.snapshot, result.release or 0)
     say(f"publish: {reason}")
     return result.document() | {"published": False, "reason": reason}
 
@@ -128,13 +132,12 @@ def _why_not(channel: Channel, release: Release) -> str:
     return f"channel {channel.name!r} already serves a newer snapshot"
 
 
-def _why_left(channel: Channel, snapshot: str, number: int) -> str:
+def _why_left(channel: Channel, there: Release, snapshot: str, number: int) -> str:
     """Return the reason why a channel left a release."""
-    there = channel.current().release
-    reason = f"channel {channel.name!r} serves release {there and there.seq} now"
+    reason = f"channel {channel.name!r} serves release {there.seq} now"
     if later := [each.seq for each in channel.releases() if each.snapshot == snapshot and each.seq > number]:
         reason = f"release {max(later)} took its place; {reason}"
-    if there is None or snapshot_order(there.snapshot) <= snapshot_order(snapshot):
+    if snapshot_order(there.snapshot) <= snapshot_order(snapshot):
         reason = f"{reason}; {way_to(channel.name, number)} brings it back"
     return f"it was published before; {reason}"
 
