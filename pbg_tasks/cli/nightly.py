@@ -227,13 +227,14 @@ def show(
 ) -> None:
     """Show a run, or a graph's releases and the served run."""
     from pbg_tasks.progress import say
+    from pbg_tasks.tasks.context import names_run
     from pbg_tasks.tasks.view.show import overview, show_task
     from pbg_tasks.tasks.view.show import show as collect
     from pbg_tasks.tasks.view.tables import outcome, overview_table, table
 
     if task is not None:
         show_result(show_task(target, task), as_json=as_json)
-    elif is_config(target) or "/runs/" not in target:
+    elif is_config(target) or not names_run(target):
         found = overview(named_spec(Path(target)) if is_config(target) else target)
         typer.echo(json.dumps(with_spec_throughout(found)) if as_json else explained(with_spec(overview_table(found))))
     else:

@@ -39,6 +39,18 @@ def graph_store(graph: GraphSpec) -> Store:
     return store
 
 
+def names_run(url: str) -> bool:
+    """Return whether a URL is of a run.
+
+    A store in a folder called ``runs`` is none.
+    """
+    if "/runs/" not in url:
+        return False
+    store = open_store(url)
+    below = () if store.head(RunLayout.spec) is not None else ("channels/", "runs/")  # a reader of runs may not list
+    return all(next(store.list(each), None) is None for each in below)
+
+
 Shape = TypeVar("Shape", bound=TaskResult)
 _REPLAYS = "replays"
 _REFUSED = "refused.json"

@@ -48,7 +48,7 @@ from pbg_tasks.publish.service_pins import pin_of
 from pbg_tasks.storage import open_store
 from pbg_tasks.storage.parallel import in_parallel
 from pbg_tasks.storage.staging import named, sha256_file
-from pbg_tasks.tasks.context import RunContext
+from pbg_tasks.tasks.context import RunContext, names_run
 from pbg_tasks.tasks.files import Directory, refuse_unfinished
 from pbg_tasks.tasks.files import open_directory as open_directory_of
 
@@ -365,7 +365,7 @@ def locate(
     text = str(url).rstrip("/")
     place, has_reader = open_store(url), service is not None or key is not None
     if channel is None and not _is_plain(place):
-        if "/runs/" in text and "/" not in text.rpartition("/runs/")[2] and not has_reader:
+        if "/" not in text.rpartition("/runs/")[2] and not has_reader and names_run(text):
             return _of_run(RunContext.open(text), names, scratch)
         channel = _only_channel(place)
     if release is not None and has_reader:

@@ -197,6 +197,15 @@ def test_checkpoint_in_folder_called_runs_is_opened(trained, tmp_path, without):
         Model.open(tmp_path / "runs" / "other")
 
 
+def test_store_in_folder_called_runs_is_opened(nightly, tmp_path, scratch):
+    store = tmp_path / "runs" / "shop"
+    shutil.copytree(nightly.store, store)
+    with Model.open(store) as model, Model.open(nightly.store) as expected:
+        assert model.release == expected.release
+    with Model.open(store / "runs" / Path(nightly.run).name) as model:
+        assert model.release is None
+
+
 def test_bytes_changed_after_the_release_are_refused(nightly, tmp_path, scratch):
     copied = tmp_path / "release"
     shutil.copytree(Path(nightly.run) / "release", copied)

@@ -95,6 +95,18 @@ def test_store_is_listed_and_rolled_back(place, channel, monkeypatch):
         rollback(str(place.store), channel="third")
 
 
+def test_store_in_folder_called_runs_is_shown(place, channel):
+    publish(channel, 1)
+    channel.store.delete("runs/r1/spec.json")  # it is no whole one
+    store = place.root / "runs" / "shop"
+    store.parent.mkdir()
+    place.store.rename(store)
+    shown = CliRunner().invoke(app, ["show", str(store)])
+    assert f"channel production of {store}" in shown.stdout
+    other = CliRunner().invoke(app, ["show", f"{store}/runs/other"])
+    assert f"{store}/runs/other: no such run" in str(other.exception)
+
+
 def test_slow_drill_or_missing_file_fails(place, channel):
     publish(channel, 1, 2)
     with pytest.raises(StorageError, match=r"took \d+\.\d s; at most 0 s are allowed"):
