@@ -58,7 +58,7 @@ class Variants:
 
     def compare(
         self,
-        results: Path | None,
+        results: Path,
         config: Mapping[str, Any],
         *,
         data: Path,
@@ -72,14 +72,13 @@ class Variants:
 
         Args:
             results: file of the figures; those of a seed are added when all ways have some, and replace older ones.
-                None: they are printed alone.
             config: of all data sets; ``CHANGES`` come on top.
             data: folder with the data sets.
             seeds: how many.
             epochs: of each training.
             only: names of data sets; None: all.
         """
-        kept: dict[str, list[Row]] = json.loads(results.read_text()) if results and results.exists() else {}
+        kept: dict[str, list[Row]] = json.loads(results.read_text()) if results.exists() else {}
         for name in only or SETS:
             rows: list[Row] = []
             with tempfile.TemporaryDirectory() as directory:
@@ -91,8 +90,7 @@ class Variants:
                         rows.append(row | {"cpu_seconds": round(pbg.clock.seconds["train"]["cpu"] - before, 1)})
                         say(f"{name}: {rows[-1]}")
                     kept[name] = rows
-                    if results:
-                        results.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+                    results.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
             print(f"\n{name}, {epochs} epochs\n")
             print("\n".join(self.table(rows)))
             print(f"\nCPU of {self.values[0]} / {self.values[1]}, min / median / max: {self._ratios(rows)}")

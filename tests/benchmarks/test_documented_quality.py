@@ -19,11 +19,16 @@ def section(page, heading):
 
 
 @pytest.mark.parametrize(
-    ("measured", "heading"), [(gradient, "Sampled gradients"), (embeddings, "Embeddings in bfloat16")]
+    ("measured", "results", "heading"),
+    [
+        (gradient, gradient.results_of(0.1), "Sampled gradients"),
+        (gradient, gradient.results_of(1), "With more variance"),
+        (embeddings, embeddings.RESULTS, "Embeddings in bfloat16"),
+    ],
 )
-def test_engines_page_has_measured_quality(measured, heading):
+def test_engines_page_has_measured_quality(measured, results, heading):
     text = section("engines.md", heading)
-    for name, rows in json.loads(measured.RESULTS.read_text(encoding="utf-8")).items():
+    for name, rows in json.loads(results.read_text(encoding="utf-8")).items():
         (line,) = re.findall(rf"^\| {name}[ ,].*", text, re.IGNORECASE | re.MULTILINE)
         ways = [[row for row in rows if row[measured.WAYS.key] == value] for value in measured.WAYS.values]
         mrr, seconds = ([[row[figure] for row in way] for way in ways] for figure in ("mrr", "cpu_seconds"))
