@@ -22,7 +22,6 @@ from pbg_tasks.checkpoint import claim
 from pbg_tasks.config.base import canonical_json
 from pbg_tasks.config.run import run_id_of
 from pbg_tasks.errors import ConfigError, ConflictError, FormatError, QualityGateError, TrainingDivergedError
-from pbg_tasks.formats.edges import read_edges
 from pbg_tasks.formats.embeddings import read_embeddings
 from pbg_tasks.formats.entities import read_entity_names, read_relation_names
 from pbg_tasks.tasks.context import RunContext
@@ -109,34 +108,6 @@ def test_ids_and_known_rows_stay_at_start(place):
         np.testing.assert_array_equal(new[: len(old)], old)
         np.testing.assert_array_equal(new_sums[: len(old)], old_sums)
         assert (new_sums[len(old) :] == 0).all()
-
-
-@pytest.mark.rotated(3)
-def test_no_held_out_edge_or_inverse_is_trained(place):
-    """Include the night before: its vectors are tonight's start."""
-
-    def pairs(run, split):
-        names = [read_entity_names(Path(run) / "entities", "n", p) for p in range(2)]
-        found = set()
-        for path in (Path(run) / "edges" / split).glob("*.h5"):
-            i, j = (int(part) for part in path.stem.split("_")[1:])
-            edges = read_edges(path)
-            found |= {frozenset((names[i][a], names[j][b])) for a, b in zip(edges.lhs, edges.rhs, strict=True)}
-        return found
-
-    rows = ring(150)
-    rows += [(rhs, f"inverse_{rel}", lhs) for lhs, rel, rhs in rows]
-    place.snapshot("d1", rows)
-    # removing edges makes some candidates the last edge of an entity: they go back to training
-    place.snapshot("d2", rows[::2])
-    place.snapshot("d3", rows)
-    runs = [run_chain(place.spec, day, epochs=1)["run"] for day in ("d1", "d2", "d3")]
-    trained = set()
-    for run in runs:
-        trained |= pairs(run, "train")
-        held_out = pairs(run, "test") | pairs(run, "valid")
-        assert held_out
-        assert not held_out & trained
 
 
 def test_doing_everything_twice_changes_nothing(place):

@@ -59,10 +59,12 @@ def adopted(place, rows):
     adopt(f"{url}/checkpoint", f"{url}/entities", place.spec)
 
 
-@pytest.mark.parametrize("migration", ["adopt and repartition", "compact"])
+@pytest.mark.parametrize(
+    "migration", [pytest.param("none", marks=pytest.mark.rotated(3)), "adopt and repartition", "compact"]
+)
 def test_no_ranked_pair_was_trained_in_chain(place, migration):
     rows = both_ways(ring(60))
-    if migration != "compact":
+    if migration == "adopt and repartition":
         adopted(place, rows)
     vanished = {"vanished": {"nights": 1}} if migration == "compact" else {}
     spec(place, **vanished)
@@ -72,7 +74,7 @@ def test_no_ranked_pair_was_trained_in_chain(place, migration):
     assert pairs(runs[0], "valid", "test") & pairs(runs[1], "train")
     if migration == "compact":
         assert repartition(place.spec, compact=True)["dropped"]["n"] >= 8
-    else:
+    elif migration != "none":
         spec(place, partitions=3)
         assert repartition(place.spec)["moved"]
     runs.append(nightly(place, "d3", rows + ring(8, first=200)))
