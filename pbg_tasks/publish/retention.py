@@ -31,7 +31,8 @@ class Retention:
 
     Attributes:
         releases: number of the newest snapshots whose releases stay. A day that is redone displaces no other day, which
-            roll-backs, gates and rules of promotion need.
+            roll-backs, gates and rules of promotion need. Where all releases are of one snapshot, number of the newest
+            ones.
         days: number of days within which they were published.
     """
 
@@ -61,6 +62,8 @@ def kept(
     by_number = {release.seq: release for release in releases}
     snapshots = sorted({release.snapshot for release in releases}, key=snapshot_order, reverse=True)
     stay = {release.seq for release in releases if release.snapshot in snapshots[: retention.releases]}
+    if len(snapshots) == 1:  # of a graph that has one, or whose nights all have one name
+        stay = {*[*by_number][max(len(by_number) - retention.releases, 0) :]}
     stay |= {seq for seq, moment in published.items() if moment >= now - retention.days * DAY_SECONDS}
     stay |= set(list(by_number)[-1:])  # so that no number is used twice
     return stay | (pinned & by_number.keys()) | _line(by_number, current)
@@ -69,18 +72,19 @@ def kept(
 def _line(by_number: Mapping[int, Release], current: int | None) -> set[int]:
     """Return the current release and those before it.
 
-    It goes back to the first one of another snapshot, which is the target of a roll-back or a redo.
+    It goes back to the first one of another snapshot, which is the target of a roll-back or a redo. Where none is left,
+    no redo looks for it, and a roll-back goes to the one before.
     """
-    line: set[int] = set()
+    line: list[int] = []
     release = by_number.get(current) if current is not None else None
     snapshot = release.snapshot if release else None
     while release is not None:
-        line.add(release.seq)
+        line.append(release.seq)
         if release.snapshot != snapshot:
-            break
+            return {*line}
         previous = by_number.get(release.previous) if release.previous is not None else None
         release = served_before(release, previous, by_number.values)
-    return line
+    return {*line[:2]}
 
 
 class Pin(Frozen):

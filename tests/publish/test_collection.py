@@ -61,6 +61,19 @@ def test_day_redone_often_displaces_no_other(store):
     assert [release.snapshot for release in Channel(store, "production").releases()] == ["d3", "d4", *["d5"] * 4]
 
 
+@pytest.mark.parametrize(("rules", "stay"), [({"releases": 3}, [4, 5, 6]), ({"releases": 1}, [5, 6]), ({}, [5, 6])])
+def test_releases_of_only_snapshot_are_counted(store, rules, stay):
+    channel = Channel(store, "production")
+    for number in range(1, 7):
+        write_run(store, f"again{number}")
+        channel.publish(candidate(store, f"again{number}", "latest"), planned_on=None)
+        store.now += DAY
+    gc(store, **rules)
+    assert numbers(store) == stay
+    assert channel.rollback()[1].seq == 5
+    assert channel.before("latest") is None
+
+
 def test_canary_of_drill_keeps_nothing(store):
     canary = Channel(store, "production-drill")
     for number in range(1, 7):

@@ -243,11 +243,12 @@ class Collections(RuleBasedStateMachine):
     def expected(self, listed, keep):
         """Return the numbers that a collection leaves, of those listed."""
         newest = sorted(listed, key=lambda seq: (self.day(seq), seq), reverse=True)
-        days = list(dict.fromkeys(map(self.day, newest)))[:keep]
-        stay = {seq for seq in newest if self.day(seq) in days} | (self.pinned & listed) | {*sorted(listed)[-1:]}
-        at = self.current
+        days = list(dict.fromkeys(map(self.day, newest)))
+        stay = {seq for seq in newest if self.day(seq) in days[:keep]} if len(days) > 1 else {*newest[:keep]}
+        stay |= (self.pinned & listed) | {*sorted(listed)[-1:]}
+        at, line = self.current, []
         while at in listed:
-            stay.add(at)
+            line.append(at)
             if self.day(at) != self.day(self.current):
                 break
             before, day = self.releases[at][1], self.day(at)
@@ -256,6 +257,7 @@ class Collections(RuleBasedStateMachine):
             ):  # then a roll-back goes to the newest release of an earlier day
                 before = next((seq for seq in newest if self.day(seq) < day), None)
             at = before
+        stay |= set(line if at in listed else line[:2])  # a redo of the earliest day goes back to none
         runs = {self.releases[seq][0].name for seq in stay}
         now = self.store.now
         runs |= {run.name for run in self.runs.values() if now - run.used <= GRACE}
