@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from airflow.sdk import WeightRule
 from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException
 
 from pbg_operators.form import AUTO, FIELDS
@@ -63,7 +64,9 @@ class PlanOperator(PbgOperator):
         form: bool = True,
         **kwargs: Any,  # noqa: ANN401 - PbgOperator's own arguments
     ) -> None:
-        super().__init__(command="plan", **kwargs)
+        # By Airflow's own rule the first task of a run goes before all later ones, so nights that wait would take each
+        # slot of a full pool from the night that they wait for.
+        super().__init__(command="plan", **{"weight_rule": WeightRule.ABSOLUTE, **kwargs})
         self.spec = spec
         self.snapshot = snapshot
         self.names_snapshot = snapshot is not None  # known only now: a task's result may be None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import TaskGroup, TriggerRule, chain
+from airflow.sdk import TaskGroup, TriggerRule, WeightRule, chain
 
 from pbg_operators.form import tune_form
 from pbg_operators.plan import snapshot_of
@@ -13,6 +13,7 @@ from pbg_operators.settings import settings_of
 from pbg_operators.task import GraphOperator, PbgOperator, answer, check_arguments
 from pbg_operators.upkeep import side_dag
 from pbg_operators.xcom import pulled_answer, template
+from pbg_tasks.config.airflow import TaskSettings
 from pbg_tasks.config.results import CandidatesAnswer, StartedAnswer
 from pbg_tasks.config.tune_space import require_tunable, rung_epochs
 
@@ -108,7 +109,8 @@ def tune_dag(spec: GraphSpec, spec_path: Path) -> DAG:
                     max_active_tis_per_dagrun=search.parallel,
                     map_index_template="{{ task.arguments[2] }}",
                     store_conn_id=spec.airflow.connection,  # a mapped task takes no argument of its class by default
-                    **settings_of(spec, TRIAL, spec_path),
+                    weight_rule=WeightRule.ABSOLUTE,
+                    **settings_of(spec, TRIAL, spec_path) | {"priority_weight": _weight_of_trial(spec)},
                 ).expand(arguments=select.output)
             chain(before, select, trial)
             before = trial
@@ -124,3 +126,10 @@ def tune_dag(spec: GraphSpec, spec_path: Path) -> DAG:
         chain(before, finish, report)
         dag.add_result(finish.output)
     return dag
+
+
+def _weight_of_trial(spec: GraphSpec) -> int:
+    """Return the spec's weight of trials, or one below that of plans."""
+    own = spec.airflow.tasks.get(TRIAL, TaskSettings()).priority_weight
+    below: int = spec.airflow.of("plan").get("priority_weight", 1) - 1
+    return below if own is None else own

@@ -8,11 +8,13 @@ from types import SimpleNamespace
 import pytest
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException
+from airflow.serialization.serialized_objects import DagSerialization
 
 from pbg_operators import build_dag
 from pbg_operators.form import FIELDS, trigger_form
 from pbg_operators.plan import PlanOperator, plan_arguments
 from pbg_operators.plugin import attempts, database
+from pbg_operators.reembed import build_dags_of
 from pbg_operators.task import ERROR_KEY, REFUSED_KEY
 from pbg_tasks.config.loading import load_graph_spec
 from tests.operators.specs import spec_file
@@ -156,6 +158,21 @@ def test_night_out_of_turn_is_rescheduled_for_patience(fake_pbg, context):
     run.start_date = now - timedelta(hours=3)
     with pytest.raises(AirflowFailException, match="snapshot d2 continues that of d1; waited for 2:00:00"):
         task.execute(context)
+
+
+@pytest.mark.parametrize("settings", [{}, {"all": {"priority_weight": 3}}])
+def test_waiting_nights_leave_slots_to_others(tmp_path, settings):
+    """Airflow gives a slot to the task with the greatest weight."""
+    path = spec_file(tmp_path, tmp_path, "g", tune={"space": {"model.lr": [0.1, 0.2]}}, airflow=settings)
+    stored = [DagSerialization.from_dict(DagSerialization.to_dict(dag)) for dag in build_dags_of(path)]
+    night, search = (
+        {task.task_id: task.weight_rule.get_weight(SimpleNamespace(task=task)) for task in dag.tasks}
+        for dag in stored
+        if dag.dag_id in {"reembed_g", "tune_g"}
+    )
+    plan = night.pop("prepare.plan")
+    assert search["rung_0.tune_trial"] < plan <= min(night.values())
+    assert plan < night["release.publish"] < night["train.train"]
 
 
 def test_night_out_of_turn_ends_dags_test(fake_pbg, context):
