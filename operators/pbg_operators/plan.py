@@ -42,7 +42,7 @@ class PlanOperator(PbgOperator):
     Args:
         spec: path of the graph spec.
         snapshot: key of the snapshot; templated. None: the run's partition key or form names it.
-        patience: how long a run waits.
+        patience: how long a run waits; where tasks come before this one, from when it first looks in a try.
         store: of the spec. Airflow keeps it and the graph's name with each version of the DAG, and the pages show only
             runs of this graph in this store.
         source: the spec's ``snapshots`` as JSON, from which the pages list the keys that are there.
@@ -107,7 +107,9 @@ class PlanOperator(PbgOperator):
                 raise AirflowFailException(
                     f"{error}; `airflow dags test` cannot wait for that: test a day that is due, or trigger the DAG"
                 ) from None
-            began, now = run.start_date, datetime.now(UTC)
+            # Tasks before this one may take longer than the patience.
+            began = context["ti"].get_first_reschedule_date(context) if self.upstream_task_ids else run.start_date
+            now = datetime.now(UTC)
             if began is not None and now - began > self.patience:
                 raise AirflowFailException(f"{error}; waited for {self.patience}") from None
             self.log.info("%s; looking again in %s", error, WAIT)

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 import pytest
+from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException
 from airflow.serialization.serialized_objects import DagSerialization
@@ -156,6 +157,22 @@ def test_night_out_of_turn_is_rescheduled_for_patience(fake_pbg, context):
         task.execute(context)
     assert timedelta(0) < raised.value.reschedule_date - now < timedelta(minutes=5)
     run.start_date = now - timedelta(hours=3)
+    with pytest.raises(AirflowFailException, match="snapshot d2 continues that of d1; waited for 2:00:00"):
+        task.execute(context)
+
+
+def test_tasks_before_a_plan_cost_no_patience(fake_pbg, context):
+    fake_pbg(OUT_OF_TURN)
+    now, first = datetime.now(UTC), [None]
+    with DAG("d", schedule=None):
+        task = PlanOperator(task_id="plan", spec=SPEC, store_conn_id=None, patience=timedelta(hours=2), snapshot="d2")
+        EmptyOperator(task_id="export") >> task
+    context |= {"params": UNTOUCHED, "dag_run": SimpleNamespace(run_type="manual", start_date=now - timedelta(hours=5))}
+    context["ti"].get_first_reschedule_date = lambda _: first[0]
+    for first[0] in (None, now - timedelta(hours=1)):
+        with pytest.raises(AirflowRescheduleException):
+            task.execute(context)
+    first[0] = now - timedelta(hours=3)
     with pytest.raises(AirflowFailException, match="snapshot d2 continues that of d1; waited for 2:00:00"):
         task.execute(context)
 
