@@ -79,9 +79,17 @@ def test_narrower_settings_win(tasks):
     for name in ("npy", "text"):
         export = found[f"reembed_g.exports.{name}"]
         assert (export.executor_config, export.queue) == ({"key": "value"}, "big")
-    assert found["watch_g.wait_for_snapshots"].retries == 5
+    assert found["watch_g.remember"].retries == 5
     assert {task.retry_delay for task in found.values()} == {timedelta(minutes=1)}
     assert {task.pool for task in found.values()} == {"graphs", "gpu"}
+
+
+def test_wide_settings_leave_tries_of_watch(tasks):
+    wide = {"all": {"retries": 3, "max_retry_delay": 120}, "light": {"retries": 1}}
+    watch = tasks(wide)["watch_g.wait_for_snapshots"]
+    assert (watch.retries, watch.max_retry_delay) == (50, timedelta(minutes=30))
+    own = {"tasks": {"wait_for_snapshots": {"retries": 9}}}
+    assert tasks(wide | own)["watch_g.wait_for_snapshots"].retries == 9
 
 
 def test_long_first_delay_is_not_cut(tasks):
