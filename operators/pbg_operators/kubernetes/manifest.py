@@ -105,7 +105,9 @@ def job_name(gang: Gang, attempt: int) -> str:
     if gang.task != TRAIN:
         prefix = f"pbg-{gang.task}"
         digest = hashlib.sha256(f"{gang.run}\n{gang.task}\n{gang.owner}".encode()).hexdigest()
-    tail = f"-{digest[:HASH_LENGTH]}-{attempt}"
+    # What has failed stays for a day with Secret and Service of its name, which the other kind would meet there.
+    mark = "" if gang.kind == "Job" else "s"
+    tail = f"-{digest[:HASH_LENGTH]}-{mark}{attempt}"
     within, after = ("", "") if gang.kind == "Job" else (f"-{RANKS}-0", "-abcde")  # JobSet counts a pod's whole name
     room = LONGEST_NAME - len(f"{within}-{gang.size - 1}{after}") - len(tail)
     readable = re.sub(r"[^a-z0-9]+", "-", f"{prefix}-{snapshot}".lower())[:room].rstrip("-")

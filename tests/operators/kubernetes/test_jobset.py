@@ -136,7 +136,7 @@ def test_cluster_restarts_the_gang_within_one_try(double, fake_pbg, train, conte
         (tmp_path / "read").touch()
         assert task.end() == RESULT
     lines = logged_lines(logged)
-    assert f"JobSet {JOB}-1: the gang failed and is restarted, for the 1. time" in lines
+    assert f"JobSet {JOB}-s1: the gang failed and is restarted, for the 1. time" in lines
     assert {"[rank 0] trained", "[rank 1] trained", lost} <= set(lines)
     (made,) = double.sets()
     assert (made["status"]["restarts"], made["status"]["terminalState"]) == (1, "Completed")
@@ -149,7 +149,7 @@ def test_mistake_ends_the_jobset_without_restart(double, fake_pbg, train):
     fake_pbg(COUNTED + "    if rank: end('error: config: lr is negative', 2)\n    ready_to_store(); time.sleep(60)")
     ended = train()
     assert isinstance(ended, AirflowFailException)
-    assert str(ended) == f"config: Job {JOB}-1-ranks-0: rank 1: lr is negative"
+    assert str(ended) == f"config: Job {JOB}-s1-ranks-0: rank 1: lr is negative"
     (made,) = double.sets()
     assert made["status"]["restarts"] == 0
 
@@ -158,9 +158,19 @@ def test_failures_beyond_max_restarts_fail_the_try(double, fake_pbg, train):
     fake_pbg(COUNTED + "    end(f'error: storage: no answer, {before}', 6)")
     ended = train(ranks=1, max_restarts=1)
     assert isinstance(ended, RetryableError)
-    assert str(ended) == f"storage: Job {JOB}-1-ranks-0: rank 0: no answer, 1"  # the last gang's, not the first's
+    assert str(ended) == f"storage: Job {JOB}-s1-ranks-0: rank 0: no answer, 1"  # the last gang's, not the first's
     assert isinstance(train(ranks=1, max_restarts=0), RetryableError)
     assert len(double.sets()) == 2  # the next try makes a JobSet of its own
+
+
+@pytest.mark.parametrize("launchers", [("jobset", "kubernetes"), ("kubernetes", "jobset")])
+def test_other_launcher_goes_on_after_failure(double, fake_pbg, train, launchers):
+    """A failed workload and all its objects stay for a day."""
+    fake_pbg(COUNTED + "    end('error: storage: no answer', 6)")
+    first, then = ({"ranks": 1, "max_restarts": 0, "launcher": launcher} for launcher in launchers)
+    assert isinstance(train(**first), RetryableError)
+    fake_pbg(TRAIN)
+    assert train(**then) == RESULT
 
 
 def test_conflict_after_restart_skips_no_night(double, fake_pbg, train):
@@ -168,7 +178,7 @@ def test_conflict_after_restart_skips_no_night(double, fake_pbg, train):
     fake_pbg(COUNTED + "    end('error: conflict: it is alive', 5) if before else end('error: storage: no answer', 6)")
     ended = train(ranks=1)
     assert isinstance(ended, RetryableError)
-    assert str(ended).startswith(f"rank_lost: Job {JOB}-1-ranks-0: rank 0: it is alive; it may be this gang before its")
+    assert str(ended).startswith(f"rank_lost: Job {JOB}-s1-ranks-0: rank 0: it is alive; it may be this gang before ")
     assert double.sets()[0]["status"]["restarts"] == 1
 
 
@@ -201,14 +211,14 @@ def test_kueue_preempts_jobset_and_it_waits(double, fake_pbg, train):
     (made,) = double.wait(double.sets)
     assert made["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "night"
     assert not double.pods()
-    double.resume(f"{JOB}-1", plural="jobsets")
+    double.resume(f"{JOB}-s1", plural="jobsets")
     for rank in range(2):
         double.printed(rank, "training")
-    double.suspend(f"{JOB}-1", plural="jobsets")
+    double.suspend(f"{JOB}-s1", plural="jobsets")
     double.wait(lambda: not double.pods())
     assert double.sets()[0]["status"]["restarts"] == 0
     fake_pbg(RANKS + "    print('trained', flush=True)")
-    double.resume(f"{JOB}-1", plural="jobsets")
+    double.resume(f"{JOB}-s1", plural="jobsets")
     assert task.end() == RESULT
     assert double.sets()[0]["status"]["restarts"] == 0
 
@@ -278,7 +288,7 @@ def test_pods_that_never_start_end_the_jobset(double, fake_pbg, train, trouble, 
     fake_pbg(TRAIN)
     trouble(double.node)
     ended = train(kubernetes=launch(startup_seconds=1))
-    assert f"JobSet {JOB}-1: rank" in str(ended)
+    assert f"JobSet {JOB}-s1: rank" in str(ended)
     assert sentence in str(ended)
     double.wait(lambda: not double.sets() and not double.pods())
 
