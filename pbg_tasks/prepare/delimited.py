@@ -6,6 +6,7 @@ They are a file's first record, and the line on which a record begins.
 from __future__ import annotations
 
 import csv
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -55,6 +56,33 @@ def first_record(snapshots: Snapshots, uri: str, place: str) -> list[str] | None
         raise InputError(f"{uri}, line 1: holds NUL characters, as text in UTF-16 does; write it as UTF-8")
     fields: list[str] = next(_reader(snapshots, [line.rstrip("\r\n")]))
     return fields
+
+
+def check_header(snapshots: Snapshots, uri: str, place: str) -> None:
+    """Refuse a header with a quote that encloses no whole name.
+
+    DuckDB would take rows up to the next quote, or all of them, for a part of the header, and report nothing.
+
+    Args:
+        snapshots: format of the file.
+        uri: of the file, for messages.
+        place: path of its text, whose first line was read.
+
+    Raises:
+        InputError: the file has such a header. One without a delimiter is left to the check of the columns.
+    """
+    if snapshots.quote is None or not snapshots.header:
+        return
+    with Path(place).open(encoding="utf-8", errors="replace", newline="") as text:
+        line = text.readline().rstrip("\r\n")  # with a byte order mark, after which DuckDB takes a quote for text
+    quote, between = re.escape(snapshots.quote), re.escape(delimiter(snapshots))
+    before, after = ("", "") if delimiter(snapshots) == " " else (" ?", " *")
+    name = rf"(?:{before}{quote}(?:[^{quote}]|{quote}{quote})*{quote}{after}|(?!{before}{quote})[^{between}]*)"
+    if delimiter(snapshots) in line and not re.fullmatch(rf"{name}(?:{between}{name})*", line):
+        raise InputError(
+            f"{uri}, line 1: a {snapshots.quote} of the header encloses no whole name of this line, so the rows after "
+            f"it would pass for one; mend it, or set snapshots.quote or a delimiter other than {delimiter(snapshots)!r}"
+        )
 
 
 def column_names(snapshots: Snapshots, first: list[str]) -> list[str]:

@@ -116,6 +116,12 @@ def test_text_in_utf16_is_refused(tmp_path):
         (GOOD + GOOD, ["line 5", "has the names of the columns, as a header does; remove it (1 such rows"]),
         (GOOD + "a" * 5000 + ",likes,b\n", ["line 5", "longer than 4096 bytes"]),
         ("lhs,relation,rhs\na,likes,b\n", ["no column 'rel'", "columns.rel", "lhs, relation, rhs"]),
+        ('lhs,rel,rhs,"note\na,likes,b,n\n', ["line 1", 'a " of the header encloses no whole name']),
+        ('lhs,rel,rhs,"note\na,likes,b,n\na,likes,b,n"\nb,likes,a,n\n', ["line 1", "mend it"]),
+        ('lhs,rel,rhs,"no"te\na,likes,b,n\n', ["line 1", "the rows after it would pass for one"]),
+        ('lhs,rel,rhs, "note\na,likes,b,n\n', ["line 1", "snapshots.quote"]),
+        ('\ufeff"note,",lhs,rel,rhs\nn,a,likes,b\n', ["line 1", "the rows after it would pass for one"]),
+        ('"lhs";"rel";"rhs"\na;likes;b\n', ["no column 'lhs'", "the likely cause is the delimiter"]),
         ("lhs,rel,rhs\n", ["no edges"]),
         ("", ["line 1", "is empty; write the names of its columns there, or remove the file"]),
         ("lhs,lhs,rel,rhs\na,b,likes,c\n", ["2 columns named 'lhs'", "columns.lhs"]),
@@ -131,6 +137,19 @@ def test_each_fault_of_a_csv_file_is_named(tmp_path, text, expected):
     for part in expected:
         assert part in message
     assert "\n" not in message
+
+
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_headers_with_quoted_names_are_read(tmp_path, mark, end):
+    header = mark + '"lhs","rel","rhs",5" wide,"a ""b"" c",, "d" ,  "e'
+    put(tmp_path, end.join([header, "a,likes,b" + ",n" * 5, "b,likes,a" + ",n" * 5, ""]))
+    assert check(make_spec(tmp_path), tmp_path).edges == 2
+
+
+def test_header_of_many_blanks_is_refused(tmp_path):
+    put(tmp_path, '"a"  ' * 200 + '"\na likes b\n')
+    assert "part.csv, line 1: a " in refusal(make_spec(tmp_path, snapshots={"delimiter": " "}), tmp_path)
 
 
 def test_fault_is_reported_for_its_own_file(tmp_path):

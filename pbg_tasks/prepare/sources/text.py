@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pbg_tasks.prepare.delimited import column_names, delimiter, first_record, likely_delimiter, line_of
+from pbg_tasks.prepare.delimited import check_header, column_names, delimiter, first_record, likely_delimiter, line_of
 from pbg_tasks.prepare.sources.base import Layout, SnapshotSource
 from pbg_tasks.prepare.sql import quoted
 from pbg_tasks.prepare.text_files import MAX_LINE_BYTES, plain_texts, remove_copies
@@ -53,6 +53,7 @@ class TextSource(SnapshotSource):
         first = first_record(snapshots, file.uri, place)
         if first is None:
             return None
+        check_header(snapshots, file.uri, place)
         columns = column_names(snapshots, first)
         return Layout(tuple(columns), ("VARCHAR",) * len(columns))
 
