@@ -229,6 +229,19 @@ def test_word2vec_of_gensim_is_read(place):
     same(take("word2vec", place / "v.txt", place), ["a", "b", "c"])
 
 
+@pytest.mark.parametrize(("exchange", "ending"), [("tsv", "tsv"), ("word2vec", "vec"), ("wikidata-pbg", "tsv")])
+def test_compressed_texts_of_folders_are_read(place, exchange, ending):
+    folder = place / "in"
+    folder.mkdir()
+    heads = {"tsv": "", "word2vec": "1 3\n", "wikidata-pbg": "1\t0\t3\n"}
+    gap = " " if exchange == "word2vec" else "\t"
+    for number, (packed, kind) in enumerate([("", None), (".bz2", "bz2"), (".gz", "gzip"), (".zst", "zstd")]):
+        line = gap.join([f"e{number}", *map(str, VECTORS[0])])
+        with pa.output_stream(folder / f"{number}.{ending}{packed}", compression=kind) as out:
+            out.write(f"{heads[exchange]}{line}\n".encode())
+    same(take(exchange, folder, place), [f"e{number}" for number in range(4)], VECTORS[[0, 0, 0, 0]])
+
+
 @pytest.mark.parametrize("suffix", ["tsv", "tsv.gz"])
 def test_published_wikidata_embeddings_are_read(place, suffix):
     names = ["<http://www.wikidata.org/entity/Q5>", '"two words"@en', "#1"]

@@ -66,8 +66,8 @@ def first_lines(path: Path, count: int) -> list[str]:
 def read_lines(path: Path, *, delimiter: str, dimension: int, skip: int = 0) -> Iterator[Block]:
     """Yield vectors from lines of a name and ``dimension`` numbers.
 
-    ``.gz`` and ``.zst`` are decompressed as they are read. Blanks may follow the last number, as Google's word2vec
-    writes them.
+    ``.gz``, ``.bz2`` and ``.zst`` are decompressed as they are read. Blanks may follow the last number, as
+    Google's word2vec writes them.
 
     Args:
         path: of the text.

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 
+_COMPRESSIONS = ("", ".gz", ".bz2", ".zst")  # Arrow finds out by the name
+
 
 class Part(NamedTuple):
     """Vectors of one file.
@@ -35,6 +37,11 @@ class Part(NamedTuple):
     dimension: int
     total: int | None
     blocks: Iterator[Block]
+
+
+def text_endings(*endings: str) -> tuple[str, ...]:
+    """Return endings of names, plain and of each compression."""
+    return tuple(f"{ending}{packed}" for packed in _COMPRESSIONS for ending in endings)
 
 
 def read_parts(

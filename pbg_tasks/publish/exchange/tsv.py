@@ -12,7 +12,7 @@ from pbg_tasks.errors import FormatError
 from pbg_tasks.publish.decimals import write_lines
 from pbg_tasks.publish.exchange.delimited import first_lines, read_lines
 from pbg_tasks.publish.exchange.names import TABS_AND_BREAKS, writable
-from pbg_tasks.publish.exchange.parts import Part, read_parts
+from pbg_tasks.publish.exchange.parts import Part, read_parts, text_endings
 from pbg_tasks.publish.tsv import write_relations_tsv
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def read(inbox: Inbox, options: ReadOptions) -> Iterator[Vectors]:
     Raises:
         FormatError: a line is wrong.
     """
-    return read_parts(inbox, options, (".tsv", ".tsv.gz"), _open)
+    return read_parts(inbox, options, text_endings(".tsv"), _open)
 
 
 def _open(path: Path) -> Part:

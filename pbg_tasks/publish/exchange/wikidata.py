@@ -14,7 +14,7 @@ from pbg_tasks.errors import FormatError
 from pbg_tasks.progress import say
 from pbg_tasks.publish.exchange.contents import Block
 from pbg_tasks.publish.exchange.delimited import first_lines, read_lines
-from pbg_tasks.publish.exchange.parts import Part, read_parts
+from pbg_tasks.publish.exchange.parts import Part, read_parts, text_endings
 from pbg_tasks.publish.exchange.wikidata_arrays import ARRAYS, read_arrays
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def read(inbox: Inbox, options: ReadOptions) -> Iterator[Vectors]:
     """
     if any(name.endswith(ARRAYS) for name in inbox.names):
         return read_arrays(inbox, options)
-    return read_parts(inbox, options, (".tsv", ".tsv.gz"), _open)
+    return read_parts(inbox, options, text_endings(".tsv"), _open)
 
 
 def _open(path: Path) -> Part:

@@ -16,7 +16,7 @@ import numpy as np
 from pbg_tasks.errors import FormatError
 from pbg_tasks.publish.exchange.delimited import first_lines, number_lines, read_lines
 from pbg_tasks.publish.exchange.names import WHITESPACE, writable
-from pbg_tasks.publish.exchange.parts import Part, read_parts
+from pbg_tasks.publish.exchange.parts import Part, read_parts, text_endings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,7 +76,7 @@ def read(inbox: Inbox, options: ReadOptions) -> Iterator[Vectors]:
     Raises:
         FormatError: a line is wrong, or the number of lines differs from that in the header.
     """
-    return read_parts(inbox, options, (".txt", ".vec", ".txt.gz", ".vec.gz"), _open)
+    return read_parts(inbox, options, text_endings(".txt", ".vec"), _open)
 
 
 def _open(path: Path) -> Part:
