@@ -9,7 +9,7 @@ import h5py
 import pytest
 
 from pbg_tasks.config import GraphSpec, SnapshotFile, Snapshots
-from pbg_tasks.errors import ConfigError, InputError
+from pbg_tasks.errors import AccessError, ConfigError, InputError, StorageError
 from pbg_tasks.prepare import sources
 from pbg_tasks.prepare.sources import Layout, delta, iceberg, snapshot_source
 from pbg_tasks.tasks.nightly.chain import run_chain, run_task
@@ -158,6 +158,21 @@ def test_fault_of_package_is_named(place, install, old, new, problem):
     with pytest.raises(ConfigError) as error:
         plan(place.spec, "v1")
     assert str(error.value).startswith(NAMED + problem)
+
+
+@pytest.mark.parametrize("line", ["        return pa.schema(", "        half = "])
+@pytest.mark.parametrize(
+    ("cause", "error", "problem"),
+    [
+        ("PermissionError(13, 'Access Denied')", AccessError, r"reading is refused \(\[Errno 13\] Access Denied\)"),
+        ("ConnectionError('reset')", StorageError, r"cannot be read \(reset\)"),
+    ],
+)
+def test_failed_read_names_the_source(place, install, line, cause, error, problem):
+    install(VERSIONS.replace(line, f"        raise {cause}\n{line}"))
+    night(place, {"v1": [list(map(str, row)) for row in ring(40)]})
+    with pytest.raises(error, match=rf"^table://.*table\.json@v1: {problem}"):
+        plan(place.spec, "v1")
 
 
 def test_broken_package_leaves_other_sources(place, install):

@@ -13,10 +13,11 @@ from pbg_tasks.prepare.connection import scratch_of
 from pbg_tasks.prepare.sources.base import Layout, Share, shared
 from pbg_tasks.prepare.sources.parquet import ParquetSource
 from pbg_tasks.prepare.text_files import copy_name
+from pbg_tasks.storage.columnar import read_errors
 from pbg_tasks.storage.files import disk_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
     from pathlib import Path
 
     import duckdb
@@ -92,10 +93,16 @@ class ArrowSource(ParquetSource):
     def _schema(self, file: SnapshotFile) -> Any:  # noqa: ANN401 - pyarrow has no types
         import pyarrow as pa
 
-        found = self.schema(file)
+        with read_errors(file.uri, "read"):
+            found = self.schema(file)
         if not isinstance(found, pa.Schema):
             raise PluginError(f"is wrong: schema returns {type(found).__name__}, not a pyarrow.Schema")
         return found
+
+    def _batches(self, file: SnapshotFile, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield batches, with errors that name the part instead of scratch."""
+        with read_errors(file.uri, "read"):
+            yield from self.batches(file, columns)
 
     def _write(self, file: SnapshotFile, path: Path, columns: Collection[str]) -> None:
         import pyarrow as pa
@@ -107,7 +114,7 @@ class ArrowSource(ParquetSource):
         with disk_errors(partial):
             path.parent.mkdir(exist_ok=True)
             with pq.ParquetWriter(partial, schema) as writer:
-                for batch in self.batches(file, schema.names):
+                for batch in self._batches(file, schema.names):
                     chosen = batch.select(schema.names)
                     if not chosen.schema.equals(schema):
                         raise PluginError(f"is wrong: a batch of {file.uri} has other columns than its schema")
