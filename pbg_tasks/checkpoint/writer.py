@@ -148,6 +148,19 @@ class CheckpointWriter:
                 "another writer took this run over"
             )
 
+    def check_claim(self) -> None:
+        """Look whether this writer may still store what has no version.
+
+        Raises:
+            ConflictError: another writer has claimed the directory.
+        """
+        head, _ = read_head(self.store, self.prefix)
+        if head is not None and head.writer_epoch > self._head.writer_epoch:
+            raise ConflictError(
+                f"{self.store.url}/{self.key(HEAD)}: another writer claimed this run, as writer epoch "
+                f"{head.writer_epoch}; this is {self._head.writer_epoch}, whose next version does not count"
+            )
+
     def record(self, progress: PartialRecord) -> None:
         """Make the stored part of an iteration count.
 

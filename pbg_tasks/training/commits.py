@@ -68,7 +68,7 @@ class Commits:
 
     def commit_untrained(self, objects: Mapping[str, ObjectRecord]) -> None:
         """Commit the vectors as they start, where the config has no epoch."""
-        self.stats.append([])
+        self._store_lines([])
         self._writer.commit(dict(objects), iteration=None, edges=0)
 
     def commit(
@@ -102,7 +102,7 @@ class Commits:
         loss = sum(bucket_stats(edge_chunk).loss * edge_chunk.edges for edge_chunk in done) / max(trained, 1)
         ranked = [after for edge_chunk in done if (after := eval_stats(edge_chunk.after)) is not None]
         held_out = EvalStats.mean(ranked) if ranked else None
-        self.stats.append(self._lines(iteration, done, held_out, io))
+        self._store_lines(self._lines(iteration, done, held_out, io))
         valid = self._plan.figure(iteration, held_out, before)
         manifest = self._writer.commit(
             dict(objects), iteration=iteration, edges=trained, retrained=retrained, valid=valid
@@ -117,6 +117,14 @@ class Commits:
         )
         self._report(iteration)
         return self._plan.stops(manifest)
+
+    def _store_lines(self, lines: list[str]) -> None:
+        """Add an iteration's lines to the files of statistics.
+
+        These have no versions: a writer that was shut out would replace those of its successor.
+        """
+        self._writer.check_claim()
+        self.stats.append(lines)
 
     def _lines(
         self, iteration: Iteration, done: Sequence[EdgeChunkRecord], held_out: EvalStats | None, io: IoStats

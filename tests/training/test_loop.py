@@ -13,7 +13,7 @@ import pytest
 
 from pbg_tasks.checkpoint import claim, open_committed
 from pbg_tasks.checkpoint.live import FILE_NAME as LIVE
-from pbg_tasks.errors import EvictedError, FormatError, NotFoundError, StorageError
+from pbg_tasks.errors import ConflictError, EvictedError, FormatError, NotFoundError, StorageError
 from pbg_tasks.progress import Progress
 from pbg_tasks.storage.local import LocalStore
 from pbg_tasks.storage.staging import sha256_file
@@ -201,6 +201,20 @@ def test_stored_files_stay_unchanged_while_training_continues(buckets, tmp_path)
     config = make_config(partition_buffer=2)
     train(config, buckets, store, tmp_path / "scratch", engine=Watched(config, during))
     assert len(checked) == PARTITIONS + 1
+
+
+def test_writer_shut_out_leaves_successors_statistics(buckets, tmp_path):
+    store = LocalStore(tmp_path / "store")
+
+    def during(number):
+        if number == PARTITIONS**2:  # the first bucket of the second epoch
+            with claim(store, "", SPEC, patience=0):
+                store.put("training_stats.json", b"of the successor\n")
+
+    config = make_config()
+    with pytest.raises(ConflictError, match="another writer claimed this run"):
+        train(config, buckets, store, tmp_path / "scratch", engine=Watched(config, during))
+    assert store.get("training_stats.json").data == b"of the successor\n"
 
 
 class Failing(LocalStore):
