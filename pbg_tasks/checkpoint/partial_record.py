@@ -59,7 +59,7 @@ class EdgeChunkRecord(Frozen):
         drawn: state of the generator after them, in base64, where only one worker drew from it.
         figures: loss, penalty and violators of both sides, means over ``edges``.
         before: figures of the held-out edges before training; ``after``: after it.
-        seconds: that training took.
+        seconds: that training took, and the ranking of held-out or valid edges.
     """
 
     lhs: Natural

@@ -27,7 +27,7 @@ def edge_chunk_record(bucket: Bucket, result: EdgeChunkResult, *, rank: int, lea
         figures=(stats.loss, stats.reg, stats.violators_lhs, stats.violators_rhs),
         before=_figures(result.before),
         after=_figures(result.after),
-        seconds=stats.seconds,
+        seconds=result.seconds,
     )
 
 
@@ -45,7 +45,7 @@ def continued(begun: EdgeChunkRecord, rest: EdgeChunkRecord) -> EdgeChunkRecord:
 
 def bucket_stats(edge_chunk: EdgeChunkRecord) -> BucketStats:
     """Return an edge chunk's figures in the form of ``training_stats.json``."""
-    return BucketStats(edge_chunk.edges, *edge_chunk.figures, seconds=edge_chunk.seconds)
+    return BucketStats(edge_chunk.edges, *edge_chunk.figures)
 
 
 def eval_stats(figures: dict[str, float] | None) -> EvalStats | None:

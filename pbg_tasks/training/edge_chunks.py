@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -39,6 +40,7 @@ class EdgeChunkResult(NamedTuple):
             the edge chunk was not finished.
         held_out: number of held-out edges.
         stopped: the trained part, where training was stopped before its end.
+        seconds: that training and ranking took.
     """
 
     stats: BucketStats
@@ -46,6 +48,7 @@ class EdgeChunkResult(NamedTuple):
     after: EvalStats | None
     held_out: int
     stopped: Position | None = None
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,7 @@ class EdgeChunkTrainer:
             FormatError: an edge names a missing relation or entity.
             TrainingDivergedError: the loss or a row is not finite.
         """
+        started = time.monotonic()
         place = (iteration.edge_path_idx, iteration.edge_chunk_idx, *edge_chunk.bucket)
         edges, held_out = split_off(edges, self.config.eval_fraction, seeded(self.seed, "held out", *place))
 
@@ -106,8 +110,13 @@ class EdgeChunkTrainer:
             generator = seeded(self.seed, "evaluation", *place)
             return self.engine.evaluate(asked, lhs, rhs, generator=generator, check=check) if len(asked) else None
 
+        stats = BucketStats(0, 0.0, 0.0, 0.0, 0.0)
+        before: EvalStats | None = None
+
+        def result(after: EvalStats | None = None, stopped: Position | None = None) -> EdgeChunkResult:
+            return EdgeChunkResult(stats, before, after, len(held_out), stopped, time.monotonic() - started)
+
         begin, end = reach
-        stats, before = BucketStats(0, 0.0, 0.0, 0.0, 0.0), None
         reached = begun
         try:
             before = evaluated() if begun == NOTHING else None
@@ -125,11 +134,11 @@ class EdgeChunkTrainer:
                 stop=stop,
             )
             if reached.edges < len(edges):
-                return EdgeChunkResult(stats, before, None, len(held_out), reached)
+                return result(stopped=reached)
             valid = None if self.early_stopping is None else self.early_stopping.sample(iteration, edge_chunk.bucket)
-            return EdgeChunkResult(stats, before, evaluated(held_out if valid is None else valid), len(held_out))
+            return result(evaluated(held_out if valid is None else valid))
         except _StoppedError:
-            return EdgeChunkResult(stats, before, None, len(held_out), reached)
+            return result(stopped=reached)
         except FormatError as error:
             path = f"{self.config.edge_paths[edge_chunk.edge_path_idx]}/{edge_file_name(*edge_chunk.bucket)}"
             raise FormatError(f"{path}: {error}") from None
