@@ -128,13 +128,22 @@ def test_patch_sets_best_values(searched, graph):
         read_patch(patch.with_suffix(".2.yaml"))
 
 
-def test_changes_of_search_are_advised_beside_patch():
-    changes = ["model.num_epochs=4", 'model.comparator="dot"']
-    command = way_to_use(Path("my graph.yaml"), Path("best.yaml"), changes)
-    assert shlex.split(command.strip("`")) == [
-        *("pbg", "run", "my graph.yaml", "--patch", "best.yaml"),
-        *("-p", changes[0], "-p", changes[1]),
-    ]
+@pytest.mark.parametrize(
+    ("changes", "again"),
+    [
+        ([], []),
+        (["model.num_epochs=4", 'model.comparator="dot"'], []),
+        (["model.lr=0.3", "model.lr_schedule=linear"], ["model.lr=0.1"]),
+        (["model.relations=[]"], ['model.relations.0.operator="linear"']),
+    ],
+)
+def test_changes_of_search_are_advised_beside_patch(tmp_path, changes, again):
+    """They would hide values of the patch, which is read first."""
+    patch = tmp_path / "best.yaml"
+    patch.write_text('model.lr: 0.1\nmodel.relations.0.operator: "linear"\n')
+    command = way_to_use(Path("my graph.yaml"), patch, changes)
+    given = [part for each in changes + again for part in ("-p", each)]
+    assert shlex.split(command.strip("`")) == ["pbg", "run", "my graph.yaml", "--patch", str(patch), *given]
 
 
 def test_table_has_changed_keys_and_figures(searched):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from pbg_tasks.checkpoint.writer import LEASE
 from pbg_tasks.checkpoint.writer_heartbeat import SILENCE_SECONDS
+from pbg_tasks.config.tune_space import read_patch
 from pbg_tasks.errors import ConfigError, ConflictError, ResourceError
 from pbg_tasks.progress import fraction, human_seconds, say
 from pbg_tasks.storage.files import disk_errors
@@ -85,10 +86,18 @@ def tune(
 def way_to_use(spec: Path, patch: Path, overrides: Sequence[str]) -> str:
     """Return the command that trains with the values of a search.
 
-    They were ranked with the changes that the search was given, which a patch lacks.
+    They were ranked with the changes that the search was given, which a patch lacks. A change goes before the patch, so
+    values of the patch at its place, or within it, follow it.
     """
-    given = [part for each in overrides for part in ("-p", each)]
+    best = [each for each in read_patch(patch) if _is_hidden(each, overrides)]
+    given = [part for each in (*overrides, *best) for part in ("-p", each)]
     return f"`{shlex.join(['pbg', 'run', str(spec), '--patch', str(patch), *given])}`"
+
+
+def _is_hidden(value: str, overrides: Sequence[str]) -> bool:
+    """Return whether a change is of a value's key, section or part."""
+    place, *others = (f"{each.partition('=')[0]}." for each in (value, *overrides))
+    return any(place.startswith(other) or other.startswith(place) for other in others)
 
 
 def trial(url: str, search_id: str, name: str, rung: int) -> Tried:
