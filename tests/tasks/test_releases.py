@@ -252,11 +252,13 @@ def test_show_of_skipped_day_advises_no_approval(place, channel):
 def test_night_of_removed_channel_reports_way_back(place, channel):
     place.write_spec({"num_epochs": 1})
     place.snapshot("d1", ring(40))
-    run = RunContext.open(run_chain(place.spec, "d1")["run"])
+    place.snapshot("d2", ring(42))
+    run, later = (RunContext.open(run_chain(place.spec, day)["run"]) for day in ("d1", "d2"))
     shutil.rmtree(place.store / "channels" / "production")
     told, result = publish_run(run.url), run.key(RunLayout.result("publish"))
     assert told["published"] is False
     assert told["reason"].endswith(f"has lost its releases since; remove {place.store}/{result} and run it again")
+    assert publish_run(later.url)["reason"].endswith("has lost its releases since; plan the snapshot 'd2' again")
     run.store.delete(result)
     assert publish_run(run.url)["published"]
     assert channel.current().release.run == run.run_id

@@ -55,7 +55,9 @@ def publish(url: str) -> Result:
     if there is not None and there.seq == result.release:
         return result.document() | {"announced": is_announced(run.store, run.run_id, "publish")}
     if there is None:
-        again = f"remove {run.url}/{RunLayout.result(PublishResult.TASK)} and run it again"
+        again = f"plan the snapshot {run.spec.snapshot!r} again"  # it continues a release that is gone
+        if run.spec.previous is None:
+            again = f"remove {run.url}/{RunLayout.result(PublishResult.TASK)} and run it again"
         reason = f"it was published before; channel {channel.name!r} has lost its releases since; {again}"
     else:
         reason = _why_left(channel, there, run.spec.snapshot, result.release or 0)
