@@ -27,7 +27,7 @@ class MapDocument(TypedDict):
     """Map of a sample of entities, by type.
 
     ``shown`` is the share of the sample's variance that the two axes have; ``release`` the one of ``before``;
-    ``left_out`` has the types whose files are too large for a sample.
+    ``left_out`` has the types whose files are too large beside those before them.
     """
 
     format: int

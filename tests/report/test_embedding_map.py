@@ -89,14 +89,14 @@ def test_map_names_types_too_large_for_it(tmp_path, monkeypatch):
         place.write_spec(model={"entities": entities, "relations": relations, "dynamic_relations": False})
         place.snapshot("d1", [(f"l{edge % 100}", "next", f"s{edge % 3}") for edge in range(300)])
         run = RunContext.open(run_chain(place.spec, "d1")["run"])
-        for most, drawn in ((1, []), (14_000, ["small"])):
+        for most, drawn in ((1, []), (14_000, ["small"]), (18_000, ["large"])):
             monkeypatch.setattr("pbg_tasks.tasks.view.embedding_map.BYTES", most)
             write_map(run)
             found = read_map(run)
             assert [*found["types"]] == drawn
             assert found["left_out"] == [kind for kind in entities if kind not in drawn]
             page = check_page(render(run_document(read_run(run)), Links(assets="a")))
-            assert f"Left out: {', '.join(found['left_out'])}. A map reads at most 134 MB" in page.text()
+            assert f"Left out: {', '.join(found['left_out'])}. A map reads at most 134 MB, and no room" in page.text()
             assert ("Names that begin with" in page.text()) is bool(drawn)
 
 

@@ -125,7 +125,7 @@ def _samples(
             continue
         size = sum(files.records[name].size for name in (names, vectors))
         if size > budget:
-            say(f"map: partition 0 of {kind} has {size} bytes, which is more than a map reads; it is left out")
+            say(f"map: partition 0 of {kind} has {size} bytes, and a map reads {budget} more; it is left out")
             left_out.append(kind)
             continue
         budget -= size
