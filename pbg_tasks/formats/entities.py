@@ -19,9 +19,12 @@ if TYPE_CHECKING:
     from hashlib import _Hash as Hash
     from pathlib import Path
 
+    import pyarrow as pa
+
 RELATION_NAMES = "dynamic_rel_names.json"
 RELATION_COUNT = "dynamic_rel_count.txt"
 _NAMES_AT_ONCE = 1 << 16
+_BETWEEN = ",\n    "
 _READ_AT_ONCE = _LONGEST = 1 << 20
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _NAME = "\ud800"  # takes the place of a string; UTF-8 text cannot contain it
@@ -59,6 +62,15 @@ def write_entity_names(directory: Path, entity: str, partition: int, names: Iter
     They are written some at a time, so that they need not fit into memory.
     """
     return _write_names(directory / entity_names_file_name(entity, partition), names)
+
+
+def write_entity_columns(directory: Path, entity: str, partition: int, columns: Iterable[pa.Array]) -> int:
+    """Write a partition's names by offset; return their number.
+
+    They are columns of text. Those without a character to escape take a tenth of the time of ``write_entity_names``.
+    """
+    path = directory / entity_names_file_name(entity, partition)
+    return _write_pieces(path, ((len(names), _plain(names) or _quoted(names.to_pylist())) for names in columns))
 
 
 def read_entity_names(directory: Path, entity: str, partition: int, *, count: int | None = None) -> list[str]:
@@ -175,24 +187,69 @@ def _read_count(path: Path) -> int:
 
 
 def _write_names(path: Path, names: Iterable[str]) -> int:
-    """Write the names as ``json.dump(list(names), file, indent=4)`` would.
-
-    It does so without the whole list in memory.
-    """
+    """Write names some at a time; return their number."""
     rest, count = iter(names), 0
-    with replacing(path) as partial, partial.open("w", encoding="ascii") as file:
+
+    def pieces() -> Iterator[tuple[int, str]]:
+        nonlocal count
         while some := list(islice(rest, _NAMES_AT_ONCE)):
             for kind in dict.fromkeys(map(type, some)):  # a loop over the names would take ten times as long
                 if not issubclass(kind, str):
                     index = [*map(type, some)].index(kind)
                     raise TypeError(f"{path}: name {count + index} is {some[index]!r}, not a string")
-            file.write("[\n    " if count == 0 else ",\n    ")
-            # Separators in place of an indentation, so that Python's fast encoder, which has no indentation, writes the
-            # names.
-            file.write(json.dumps(some, separators=(",\n    ", ": "))[1:-1])
+            yield len(some), _quoted(some)
             count += len(some)
+
+    return _write_pieces(path, pieces())
+
+
+def _write_pieces(path: Path, pieces: Iterable[tuple[int, str]]) -> int:
+    """Write names as ``json.dump(list(names), file, indent=4)`` would.
+
+    It does so without the whole list in memory.
+
+    Args:
+        path: of the file.
+        pieces: numbers of names, and these as ``_quoted`` returns them.
+
+    Returns:
+        Number of the names.
+    """
+    count = 0
+    with replacing(path) as partial, partial.open("w", encoding="ascii") as file:
+        for number, text in pieces:
+            if number:
+                file.write(_BETWEEN if count else "[\n    ")
+                file.write(text)
+                count += number
         file.write("\n]" if count else "[]")
     return count
+
+
+def _quoted(names: Sequence[str]) -> str:
+    """Return names as JSON strings, ``_BETWEEN`` each other."""
+    # Separators in place of an indentation, so that Python's fast encoder, which has no indentation, writes the names.
+    return json.dumps(names, separators=(_BETWEEN, ": "))[1:-1]
+
+
+def _plain(names: pa.Array) -> str | None:
+    """Return names as ``_quoted`` does; None where a character is escaped."""
+    import numpy as np  # here, as tasks that only move documents have no use for them
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from pbg_tasks.formats.arrow_numbers import column, text_column
+
+    together = pa.ListArray.from_arrays(column(np.array([0, len(names)], np.int32)), names)
+
+    def joined(between: str) -> pa.Scalar:
+        return pc.binary_join(together, text_column([between]).cast(names.type)[0])[0]
+
+    text = np.frombuffer(joined("").as_buffer(), np.uint8)
+    if not ((text >= ord(" ")) & (text <= ord("~")) & (text != ord('"')) & (text != ord("\\"))).all():
+        return None
+    inner = joined(f'"{_BETWEEN}"').as_py()
+    return f'"{inner}"'
 
 
 def _read_names(path: Path) -> list[str]:

@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import asdict, dataclass
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from pbg_tasks.errors import ConfigError
-from pbg_tasks.formats.entities import read_relation_names, write_entity_count, write_entity_names, write_relation_names
+from pbg_tasks.formats.entities import (
+    read_relation_names,
+    write_entity_columns,
+    write_entity_count,
+    write_relation_names,
+)
 from pbg_tasks.formats.entity_sets import EXPIRED, EntitySet
 from pbg_tasks.formats.tables import file_names, files_in_order
 from pbg_tasks.prepare.connection import batches, load_table, phase
@@ -31,7 +35,7 @@ if TYPE_CHECKING:
 
     from pbg_tasks.config import GraphSpec, SnapshotFile
 
-FETCH_ROWS = 100_000
+_ROWS_AT_ONCE = 10_000  # whose text stays in the processor's cache
 ID_COLUMNS = {
     "name": "VARCHAR",
     "partition": "INTEGER",
@@ -250,13 +254,12 @@ def write_ids(connection: duckdb.DuckDBPyConnection, entity: str, partitions: in
         own = f"WHERE {ids.file(DUCKDB, counts)} = {number}" if len(names) > 1 else ""
         sorted_rows, target = f'FROM ids {own} ORDER BY partition, "offset"', quoted(str(out / name))
         connection.execute(f"COPY ({sorted_rows}) TO {target} (FORMAT parquet, COMPRESSION zstd)")
-    # Queries read the files, which are sorted by partition: unlike the table, they are not read as a whole for each
-    # partition.
+    # Queries read the files, which are sorted: unlike the table, they are not read as a whole for each partition.
     files = table(out / entity_ids_file_name(entity))
     for partition in range(partitions):
-        rows = connection.sql(f'SELECT name FROM {files} WHERE partition = {partition} ORDER BY "offset"')
-        texts = chain.from_iterable(batch.column("name").to_pylist() for batch in batches(rows, FETCH_ROWS))
-        write_entity_count(out, entity, partition, write_entity_names(out, entity, partition, texts))
+        rows = connection.sql(f"SELECT name FROM {files} WHERE partition = {partition}")
+        columns = (batch.column("name") for batch in batches(rows, _ROWS_AT_ONCE))
+        write_entity_count(out, entity, partition, write_entity_columns(out, entity, partition, columns))
     return counts
 
 

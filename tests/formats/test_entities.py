@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 from unittest import mock
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -30,6 +31,28 @@ def test_names_have_the_bytes_of_json_dump(names):
         written = (directory / "entity_names_user_0.json").read_text(encoding="utf-8")
         assert written == json.dumps(names, indent=4)
         assert entities.read_entity_names(directory, "user", 0, count=len(names)) == names
+
+
+@settings(deadline=None)
+@given(
+    columns=st.lists(st.lists(st.text(st.characters(codec="utf-8")) | st.text(st.characters(codec="ascii")))),
+    kind=st.sampled_from([pa.string(), pa.large_string()]),
+    start=st.integers(0, 2),
+)
+def test_columns_have_the_bytes_of_names(columns, kind, start):
+    arrays = [pa.array(column, kind)[start:] for column in columns]
+    names = [name for column in columns for name in column[start:]]
+    with tempfile.TemporaryDirectory() as name:
+        assert entities.write_entity_columns(Path(name), "user", 0, iter(arrays)) == len(names)
+        written = (Path(name) / "entity_names_user_0.json").read_text(encoding="utf-8")
+        assert written == json.dumps(names, indent=4)
+
+
+@pytest.mark.parametrize("character", map(chr, range(129)))
+def test_a_column_escapes_what_json_does(tmp_path, character):
+    names = ["plain", f"a{character}b"]
+    entities.write_entity_columns(tmp_path, "user", 0, [pa.array(names)])
+    assert (tmp_path / "entity_names_user_0.json").read_text(encoding="ascii") == json.dumps(names, indent=4)
 
 
 @pytest.mark.parametrize("count", [0, 1, 10**12])

@@ -19,8 +19,8 @@ from pbg_tasks.formats.edges import EdgeFileWriter, EdgeList, edge_file_name
 from pbg_tasks.formats.entities import (
     entity_count_file_name,
     entity_names_file_name,
+    write_entity_columns,
     write_entity_count,
-    write_entity_names,
 )
 from pbg_tasks.formats.entity_sets import EXPIRED, EntitySet
 from pbg_tasks.prepare.connection import connect
@@ -56,8 +56,8 @@ class WriteNames:
     def _write(self, rows: Iterator[pa.RecordBatch]) -> Iterator[Outcome]:
         with Scratch() as scratch:
             for partition, pieces in _runs(rows, "partition"):
-                names = (name for piece in pieces for name in piece.column("name").to_pylist() if name is not None)
-                count = write_entity_names(scratch.path, self.entity, partition, names)
+                names = (piece.column("name").drop_null() for piece in pieces)
+                count = write_entity_columns(scratch.path, self.entity, partition, names)
                 write_entity_count(scratch.path, self.entity, partition, count)
                 for name in (entity_names_file_name, entity_count_file_name):
                     yield self.destination.put(scratch.path, name(self.entity, partition))
