@@ -160,6 +160,7 @@ def import_edges(
             out=out,
             minimum=minimum or Minimum(),
             hashed=False,
+            stored=False,
             feature_separator=how.feature_separator,
         )
         if not entities.entities["total"]:
