@@ -56,6 +56,7 @@ def connect(resources: Resources, scratch: Path) -> Iterator[duckdb.DuckDBPyConn
             config={
                 "memory_limit": f"{memory}B",
                 "temp_directory": str(scratch / "spill"),
+                "preserve_insertion_order": "true",  # names are read in the order in which their files are sorted
                 "autoinstall_known_extensions": "false",
                 "autoload_known_extensions": "false",
                 **({"threads": str(resources.threads)} if resources.threads else {}),
