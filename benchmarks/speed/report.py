@@ -364,5 +364,5 @@ def _cpu(entry: Entry) -> list[str | int]:
 def _circumstances(benchmark: Benchmark, entry: Entry, shared: str) -> str:
     found = entry["environment"]
     own = [part for part in _machine(entry).split("; ") if part not in shared.split("; ")]
-    circumstances = [*own, f"code {entry['revision']}, {found['date'].partition(' ')[0]}"]
+    circumstances = [*own, f"code {entry['revision']}, {found['date'].partition(' ')[0]}, load {found['load']:g}"]
     return f"`{benchmark.rerun()}`: {'; '.join(circumstances)}.\n"
