@@ -125,7 +125,7 @@ def _ahead(before: Sequence[Row], rows: Sequence[Row], network: Network) -> Iter
 
 Each cell: by default -> with [`partitions_ahead`](distributed.md#partitions-that-move-behind-the-training), which
 copies partitions first, at {network.copy / 1e9:g} GB/s. The engine of the last two columns is {FASTER:g} times as fast
-as PBG's, as our native [steps](performance.md#training-steps) are, and their speed-ups are over itself.
+as PBG's, about what our native [steps](performance.md#training-steps) are, and their speed-ups are over itself.
 """
     found = {_gang_of(row): row for row in before}
     then = {_gang_of(row): row for row in rows}
