@@ -14,7 +14,7 @@ import pytest
 from hypothesis import settings
 
 from pbg_tasks.advice import UNNAMED, name_spec
-from tests import tiers
+from tests import rotation, tiers
 from tests.rotation import comes_today, fix_rotation, story_comes_today
 
 if TYPE_CHECKING:
@@ -43,7 +43,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Measure in the process that all reports reach."""
+    """Lift choices, and measure in the process that all reports reach."""
+    rotation.lifted = config.getoption("every")
     if config.getoption("measure") and not hasattr(config, "workerinput"):
         config.pluginmanager.register(tiers.Measurement())
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 STORY_DAYS = 5
 """Days that come to all stories; a prime, so that a story meets all choices of ``of_today``, too."""
+lifted = False
+"""Whether ``of_today`` returns everything: ``--every`` sets it, before modules of tests are imported."""
 _STORIES = Path(__file__).with_name("stories.txt")
 _SECONDS_OF_A_DAY = 86_400
 
@@ -42,7 +44,7 @@ def rotation() -> int:
 def of_today(items: Sequence[Item], days: int) -> list[Item]:
     """Return the items of one day, at least one.
 
-    ``days`` days come to all of them.
+    ``days`` days come to all of them, and so does a run with ``--every``.
 
     Args:
         items: in an order that is the same every day.
@@ -53,6 +55,8 @@ def of_today(items: Sequence[Item], days: int) -> list[Item]:
     """
     if math.gcd(days, STORY_DAYS) > 1:
         raise ValueError(f"choose by a number of days that {STORY_DAYS} does not divide, not {days}")
+    if lifted:
+        return list(items)
     return list(items[rotation() % days :: days]) or [items[rotation() % len(items)]]
 
 

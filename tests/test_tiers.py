@@ -44,6 +44,14 @@ def test_rotated_tests_come_in_turn_or_by_name(monkeypatch):
     assert collected(rotated) == {rotated}
 
 
+def test_every_lifts_choices_of_day():
+    name = "tests/prepare/test_definition.py::test_threads_and_memory_change_no_byte"
+    every, today = (listed(*options, name) for options in (["--every"], []))
+    assert len(every) == 20
+    assert 0 < len(today) < 4
+    assert today < every
+
+
 def test_story_meets_every_choice():
     with pytest.raises(ValueError, match="does not divide"):
         of_today(range(20), 2 * STORY_DAYS)
@@ -55,9 +63,14 @@ def test_stories_exist():
 
 def collected(*arguments):
     """Return the tests that a run would do, without parameters."""
+    return {name.partition("[")[0] for name in listed(*arguments)}
+
+
+def listed(*arguments):
+    """Return the tests that a run would do."""
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *arguments]
     done = subprocess.run(command, cwd=ROOT.parent, capture_output=True, text=True, check=True, timeout=120)
-    return {line.partition("[")[0] for line in done.stdout.splitlines() if "::" in line}
+    return {line for line in done.stdout.splitlines() if "::" in line}
 
 
 def test_folder_of_slow_files_is_left_out():

@@ -5,8 +5,7 @@ It is killed at one of its writes and begun again.
 The result is compared with that of undisturbed work.
 
 Each day kills other writes, so that runs on ``DAYS`` days, each the fifth, come to all of them; a failure names the
-``PBG_ROTATION`` that repeats it. With ``PBG_EVERY_WRITE=1`` in the environment work is killed at every
-write, in some ten minutes.
+``PBG_ROTATION`` that repeats it. With ``--every`` work is killed at every write, in some ten minutes.
 """
 
 from __future__ import annotations
@@ -106,7 +105,7 @@ def deaths(count):
     ``DAYS`` days come to all of them.
     """
     every = [{"write": write, "sent": sent} for write in range(count) for sent in (False, True)]
-    return every if os.environ.get("PBG_EVERY_WRITE") else of_today(every, DAYS)
+    return of_today(every, DAYS)
 
 
 def killed(work, write, *, sent):

@@ -114,10 +114,9 @@ def live_buckets(graph, model):
         return -1
 
 
-@pytest.fixture(scope="module")
-def graph(tmp_path_factory):
-    (eval_fraction,) = of_today([0.0, 0.05], days=2)
-    made = make_graph(tmp_path_factory.mktemp("graph") / "graph", eval_fraction=eval_fraction)
+@pytest.fixture(scope="module", params=of_today([0.0, 0.05], days=2))
+def graph(tmp_path_factory, request):
+    made = make_graph(tmp_path_factory.mktemp("graph") / "graph", eval_fraction=request.param)
     finish(made, "whole")
     return made
 
