@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 
@@ -17,10 +19,10 @@ from pbg_tasks.training.engine.on_torch import TorchEngine
 from pbg_tasks.training.engine.sampling import sample_slopes
 from tests.rotation import of_today
 from tests.training.native_steps import INSTRUCTIONS, instructions, native
-from tests.training.steps import COMBINATIONS, FEATURES, KEY, Case, assert_same_step, make_config
+from tests.training.steps import COMBINATIONS, FEATURES, KEY, Case, Draws, assert_same_step, make_config
 
 SAMPLED = {"gradient": "sampled"}
-DRAWS = 1_000
+DRAWS, STEPS = 1_000, 400
 
 
 def slopes(spread=3.0):
@@ -148,6 +150,43 @@ def test_few_and_many_samples_give_the_same_gradients(case, monkeypatch):
     )
     of_both_engines(config, edges=SIZES["edges"], spread=spread, counts={"a": 2_000, "b": 9})
     assert [share < FEW for share in left] == [case.startswith("few")] * 2
+
+
+def linear_case(make_engine, loss, **keys):
+    """Return a case whose step is linear in its gradients.
+
+    Adagrad's sums are so large that those of the step add nothing.
+    """
+    relation = {"name": "r", "lhs": "a", "rhs": "a", "operator": "diagonal"}
+    sizes = {"dimension": 16, "num_batch_negs": 10, "num_uniform_negs": 200}
+    config = make_config("dynamic", "diagonal", "dot", loss, relations=[relation], lr=1e6, **sizes, **keys)
+    case = Case(config, make_engine=make_engine, edges=20, counts={"a": 300, "b": 9})
+    for sums in (*case.state.row_sums.values(), *case.state.param_sums.values()):
+        sums.fill_(1e12)
+    return case
+
+
+def moved(case, dtype):
+    """Return the change of all numbers by a step."""
+    _, after = case.step(dtype=dtype)
+    parts = ((after.embeddings, case.state.embeddings), (after.params, case.state.params))
+    return torch.cat([(new[name].double() - old[name]).flatten() for new, old in parts for name in old])
+
+
+@native
+@pytest.mark.parametrize("loss", ["softmax", "logistic"])
+def test_sampled_steps_have_expected_value_of_dense_step(loss, monkeypatch):
+    """Kept slopes of p in place of t are 50 errors away."""
+    keys = itertools.count(KEY)
+    monkeypatch.setattr(Draws, "key", lambda _: next(keys))
+    dense = moved(linear_case(TorchEngine, loss), torch.float64)
+    case = linear_case(NativeEngine, loss, **SAMPLED)
+    for name in INSTRUCTIONS:
+        with instructions(name):
+            apart = torch.stack([moved(case, torch.float32) - dense for _ in range(STEPS)])
+        error = (apart.var(0).sum() / STEPS).sqrt()  # of the mean, all numbers together
+        assert 1e-6 * dense.norm() < error
+        assert apart.mean(0).norm() < 2 * error, name
 
 
 @native
