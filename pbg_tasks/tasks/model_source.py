@@ -421,15 +421,19 @@ def open_config(config: ConfigSchema) -> CheckpointFiles:
     """Open the newest version of a config's checkpoint; raises as ``locate_config``."""
     store = open_store(config.checkpoint_path)
     files = open_directory(store, "", expect=checkpoint_names(config))
-    if isinstance(files, VerifiedFiles) and (data := Directory.of(files).read(CONFIG)) is not None:
-        trained = read_config(data, source=f"{store.url}/{CONFIG}")
-        if vector_space(trained) != vector_space(config):
-            others = [key for key in _SPACE_KEYS if getattr(trained, key) != getattr(config, key)]
-            say(
-                f"warning: {store.url}: was trained with another model than the config's (other "
-                f"{', '.join(others or ['relations'])}); what follows is of one that was never trained"
-            )
+    if (trained := trained_config(files)) is not None and vector_space(trained) != vector_space(config):
+        others = [key for key in _SPACE_KEYS if getattr(trained, key) != getattr(config, key)]
+        say(
+            f"warning: {store.url}: was trained with another model than the config's (other "
+            f"{', '.join(others or ['relations'])}); what follows is of one that was never trained"
+        )
     return files
+
+
+def trained_config(files: CheckpointFiles) -> ConfigSchema | None:
+    """Return the config of a checkpoint of ours, if it is kept."""
+    data = Directory.of(files).read(CONFIG) if isinstance(files, VerifiedFiles) else None
+    return None if data is None else read_config(data, source=f"{files.url}/{CONFIG}")
 
 
 def _directory(files: CheckpointFiles, store: Store) -> Directory:

@@ -54,6 +54,15 @@ def test_config_of_another_model_is_warned_of(data, capsys):
     assert "was trained with another model than the config's (other comparator)" in capsys.readouterr().err
 
 
+def test_edges_of_the_training_are_reported(data, capsys):
+    data.write_edges(data.root / "held_out", seed=1)
+    train_directory(data.config())
+    evaluate_directory(data.config(edge_paths=[str(data.root / "held_out")]))
+    assert "was trained on" not in capsys.readouterr().err
+    evaluate_directory(data.config(edge_paths=[str(data.root / "held_out"), f"{data.edges}/"]))
+    assert f"the model was trained on {data.edges}/, so its figures there are too good" in capsys.readouterr().err
+
+
 def test_relations_that_were_never_trained_are_reported(data, capsys):
     train_directory(data.config())
     write_relation_names(data.entities, ["next", "skip", "new"], dynamic=True)

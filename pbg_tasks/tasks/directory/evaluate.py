@@ -17,7 +17,9 @@ from pbg_tasks.formats.metadata import IterationInfo
 from pbg_tasks.formats.model import ModelState
 from pbg_tasks.memory.machine import usable_cpus
 from pbg_tasks.progress import Progress, counted, human_seconds, say
+from pbg_tasks.storage import open_store
 from pbg_tasks.storage.staging import Scratch, named
+from pbg_tasks.tasks.model_source import trained_config
 from pbg_tasks.tasks.runs.base import bring_model
 from pbg_tasks.tasks.runs.directory import DirectoryRun
 from pbg_tasks.training.data.buffer import PartitionBuffer
@@ -83,6 +85,7 @@ def evaluate_directory(
     with Scratch() as scratch:
         run = DirectoryRun(config, scratch.path)
         say(f"eval: version {run.files.version} of {run.files.url} on {', '.join(config.edge_paths)}")
+        _tell_trained(run)
         if filtered and not known:
             say("eval: --filtered without --known leaves out edges of edge_paths only; published figures know training")
         if negatives == "config":
@@ -108,6 +111,17 @@ def evaluate_directory(
         "seconds": round(seconds, 3),
         **figures,
     }
+
+
+def _tell_trained(run: DirectoryRun) -> None:
+    """Report edge paths that the model was trained on."""
+    trained = trained_config(run.files)
+    urls = {open_store(path).url for path in trained.edge_paths} if trained is not None else set()
+    if seen := [path for path in run.config.edge_paths if open_store(path).url in urls]:
+        say(
+            f"eval: the model was trained on {', '.join(seen)}, so its figures there are too good; measure with edges "
+            "that training leaves out (-p edge_paths=PATH, in both)"
+        )
 
 
 def _against_all(
