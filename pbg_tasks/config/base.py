@@ -30,6 +30,7 @@ _MAX_INT = 2**64
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _EXPLAINED = 20
 """Largest number of problems of one document that an error names."""
+_DEPTH_OF_SECTIONS = 2
 _OF_TRAINING = ("device", "engine", "seed")
 """Keys of a spec's ``train`` that are options of ``pbg train`` for a config, so easily taken for keys of the model."""
 
@@ -220,6 +221,8 @@ def _explain(model: type[BaseModel], problem: ErrorDetails) -> str:
         name = str(path[-1])
         elsewhere = f"it is --{name} of pbg train, and train.{name} of a graph spec" if name in _OF_TRAINING else ""
         elsewhere += "; num_gpus: 1 means cuda" if name == "device" and "num_gpus" in known else ""
+        if not elsewhere and len(path) <= _DEPTH_OF_SECTIONS and (place := _place_of(model, name)):
+            elsewhere = f"did you mean {place!r}{'' if '.' in place else ', beside the other sections'}?"
         hint = elsewhere or did_you_mean(name, known) or f"known keys: {', '.join(known)}"
         return f"unknown key {where!r}; {hint}"
     if problem["type"] == "missing":
@@ -231,6 +234,19 @@ def _explain(model: type[BaseModel], problem: ErrorDetails) -> str:
     if problem["type"] == "string_type":
         return f"{where}: {problem['msg']}; write words such as on, and numbers, in quotes"
     return f"{where}: {problem['msg'].removeprefix('Value error, ')}"
+
+
+def _place_of(model: type[BaseModel], name: str) -> str | None:
+    """Return the shortest path of a key of this name.
+
+    None where there is no such key. The name may have been written in a wrong section, or in none.
+    """
+    found = [name] if name in model.model_fields else []
+    for section, field in model.model_fields.items():
+        inner = model_at(field.annotation)
+        below = None if inner is None else _place_of(inner, name)
+        found += [f"{section}.{below}"] if below else []
+    return min(found, key=lambda path: path.count("."), default=None)
 
 
 def _shown(place: Iterable[int | str]) -> list[int | str]:

@@ -55,6 +55,10 @@ def test_config_json_has_pbgs_keys_and_no_others():
         (lambda s: s["model"].update(dimenson=8), "unknown key 'model.dimenson'; did you mean 'dimension'?"),
         (lambda s: s["model"]["entities"].update({"..": {"parts": 1}}), "unknown key \"model.entities.'..'.parts\""),
         (lambda s: s.update(gate={}), "unknown key 'gate'; did you mean 'gates'?"),
+        (lambda s: s.update(lr=0.1), "unknown key 'lr'; did you mean 'model.lr'?"),
+        (lambda s: s.update(gradient="sampled"), "unknown key 'gradient'; did you mean 'model.gradient'?"),
+        (lambda s: s.update(gates={"min_edges": 5}), "'gates.min_edges'; did you mean 'gates.data.min_edges'?"),
+        (lambda s: s["model"].update(split={}), "'model.split'; did you mean 'split', beside the other sections?"),
         (
             lambda s: s["model"]["relations"][1].update(opertor="none"),
             "'model.relations.1.opertor'; did you mean 'operator'?",
