@@ -18,6 +18,7 @@ from pbg_tasks.config.schema import ConfigSchema, ModelConfig
 from pbg_tasks.errors import ConfigError
 
 _EARLIER_VARIANCE = 1.0
+_FORM = ("dynamic_relations", "comparator", "bias", "global_emb")
 
 Reason = Annotated[str, Field(min_length=1, max_length=500)]
 
@@ -188,12 +189,22 @@ def vector_space(model: ModelConfig) -> str:
 
     It must stay equal for a warm start.
     """
+    return digest(_meaning(model))
+
+
+def other_meaning(before: ModelConfig, now: ModelConfig) -> str:
+    """Name the keys that give two models' embeddings another meaning."""
+    was, is_now = _meaning(before), _meaning(now)
+    keys = ["dimension"] * (was["dimensions"] != is_now["dimensions"])
+    keys += [key for key in _FORM if getattr(before, key) != getattr(now, key)]
+    return ", ".join([*keys, *["relations"] * (was["relations"] != is_now["relations"])])
+
+
+def _meaning(model: ModelConfig) -> dict[str, object]:
     # Keys that PBG lacks are hashed only where they are set, so that stored hashes stay valid.
     relations = [(r.name, r.lhs, r.rhs, r.operator, *(["reciprocal"] * r.reciprocal)) for r in model.relations]
-    return digest(
-        {
-            "dimensions": {name: model.entity_dimension(name) for name in model.entities},
-            "relations": [(r[1:] if model.relations_from_data else r) for r in relations],
-            "form": [model.dynamic_relations, model.comparator, model.bias, model.global_emb],
-        }
-    )
+    return {
+        "dimensions": {name: model.entity_dimension(name) for name in model.entities},
+        "relations": [(r[1:] if model.relations_from_data else r) for r in relations],
+        "form": [getattr(model, key) for key in _FORM],
+    }

@@ -19,7 +19,7 @@ from pbg_tasks.checkpoint.reader import VERSION_MIRROR, read_mirror
 from pbg_tasks.config import RunLayout
 from pbg_tasks.config.contract import Contract
 from pbg_tasks.config.results import EvalResult, Metrics, PreserveResult
-from pbg_tasks.config.run import vector_space
+from pbg_tasks.config.run import other_meaning, vector_space
 from pbg_tasks.errors import AccessError, ConfigError, FormatError, InputError, NotFoundError, printable
 from pbg_tasks.formats.directory import read_config
 from pbg_tasks.formats.distinct_names import check_distinct
@@ -65,7 +65,6 @@ Loaded = TypeVar("Loaded")
 
 CONFIG = "config.json"
 HERE = "."  # as entity_path of a directory that holds its names itself
-_SPACE_KEYS = ("comparator", "bias", "dimension", "global_emb", "dynamic_relations")
 _THREADS = 4
 _TRIES = 5
 
@@ -422,10 +421,9 @@ def open_config(config: ConfigSchema) -> CheckpointFiles:
     store = open_store(config.checkpoint_path)
     files = open_directory(store, "", expect=checkpoint_names(config))
     if (trained := trained_config(files)) is not None and vector_space(trained) != vector_space(config):
-        others = [key for key in _SPACE_KEYS if getattr(trained, key) != getattr(config, key)]
         say(
             f"warning: {store.url}: was trained with another model than the config's (other "
-            f"{', '.join(others or ['relations'])}); what follows is of one that was never trained"
+            f"{other_meaning(trained, config)}); what follows is of one that was never trained"
         )
     return files
 

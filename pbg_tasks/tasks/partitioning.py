@@ -53,10 +53,12 @@ class ReleaseSizes:
     Attributes:
         partitions: of each entity type.
         rows: of each entity type, estimated from the sizes of its files.
+        model: its settings.
     """
 
     partitions: Mapping[str, int]
     rows: Mapping[str, int]
+    model: ModelConfig
 
     @classmethod
     def of(cls, store: Store, release: Release) -> ReleaseSizes:
@@ -74,7 +76,7 @@ class ReleaseSizes:
             names = [embeddings_file_name(entity, part, files.version) for part in range(schema.num_partitions)]
             row = 4 * (config.entity_dimension(entity) + 2)  # the sums are there twice, see formats.optimizer
             rows[entity] = sum(files.records[name].size for name in names) // row
-        return cls(partition_counts(config), rows)
+        return cls(partition_counts(config), rows, config)
 
     def kept(self, model: ModelConfig) -> dict[str, int] | None:
         """Return the numbers of partitions with which a model keeps the ids.

@@ -264,11 +264,12 @@ def test_rollback_serves_the_release_before(place):
     assert [release["current"] for release in history(place.spec)] == [True, False]
 
 
-def test_other_model_starts_anew_and_keeps_ids(place):
+def test_other_model_starts_anew_and_keeps_ids(place, capsys):
     place.snapshot("d1", ring(60))
     place.snapshot("d2", ring(60))
     run_chain(place.spec, "d1")
-    second = run_chain(place.spec, "d2", dimension=12, publish=False)
+    second = run_chain(place.spec, "d2", dimension=12, overrides=["model.comparator=dot"], publish=False)
+    assert "vectors start anew (other dimension, comparator)\n" in capsys.readouterr().err
     assert second["warm_start"] is False
     assert second["entities"]["kept"] == 60
     third = run_chain(place.spec, "d2", partitions=3, publish=False)

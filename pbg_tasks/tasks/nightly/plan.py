@@ -15,7 +15,7 @@ from pbg_tasks.config.base import digest, parse
 from pbg_tasks.config.loading import load_graph_spec
 from pbg_tasks.config.nights import Nights, Watch, key_form
 from pbg_tasks.config.results import ForecastDocument, MemoryDocument, PlanResult, Result, ValidateResult
-from pbg_tasks.config.run import check_snapshot_key, id_layout, vector_space
+from pbg_tasks.config.run import check_snapshot_key, id_layout, other_meaning, vector_space
 from pbg_tasks.config.support import check_gpu, check_nightly
 from pbg_tasks.errors import ConfigError, InputError, MissingSnapshotError, OutOfTurnError
 from pbg_tasks.native.coverage import check_native
@@ -136,8 +136,10 @@ def plan(
         run_spec = parse(RunSpec, fields, source=f"run of snapshot {snapshot!r}")
         run = RunContext(store, run_spec.run_id, run_spec, run_spec.to_bytes())
         run.store_spec()
-        if previous is not None and previous.reason:
-            say(f"{'plan' if previous.keep_ids else 'warning'}: {previous.reason}")
+        if previous and sizes and previous.reason:
+            # Not in the stored reason, for the run's id depends on that.
+            others = other_meaning(sizes.model, graph.model) if previous.keep_ids else ""
+            say(f"{'plan' if previous.keep_ids else 'warning'}: {previous.reason}{others and f' (other {others})'}")
         coming = outlook(run, expected, done)
         coming.say(graph.resources.memory_gb)
         size = sum(file.size for file in files)
@@ -392,9 +394,6 @@ def _check_not_moved(channel: Channel, graph: GraphSpec, previous: Previous) -> 
 
 
 def _other_types(graph: GraphSpec, sizes: ReleaseSizes) -> str:
-    """Name the entity types that only spec or only release has.
-
-    Empty where both have the same.
-    """
+    """Name the entity types that only one of spec and release has."""
     new = [f"{name} is new" for name in graph.model.entities if name not in sizes.partitions]
     return ", ".join([*new, *(f"{name} is gone" for name in sizes.partitions if name not in graph.model.entities)])
