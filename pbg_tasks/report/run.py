@@ -100,6 +100,7 @@ def _model(run: RunFacts) -> ModelPart:
     """Return the settings of the model in the order of their weight."""
     graph, model = run.spec.graph, run.spec.graph.model
     negatives = f"{model.num_batch_negs} of the batch, {model.num_uniform_negs} uniform"
+    sampled = f", variance {model.gradient_variance:g}" if model.gradient == "sampled" else ""
     settings: dict[str, object] = {
         "Dimension": model.dimension,
         "Comparator": model.comparator,
@@ -109,6 +110,8 @@ def _model(run: RunFacts) -> ModelPart:
         "Epochs": run.spec.epochs,
         "Batch": f"{model.batch_size:,} edges",
         "Negatives of an edge": negatives,
+        "Gradient": f"{model.gradient}{sampled}",
+        "Precision": f"products {model.product_precision}, embeddings {model.embedding_precision}",
         "Start": "vectors of the release before" if run.spec.previous and run.spec.previous.warm_start else "random",
         "Engine": graph.train.engine,
     }

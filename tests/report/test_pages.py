@@ -89,6 +89,17 @@ def test_operator_counts_relations_of_the_column(nights, documents):
     assert "4 relations" not in Page(render(planned, LINKS)).text()
 
 
+def test_page_shows_gradient_and_precision(nights, documents):
+    settings = documents[DAYS[1]]["model"]["settings"]
+    assert (settings["Gradient"], settings["Precision"]) == ("dense", "products f32, embeddings f32")
+    run = read_run(nights.run(DAYS[1]))
+    changes = {"gradient": "sampled", "precision": "bf16", "embedding_precision": "bf16"}
+    graph = run.spec.graph.model_copy(update={"model": run.spec.graph.model.model_copy(update=changes)})
+    page = render(run_document(replace(run, spec=run.spec.model_copy(update={"graph": graph}))), LINKS)
+    assert "<dd>sampled, variance 0.1</dd>" in page
+    assert "<dd>products bf16, embeddings bf16</dd>" in page
+
+
 def test_document_is_plain_json(documents, history):
     for document in [*documents.values(), history, comparison_document(documents[DAYS[0]], documents[DAYS[1]])]:
         assert json.loads(json.dumps(document, allow_nan=False)) == document
