@@ -27,6 +27,7 @@ class Kinds:
 
     Attributes:
         edges: rows.
+        pairs: different pairs of entities that an edge joins, in either direction.
         listed: relation, entity types of the ends and edges, the most frequent first; empty where there are more than
             200.
         relations: different names in the column of relations.
@@ -36,6 +37,7 @@ class Kinds:
     """
 
     edges: int
+    pairs: int
     listed: list[tuple[str | None, str | None, str | None, int]]
     relations: int
     entities: dict[str, int]
@@ -72,6 +74,9 @@ def count_kinds(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, files: S
         ).fetchall()
         edge = "lhs, rel, rhs, lhs_type, rhs_type" if typed else "lhs, rel, rhs"
         ((different,),) = connection.execute(f"SELECT count(*) FROM (SELECT DISTINCT {edge} FROM raw)").fetchall()
+        ends = ("lhs_type || chr(31) || lhs", "rhs_type || chr(31) || rhs") if typed else ("lhs", "rhs")
+        pair = f"least({', '.join(ends)}), greatest({', '.join(ends)})"
+        ((pairs,),) = connection.execute(f"SELECT count(*) FROM (SELECT DISTINCT {pair} FROM raw)").fetchall()
         common = 0
         if not typed:
             ((common,),) = connection.execute("SELECT count(*) FROM raw WHERE lhs IN (SELECT rhs FROM raw)").fetchall()
@@ -80,7 +85,8 @@ def count_kinds(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, files: S
     if not edges:
         raise InputError(f"{files[0].uri}: the snapshot has no edges")
     repeated = 1 - int(different) / edges
-    return Kinds(edges, listed if len(listed) <= LISTED else [], relations, entities, int(common), repeated)
+    few = listed if len(listed) <= LISTED else []
+    return Kinds(edges, int(pairs), few, relations, entities, int(common), repeated)
 
 
 def begins_with_names(

@@ -213,6 +213,17 @@ def test_small_graph_holds_out_larger_share(tmp_path, edges, share, comment):
     assert f"if they are gates.min_common_edges (100) or more: {comment}\n" in (tmp_path / "graph.yaml").read_text()
 
 
+@pytest.mark.parametrize("typed", [False, True])
+def test_held_out_edges_are_counted_by_pairs(tmp_path, typed):
+    """Of all edges of a pair one is ranked."""
+    names = [(f"e{n}", f"e{n + 1}") for n in range(600)]
+    rows = [f"{x},r{k % 2},{y}{',t,t' * typed}\n" for a, b in names for k in range(4) for x, y in ((a, b), (b, a))]
+    (tmp_path / "d1.csv").write_text(f"lhs,rel,rhs{',lhs_type,rhs_type' * typed}\n" + "".join(rows))
+    assert drafted(tmp_path, tmp_path / "d1.csv").split.test == 0.2
+    text = (tmp_path / "graph.yaml").read_text()
+    assert "here about 120 (one for each pair of entities), for which test is 0.2 instead of 0.05\n" in text
+
+
 def test_drafted_spec_runs_unchanged(tmp_path):
     lines = [f"e{n},{name},e{(n + step) % 40}\n" for n in range(40) for name, step in STEPS]
     for day in ("2026-11-9", "2026-11-20"):

@@ -47,7 +47,7 @@ _BY_VALUES = (
     "no column has a usual name: {} counts as the left end, {} as the relation, because it has the fewest values, "
     "{} as the right end"
 )
-_MANY_EDGES = 1_000_000  # from here on, a hundredth of the edges is enough to measure with
+_MANY = 1_000_000  # pairs of entities: from here on, a hundredth of them is enough to measure with
 _USUAL_SHARE, _MOST_SHARE = 0.05, 0.2
 _SPARE = 1.5  # some pairs stay in training, because an entity would have no other edge there; others leave the graph
 _APART = "no name is on both sides"
@@ -198,7 +198,7 @@ def _sections(name: str, store: str, source: DraftSource, kinds: Kinds) -> list[
             {"columns": source.columns.model_dump(exclude_none=source.columns.rel is not None)},
         ),
         (comment, {"model": model}),
-        (_held_out(kinds.edges), {"split": _split(kinds.edges)}),
+        (_held_out(kinds), {"split": _split(kinds.pairs)}),
         (
             _GATES + (_REPEATED.format(kinds.repeated) if events else ""),
             {"gates": {"min_mrr": 0.0, "max_mrr_drop": 0.2, "data": {"min_edges": {"block": least}} | events}},
@@ -210,21 +210,23 @@ def _sections(name: str, store: str, source: DraftSource, kinds: Kinds) -> list[
     ]
 
 
-def _split(edges: int) -> dict[str, float]:
+def _split(pairs: int) -> dict[str, float]:
     """Return shares that hold out enough edges to measure with.
 
-    Of a small graph the share of test is larger, as far as that leaves enough to train with.
+    Of a pair that is held out one edge is ranked. Of a small graph the share of test is larger, as far as that leaves
+    enough to train with.
     """
-    if edges >= _MANY_EDGES:
+    if pairs >= _MANY:
         return {"valid": 0.01, "test": 0.01}
-    wanted = _SPARE * Gates().min_common_edges / max(edges, 1)
+    wanted = _SPARE * Gates().min_common_edges / max(pairs, 1)
     return {"valid": _USUAL_SHARE, "test": min(max(math.ceil(100 * wanted) / 100, _USUAL_SHARE), _MOST_SHARE)}
 
 
-def _held_out(edges: int) -> str:
+def _held_out(kinds: Kinds) -> str:
     """Return a comment on the edges that two nights are compared by."""
-    least, share = Gates().min_common_edges, _split(edges)["test"]
-    held = round(edges * share)
+    least, share = Gates().min_common_edges, _split(kinds.pairs)["test"]
+    held = round(kinds.pairs * share)
+    each = " (one for each pair of entities)" if kinds.pairs < kinds.edges else ""
     few = "enough"
     if share > _USUAL_SHARE:
         few = f"for which test is {share:g} instead of {_USUAL_SHARE:g}"
@@ -232,7 +234,7 @@ def _held_out(edges: int) -> str:
         few = f"too few, but a share above {_MOST_SHARE:g} leaves too little to train with"
     return (
         "edges that are held out for ever, to measure with; two nights are compared by those of test that both know,\n"
-        f"if they are gates.min_common_edges ({least}) or more: here about {held:,}, {few}"
+        f"if they are gates.min_common_edges ({least}) or more: here about {held:,}{each}, {few}"
     )
 
 
