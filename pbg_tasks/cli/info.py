@@ -15,7 +15,10 @@ app = typer.Typer()
 @app.command()
 def info(
     config: Annotated[
-        str | None, typer.Argument(help="Report which engine trains this PBG config, and why.", metavar="CONFIG")
+        str | None,
+        typer.Argument(
+            help="Report which engine trains this PBG config or graph spec, and why.", metavar="CONFIG|SPEC"
+        ),
     ] = None,
     param: Override = None,
     *,
@@ -26,7 +29,7 @@ def info(
     Parts of a config that the native engine lacks are computed by torch.
     """
     if param and config is None:
-        raise typer.BadParameter("--param: only with a CONFIG, of which it changes a key")
+        raise typer.BadParameter("--param: only with a CONFIG or SPEC, of which it changes a key")
     from pbg_tasks.tasks.view.info import info as task
 
     show_result(task(config, param), as_json=as_json)

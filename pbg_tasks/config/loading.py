@@ -124,7 +124,7 @@ def _check_kind(document: Mapping[str, Any], schema: type[Model], source: str) -
     Raises:
         ConfigError: the document is of the other kind; the message has the command for it.
     """
-    if schema is ConfigSchema and "snapshots" in document and "entities" not in document:
+    if schema is ConfigSchema and is_graph_spec(document):
         raise ConfigError(
             f"{source}: a graph spec, not a PBG config; `pbg run {source}` trains it, and `pbg show {source}` names "
             f"its runs; other commands take a run, or the store, {document.get('store', '')}"
@@ -134,6 +134,11 @@ def _check_kind(document: Mapping[str, Any], schema: type[Model], source: str) -
             f"{source}: a PBG config, not a graph spec; `pbg train {source}` trains it, and `pbg init` writes a graph "
             "spec for a folder of snapshots"
         )
+
+
+def is_graph_spec(document: Mapping[str, Any]) -> bool:
+    """Return whether a document is a graph spec and no PBG config."""
+    return "snapshots" in document and "entities" not in document
 
 
 def _auto_partitioned(document: dict[str, Any]) -> list[str]:

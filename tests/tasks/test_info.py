@@ -84,6 +84,22 @@ def test_info_names_engine_of_config_with_reason(config):
 
 
 @pytest.mark.skipif(library() is None, reason="no native library")
+def test_info_names_engine_of_graph_spec(tmp_path):
+    spec, location = tmp_path / "g.yaml", str(tmp_path / "{snapshot}.csv")
+    spec.write_text(
+        json.dumps({"graph": "g", "store": str(tmp_path), "snapshots": {"location": location}, "model": KEYS})
+    )
+    assert info(str(spec))["engine"] == "native"
+    assert "mask_known_negatives: true" in info(str(spec), ["model.mask_known_negatives=true"])["because"]
+    assert info(str(spec), ["train.device=cuda"]) == {
+        "config": str(spec),
+        "engine": "torch",
+        "because": "it computes on the GPU",
+    }
+    assert info(str(spec), ["train.engine=torch"])["because"] == "train.engine names it"
+
+
+@pytest.mark.skipif(library() is None, reason="no native library")
 def test_everything_listed_is_left_to_torch(monkeypatch, plugins):
     monkeypatch.setattr(coverage, "instruction_set", lambda: "avx512")
     assert engine_name("auto", ModelConfig.model_validate(KEYS)) == ("native", "")

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
+from pathlib import Path
 from typing import TypedDict
 
 from pbg_tasks import __version__
+from pbg_tasks.config.documents import parse_document
+from pbg_tasks.config.loading import is_graph_spec, load_graph_spec
 from pbg_tasks.memory.machine import usable_cpus
 from pbg_tasks.native import instruction_set
 from pbg_tasks.native.coverage import LEFT_TO_TORCH
 from pbg_tasks.prepare.spark import lacking
-from pbg_tasks.tasks.directory.configs import load_config_from
+from pbg_tasks.tasks.directory.configs import load_config_from, read_config_document
 
 _SHOWN = ("torch", "h5py", "duckdb", "pyarrow", "boto3", "apache-airflow", "pyspark")
 
@@ -47,7 +50,7 @@ def info(config: str | None = None, overrides: list[str] | None = None) -> Insta
     """Describe the installation, or which engine trains a config and why.
 
     Args:
-        config: path or URL of a PBG config.
+        config: path or URL of a PBG config, or path of a graph spec.
         overrides: ``key.path=value`` changes of it.
 
     Raises:
@@ -72,8 +75,13 @@ def info(config: str | None = None, overrides: list[str] | None = None) -> Insta
 def _engine_of(url: str, overrides: list[str]) -> Engine:
     from pbg_tasks.training.engine.choice import engine_name
 
-    config = load_config_from(url, overrides)
-    name, reason = engine_name("auto", config)
+    if is_graph_spec(parse_document(read_config_document(url), source=url)):
+        graph = load_graph_spec(Path(url), overrides)
+        if graph.train.engine != "auto":
+            return {"engine": graph.train.engine, "because": "train.engine names it"}
+        name, reason = engine_name("auto", graph.model, graph.train.device)
+    else:
+        name, reason = engine_name("auto", load_config_from(url, overrides))
     return {"engine": name, "because": reason or "it computes all of the config, and no GPU is asked for"}
 
 
