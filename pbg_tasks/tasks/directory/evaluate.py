@@ -85,7 +85,7 @@ def evaluate_directory(
     with Scratch() as scratch:
         run = DirectoryRun(config, scratch.path)
         say(f"eval: version {run.files.version} of {run.files.url} on {', '.join(config.edge_paths)}")
-        _tell_trained(run)
+        _report_trained(run)
         if filtered and not known:
             say("eval: --filtered without --known leaves out edges of edge_paths only; published figures know training")
         if negatives == "config":
@@ -113,7 +113,7 @@ def evaluate_directory(
     }
 
 
-def _tell_trained(run: DirectoryRun) -> None:
+def _report_trained(run: DirectoryRun) -> None:
     """Report edge paths that the model was trained on."""
     trained = trained_config(run.files)
     urls = {open_store(path).url for path in trained.edge_paths} if trained is not None else set()

@@ -173,7 +173,7 @@ def fill(
 
 
 def _left(tables: Tables, collection: str, entities: Collection[str]) -> list[str]:
-    """Return the aliases that show a table of none of some types."""
+    """Return the aliases whose tables are of a type not in ``entities``."""
     records = tables.records(collection)
     shown = tables.served(collection).items()
     return sorted(alias for alias, table in shown if table in records and records[table].entity not in entities)
