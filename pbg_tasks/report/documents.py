@@ -231,6 +231,7 @@ class RunDocument(TypedDict):
     seconds: float
     release: int | None
     published: bool | None
+    unpublished: str
     warm_start: bool
     edges: Stored | None
     entities: Stored | None

@@ -71,6 +71,7 @@ def run_document(run: RunFacts) -> RunDocument:
         "seconds": results.seconds,
         "release": published.release or None if published is not None else None,
         "published": published.published if published is not None else None,
+        "unpublished": published.reason if published is not None else "",
         "warm_start": spec.previous is not None and spec.previous.warm_start,
         "edges": results.bucket.edges.document() if results.bucket is not None else None,
         "entities": partitioned.entities.document() if partitioned is not None else None,

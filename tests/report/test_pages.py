@@ -205,14 +205,27 @@ def test_run_without_release_names_how_to_publish(documents):
 
 
 def test_older_day_names_how_newer_follow(documents):
-    older = documents[DAYS[1]] | {"published": False, "warm_start": True}
+    reason = "channel 'production' already serves a newer snapshot"
+    older = documents[DAYS[1]] | {"published": False, "unpublished": reason, "warm_start": True}
     text = check_page(render(older, LINKS)).text()
     assert "not current" in text
     assert "to redo them from here, pbg redo SPEC 2026-11-02." in text
     independent = Page(render(older | {"warm_start": False}, LINKS)).text()
-    assert "served a newer day already" in independent
+    assert f"This release did not become current: {reason}." in independent
     assert "pbg redo" not in independent
-    assert "served a newer day" not in Page(render(documents[DAYS[1]], LINKS)).text()
+    assert "SPEC stands for" not in independent
+    assert "did not become current" not in Page(render(documents[DAYS[1]], LINKS)).text()
+
+
+def test_unserved_release_names_way_back(nights):
+    found = read_run(nights.run(DAYS[1]))
+    reason = "channel 'production' was rolled back to release 1 meanwhile; `pbg rollback SPEC 2` brings it back"
+    unserved = found.results.publish.model_copy(update={"published": False, "reason": reason})
+    document = run_document(replace(found, results=replace(found.results, publish=unserved)))
+    text = check_page(render(document, LINKS)).text()
+    assert f"This release did not become current: {reason}." in text
+    assert "newer day" not in text
+    assert "SPEC stands for" in text
 
 
 @pytest.mark.parametrize(("stopped", "cleared"), [("train", "the task"), ("publish", "all tasks of the run")])
