@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import re
 import time
 from contextlib import nullcontext, suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
-from zoneinfo import ZoneInfo
 
 from pbg_tasks.advice import way_to
 from pbg_tasks.config import GraphSpec, Previous, RunLayout, RunSpec, SnapshotFile
 from pbg_tasks.config.base import digest, parse
 from pbg_tasks.config.loading import load_graph_spec
-from pbg_tasks.config.nights import Nights, Watch, key_form
+from pbg_tasks.config.nights import Nights, Watch
 from pbg_tasks.config.results import ForecastDocument, MemoryDocument, PlanResult, Result, ValidateResult
 from pbg_tasks.config.run import check_snapshot_key, id_layout, other_meaning, vector_space
 from pbg_tasks.config.support import check_gpu, check_nightly
@@ -32,25 +30,21 @@ from pbg_tasks.tasks.context import RunContext, graph_store
 from pbg_tasks.tasks.failure import keeping_plan_failure
 from pbg_tasks.tasks.nightly.chain_order import release_to_continue
 from pbg_tasks.tasks.nightly.forecasting import enforce_limits, in_one_process, outlook
+from pbg_tasks.tasks.nightly.key_warnings import warn_of_calendar, warn_of_dates
 from pbg_tasks.tasks.nightly.newest import keys_there
 from pbg_tasks.tasks.nightly.snapshot_completeness import lacks, snapshot_files
 from pbg_tasks.tasks.partitioning import ReleaseSizes, partition_counts, resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
-    from pbg_tasks.config.nights import Calendar
     from pbg_tasks.prepare.counting import SnapshotCounts
     from pbg_tasks.prepare.sources import SnapshotSource
     from pbg_tasks.publish import Release
 
 
-_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _AHEAD_SECONDS = 60.0
 """Seconds by which a file just written may be dated ahead, as stores give parts of a second or have several clocks."""
-_EVERY_HOUR = ("*", "*/1", "0/1", "0-23")
-"""Hours of a cron with which Airflow ticks in both hours of a key; with others it ticks once, by the wall clock."""
 
 
 def plan(
@@ -110,7 +104,7 @@ def plan(
             f"warning: {spec}: train.warm_epochs counts for no night, because none continues a release; each trains "
             f"model.num_epochs, {graph.model.num_epochs}"
         )
-    _warn_of_calendar(written, spec, snapshot)
+    warn_of_calendar(written, spec, snapshot)
     store = graph_store(graph)
     probe(store)
     files = _files(written, snapshot, due=due)
@@ -190,41 +184,6 @@ def _adjusted(
     return adjusted
 
 
-def _warn_of_calendar(graph: GraphSpec, spec: Path, snapshot: str) -> None:
-    """Warn of a calendar that gives no key like a snapshot's.
-
-    The forms of its keys are those of a year of hours, as names of months and weekdays differ in length.
-    """
-    calendar = graph.nights.calendar
-    if calendar is None:
-        return
-    now = datetime.now(ZoneInfo(calendar.timezone))
-    keys = [(now - timedelta(hours=25 * at)).strftime(calendar.key_format) for at in range(366)]
-    if key_form(snapshot) not in map(key_form, keys):
-        say(
-            f"warning: {spec}: nights.calendar.key_format {calendar.key_format!r} gives keys such as {keys[0]!r}, none "
-            f"like snapshot {snapshot!r}: nights of the calendar would wait for snapshots that never come; write the "
-            "format of the snapshots' names"
-        )
-    if calendar.cron.split()[1] in _EVERY_HOUR and (key := _key_of_two_hours(calendar)) is not None:
-        say(
-            f"warning: {spec}: nights.calendar: where clocks in {calendar.timezone} go back, two hours have the key "
-            f"{key!r}, and their nights one snapshot; with `timezone: UTC` each hour has its own"
-        )
-
-
-def _key_of_two_hours(calendar: Calendar) -> str | None:
-    """Return the next key of an hour that comes twice.
-
-    None where there is none within a year, or where keys are those of days.
-    """
-    zone, begin = ZoneInfo(calendar.timezone), datetime.now(UTC)
-    hours = (begin + timedelta(hours=at) for at in range(366 * 24))
-    keys = [hour.astimezone(zone).strftime(calendar.key_format) for hour in hours]
-    found = zip(keys, keys[1:], keys[2:], keys[3:], strict=False)
-    return next((first for before, first, second, after in found if before != first == second != after), None)
-
-
 def _files(graph: GraphSpec, snapshot: str, *, due: datetime | None) -> tuple[SnapshotFile, ...]:
     """List a snapshot's files; none for an empty one.
 
@@ -258,7 +217,7 @@ def _files(graph: GraphSpec, snapshot: str, *, due: datetime | None) -> tuple[Sn
         )
     if wrong is not None:
         raise wrong
-    _warn_of_dates(graph.snapshots.location, snapshot, [uri for uri, _, _ in found])
+    warn_of_dates(graph.snapshots.location, snapshot, [uri for uri, _, _ in found])
     return tuple(SnapshotFile(uri=uri, size=size, version=version) for uri, size, version in found)
 
 
@@ -276,19 +235,6 @@ def _parts(
         if due is None:
             raise
         raise _not_yet(graph.nights, due, f"snapshot {snapshot!r} has not come yet: {error}") from None
-
-
-def _warn_of_dates(location: str, snapshot: str, uris: Sequence[str]) -> None:
-    """Warn of a key that ends within dates of file names."""
-    before, _, after = location.partition("{snapshot}")
-    dated = re.compile(rf"/{re.escape(before.rpartition('/')[2])}({re.escape(snapshot)}[0-9-]*)")
-    days = sorted({found[1][:10] for uri in uris if (found := dated.search(uri)) and _DATE.match(found[1])})
-    if days and len(snapshot) < len(days[0]) and "*" in after.partition("/")[0]:
-        say(
-            f"warning: snapshots.location {location!r}: snapshot {snapshot!r} has the files of {days[0]} to {days[-1]}"
-            "; if each day is a snapshot, give it a folder, or let a character follow {snapshot} that none of the keys "
-            "holds, as in {snapshot}_*.csv"
-        )
 
 
 def _not_yet(nights: Nights, due: datetime | None, sentence: str) -> InputError | OutOfTurnError:
