@@ -1,9 +1,11 @@
-"""Warnings of ``plan`` about keys of snapshots."""
+"""Warnings of ``plan`` about keys, and a start that is missing."""
 
 from __future__ import annotations
 
 import pytest
 
+from pbg_tasks.errors import ConfigError
+from pbg_tasks.tasks.nightly.chain import run_chain
 from pbg_tasks.tasks.nightly.plan import plan
 from tests.tasks.conftest import ring
 
@@ -42,3 +44,21 @@ def test_plan_warns_of_key_within_dates(place, capsys, location, snapshot, warne
     plan(place.spec, snapshot)
     said = capsys.readouterr().err
     assert (f"snapshot {snapshot!r} has the files of 2026-11-20 to 2026-11-21; if each day" in said) is warned
+
+
+def test_plan_refuses_start_that_holds_nothing(place):
+    """Else training refuses it after hours; warm nights do not read it."""
+    start = place.root / "init"
+    place.write_spec(model=QUICK | {"init_path": str(start)})
+    place.snapshot("d1", ring(40))
+    with pytest.raises(ConfigError, match=r"graph.yaml: model\.init_path: .*/init holds nothing, so training has"):
+        plan(place.spec, "d1")
+    start.mkdir()
+    (start / "node.parquet").write_bytes(b"")  # training examines it
+    plan(place.spec, "d1")
+    (start / "node.parquet").unlink()
+    place.write_spec(model=QUICK)
+    run_chain(place.spec, "d1")
+    place.snapshot("d2", ring(41))
+    place.write_spec(model=QUICK | {"init_path": str(start)})
+    assert plan(place.spec, "d2")["warm_start"]

@@ -15,7 +15,7 @@ from pbg_tasks.config.nights import Nights, Watch
 from pbg_tasks.config.results import ForecastDocument, MemoryDocument, PlanResult, Result, ValidateResult
 from pbg_tasks.config.run import check_snapshot_key, id_layout, other_meaning, vector_space
 from pbg_tasks.config.support import check_gpu, check_nightly
-from pbg_tasks.errors import ConfigError, InputError, MissingSnapshotError, OutOfTurnError
+from pbg_tasks.errors import AccessError, ConfigError, InputError, MissingSnapshotError, OutOfTurnError
 from pbg_tasks.native.coverage import check_native
 from pbg_tasks.prepare.connection import connect
 from pbg_tasks.prepare.counting import count_snapshot
@@ -23,6 +23,7 @@ from pbg_tasks.prepare.sources import blamed, lists_files, lists_keys, snapshot_
 from pbg_tasks.progress import counted, human_count, say
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.gc_holds import hold, run_with
+from pbg_tasks.storage import is_remote, open_store
 from pbg_tasks.storage.columnar import NoFilesError, newest_file
 from pbg_tasks.storage.probe import probe
 from pbg_tasks.storage.staging import Scratch
@@ -125,10 +126,18 @@ def plan(
         previous = continued(graph, release, sizes) if release and sizes else None
         if publish and previous is not None and not previous.keep_ids:
             _check_not_moved(channel, graph, previous)
-        fields = {"graph": graph, "snapshot": snapshot, "files": files, "previous": previous, "publish": publish}
-        fields |= {"walk": nights.walk, "accepted": accept_data}
+        fields = {
+            "graph": graph,
+            "snapshot": snapshot,
+            "files": files,
+            "previous": previous,
+            "publish": publish,
+            "walk": nights.walk,
+            "accepted": accept_data,
+        }
         run_spec = parse(RunSpec, fields, source=f"run of snapshot {snapshot!r}")
         run = RunContext(store, run_spec.run_id, run_spec, run_spec.to_bytes())
+        _check_start(run, source=str(spec))
         run.store_spec()
         if previous and sizes and previous.reason:
             # Not in the stored reason, for the run's id depends on that.
@@ -182,6 +191,28 @@ def _adjusted(
     check_nightly(adjusted.model, source=f"{source}: model")
     check_native(adjusted.train.engine, adjusted.model, source=source)
     return adjusted
+
+
+def _check_start(run: RunContext, *, source: str) -> None:
+    """Refuse an ``init_path`` with nothing in it, before hours of preparation.
+
+    A directory is left to training where pods or other machines may do that, as is a place that only its role may list.
+
+    Raises:
+        ConfigError: nothing is stored there, and the run has yet to begin.
+    """
+    graph, previous = run.spec.graph, run.spec.previous
+    place = graph.model.init_path
+    if place is None or (is_remote(graph.store) and not is_remote(place)):
+        return
+    if (previous and previous.warm_start) or run.find(ValidateResult) is not None:
+        return
+    with suppress(AccessError):
+        if next(open_store(place).list(), None) is None:
+            raise ConfigError(
+                f"{source}: model.init_path: {place} holds nothing, so training has no start there; correct the path, "
+                "put a checkpoint or arrays with names there, or leave the key out"
+            )
 
 
 def _files(graph: GraphSpec, snapshot: str, *, due: datetime | None) -> tuple[SnapshotFile, ...]:
