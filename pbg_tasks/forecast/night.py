@@ -164,7 +164,8 @@ class NightForecast:
                 "no released night of this graph is measured: times are those of another machine, and may be off by a "
                 "factor of 10; the start of each task's process comes on top, some seconds"
             )
-        return f"calibrated on {counted(len(self.nights), 'released night')} of this graph, also the memory"
+        nights = counted(len(self.nights), "released night")
+        return f"calibrated on {nights} of this graph, also the memory: likely, as their processes held it"
 
 
 def forecast_night(
