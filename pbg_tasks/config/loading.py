@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from pbg_tasks.config.schema import ModelConfig
 
+_MOST_GB = 100_000
+"""Memory above which a number is taken for one of bytes."""
 FindPartitions = Callable[[ConfigSchema, list[str]], Mapping[str, int]]
 
 
@@ -42,8 +44,12 @@ def load_graph_spec(path: Path, assignments: Sequence[str] | None = None) -> Gra
         raise ConfigError(f"{path}: cannot be read: {error.strerror}{advice}") from None
     document = _document(GraphSpec, data, str(path), assignments or ())
     spec = _stopping_early(parse(GraphSpec, document, source=str(path)), document)
-    # This is not a rule of GraphSpec itself, because imported lists hold nothing out and stored runs must stay
-    # readable.
+    # These are no rules of GraphSpec itself: imported lists hold nothing out, and stored runs must stay readable.
+    if spec.resources.memory_gb > _MOST_GB:
+        raise ConfigError(
+            f"{path}: resources.memory_gb is {spec.resources.memory_gb:g}, which no machine has: it counts GB, not "
+            "bytes; 8 means 8 GB"
+        )
     if not spec.held_out_share:
         split = spec.eval.split
         raise ConfigError(

@@ -104,6 +104,10 @@ def test_config_json_has_pbgs_keys_and_no_others():
             lambda s: s.update(split={"valid": 0, "test": 0.02}, eval={"split": "valid"}),
             "eval.split is valid, yet split.valid is 0",
         ),
+        (
+            lambda s: s.update(resources={"memory_gb": 8e9}),
+            "resources.memory_gb is 8e+09, which no machine has: it counts",
+        ),
         (lambda s: s.update(graph="a/b"), "graph"),
         (
             lambda s: s["model"]["relations"][1].update(name=True),
