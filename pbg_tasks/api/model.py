@@ -21,7 +21,9 @@ from pbg_tasks.api.names import UnknownNameError, as_bags, as_names, as_numbers
 from pbg_tasks.api.notebook import EmbeddingMap, html_table
 from pbg_tasks.api.queries import Resolver
 from pbg_tasks.api.relations import RelationIndex
+from pbg_tasks.config.base import parse
 from pbg_tasks.config.comparators import facts_of
+from pbg_tasks.config.contract import Contract
 from pbg_tasks.errors import InputError
 from pbg_tasks.model.parameters import OTHER_SIDE, SIDES, global_path
 from pbg_tasks.progress import fraction
@@ -29,14 +31,13 @@ from pbg_tasks.report.embedding_map import map_document
 from pbg_tasks.tasks.model_source import locate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from pbg_tasks.api.loading import Contents, EntityTable
     from pbg_tasks.api.names import Column
     from pbg_tasks.api.scoring import EdgeScorer, Ends
     from pbg_tasks.config import ConfigSchema
-    from pbg_tasks.config.contract import Contract
     from pbg_tasks.evaluate.filters import Answers as KnownAnswers
     from pbg_tasks.model.parameters import Side
     from pbg_tasks.report.embedding_map import Sampled
@@ -90,7 +91,7 @@ class Model:
         key: str | None = None,
         entity_path: str | Path | None = None,
         scratch: Path | None = None,
-        expect: Contract | None = None,
+        expect: Contract | Mapping[str, object] | None = None,
     ) -> Self:
         """Open the newest version at a URL.
 
@@ -107,9 +108,10 @@ class Model:
             entity_path: directory of the names, if it is not the config's.
             scratch: parent of the private directory; by default ``$PBG_SCRATCH`` or the system's temporary one.
             expect: facts that the reader relies on, such as ``Contract(dimensions={"item": 100})`` or the ``contract``
-                of the model that it has.
+                of the model that it has; also as a dictionary, such as one of a JSON file.
 
         Raises:
+            ConfigError: ``expect`` has a fact that no contract has, or one of the wrong type.
             NotFoundError: there is no checkpoint.
             InputError: the channel has no release, or none of that number.
             FormatError: a file is missing, damaged, or does not fit the others.
@@ -117,6 +119,8 @@ class Model:
         """
         if release is not None:
             _check_whole("release", release)
+        if expect is not None and not isinstance(expect, Contract):
+            expect = parse(Contract, expect, source="expect")
         with ExitStack() as resources:
             find = partial(
                 locate, url, channel=channel, release=release, service=for_service, key=key, entity_path=entity_path

@@ -73,6 +73,17 @@ def test_reader_checks_what_it_relies_on(nights):
         assert model.release == 3
 
 
+def test_expectation_may_be_kept_as_json(nights):
+    with Model.open(nights.store, release=1) as first:
+        kept = json.loads(json.dumps(first.contract.model_dump(mode="json")))
+    with Model.open(nights.store, release=2, expect=kept) as second:
+        assert second.contract.space == kept["space"]
+    with pytest.raises(IncompatibleError, match="space is "):
+        Model.open(nights.store, channel="production", expect=kept)
+    with pytest.raises(ConfigError, match="expect: unknown key 'dimension'; did you mean 'dimensions'"):
+        Model.open(nights.store, expect={"dimension": {"n": 8}})
+
+
 def test_release_of_earlier_version_begins_its_space(nights, tmp_path):
     shutil.copytree(nights.store, tmp_path / "store")
     store = open_store(str(tmp_path / "store"))
