@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pbg_operators.gate import ApprovalGateOperator
 from pbg_operators.task import PbgOperator
-from pbg_tasks.config.airflow import EXPORTS, LIGHT, TaskSettings
+from pbg_tasks.config.airflow import EXPORTS, LIGHT, WATCH
 from pbg_tasks.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -27,8 +27,6 @@ LIGHT_TIMEOUT = timedelta(hours=1)
 """Time limit of a light task. It takes seconds, so after this time it hangs."""
 COLLECTION = "remove_what_nothing_needs"
 """Name of the task that collects, whose time grows with the store."""
-WATCH = "wait_for_snapshots"
-"""Name of the task that watches."""
 WATCH_TRIES: dict[str, Any] = {"retries": 50, "max_retry_delay": timedelta(minutes=30)}
 """Settings of the watch, which are enough for about a day of failures. A watch that gave up sooner would only begin
 anew, ``@continuous``, and alert each time. So only the watch's own settings in a spec change them.
@@ -82,9 +80,6 @@ def connection_of(spec: GraphSpec, task: PbgOperator) -> str | None:
 def settings_of(spec: GraphSpec, name: str, spec_path: Path) -> dict[str, Any]:
     """Return a task's settings by the spec; raises as ``apply`` does."""
     settings = spec.airflow.of(name)
-    if name == WATCH:  # a wider setting would let it give up in minutes
-        own = spec.airflow.tasks.get(name, TaskSettings()).given()
-        settings = {key: value for key, value in settings.items() if key in own or key not in WATCH_TRIES}
     longest = (WATCH_TRIES if name == WATCH else DEFAULTS)["max_retry_delay"]
     if (first := settings.get("retry_delay")) is not None and first > longest:
         settings.setdefault("max_retry_delay", first)  # else Airflow would cut the delay without a word

@@ -32,6 +32,10 @@ LIGHT = (
     *("tune_select", "tune_finish"),
 )
 
+WATCH = "wait_for_snapshots"
+"""Name of the task that watches."""
+TRIES_OF_WATCH = ("retries", "max_retry_delay")
+"""Settings of the watch that only its own section changes: a wider one would let it give up in minutes."""
 CONNECTION = "pbg_s3"
 """Airflow connection of a store whose graph names none; it may be missing."""
 NIGHTS_TAG, BROKEN_TAG = "reembed", "broken"
@@ -164,5 +168,7 @@ class AirflowSettings(Frozen):
         Args:
             task: its name, one of ``HEAVY`` or ``LIGHT``.
         """
-        group = self.heavy if task in HEAVY else self.light
-        return self.all.given() | group.given() | self.tasks.get(task, TaskSettings()).given()
+        wider = self.all.given() | (self.heavy if task in HEAVY else self.light).given()
+        if task == WATCH:
+            wider = {key: value for key, value in wider.items() if key not in TRIES_OF_WATCH}
+        return wider | self.tasks.get(task, TaskSettings()).given()

@@ -90,6 +90,8 @@ def test_wide_settings_leave_tries_of_watch(tasks):
     assert (watch.retries, watch.max_retry_delay) == (50, timedelta(minutes=30))
     own = {"tasks": {"wait_for_snapshots": {"retries": 9}}}
     assert tasks(wide | own)["watch_g.wait_for_snapshots"].retries == 9
+    slow = {"tasks": {"wait_for_snapshots": {"retry_delay": 300}}}
+    assert tasks(wide | slow)["watch_g.wait_for_snapshots"].max_retry_delay == timedelta(minutes=30)
 
 
 def test_long_first_delay_is_not_cut(tasks):
