@@ -15,7 +15,7 @@ from pbg_tasks.checkpoint.manifest import Manifest, ObjectRecord, decode, encode
 from pbg_tasks.checkpoint.reader import VERSION_MIRROR, VerifiedFiles, location
 from pbg_tasks.config.base import Growing
 from pbg_tasks.config.contract import Contract
-from pbg_tasks.errors import ConflictError, FormatError
+from pbg_tasks.errors import ConflictError, FormatError, NotFoundError
 from pbg_tasks.formats.directory import checkpoint_version_bytes
 from pbg_tasks.storage import LocalStore
 from pbg_tasks.storage.names import join
@@ -125,16 +125,19 @@ def read_preserved(store: Store, directory: str, *, expected_sha256: str | None 
     """Read the manifest of a preserved directory.
 
     Raises:
-        NotFoundError: it has none: its preservation never finished.
+        NotFoundError: it has none: its preservation never finished, or a published release was removed.
         FormatError: it is not the one expected, or unreadable.
     """
     source = location(store, directory, MANIFEST)
-    data = store.get(join(directory, MANIFEST)).data
+    way = "restore it, or serve another release (`pbg rollback`)"
+    try:
+        data = store.get(join(directory, MANIFEST)).data
+    except NotFoundError:
+        if expected_sha256 is None:
+            raise
+        raise NotFoundError(f"{source}: missing, so the release cannot be opened; {way}") from None
     if expected_sha256 is not None and sha256(data) != expected_sha256:
-        raise FormatError(
-            f"{source}: not the manifest that was published; it was changed afterwards; restore it, or serve another "
-            "release (`pbg rollback`)"
-        )
+        raise FormatError(f"{source}: not the manifest that was published; it was changed afterwards; {way}")
     return decode(PreservedManifest, data, source=source)
 
 

@@ -325,6 +325,8 @@ def test_preserved_directory_can_be_moved(store, tmp_path):
     assert not any(path.is_symlink() for path in (tmp_path / "elsewhere").iterdir())
     with pytest.raises(FormatError, match="changed afterwards; restore it, or serve another release"):
         open_preserved(store, "elsewhere", expected_sha256="0" * 64)
+    with pytest.raises(NotFoundError, match=r"missing, so the release cannot be opened; restore it, or .*pbg rollback"):
+        open_preserved(store, f"{PREFIX}/epoch_1", expected_sha256=document.sha256())
 
 
 def test_objects_name_their_writer(store):
