@@ -52,15 +52,13 @@ def publish(url: str) -> Result:
     run = RunContext.open(url)
     channel = Channel(run.store, run.spec.graph.channel)
     there = channel.current().release
-    if there is not None and there.seq == result.release:
+    if there is not None and (there.seq, there.run) == (result.release, run.run_id):
         return result.document() | {"announced": is_announced(run.store, run.run_id, "publish")}
     if there is None:
-        again = f"plan the snapshot {run.spec.snapshot!r} again"  # it continues a release that is gone
-        if run.spec.previous is None:
-            again = f"remove {run.url}/{RunLayout.result(PublishResult.TASK)} and run it again"
+        again = _way_of_lost(run, None)
         reason = f"it was published before; channel {channel.name!r} has lost its releases since; {again}"
     else:
-        reason = _why_left(channel, there, run.spec.snapshot, result.release or 0)
+        reason = _why_left(run, channel, there, result.release or 0)
     say(f"publish: {reason}")
     return result.document() | {"published": False, "reason": reason}
 
@@ -134,14 +132,29 @@ def _why_not(channel: Channel, release: Release) -> str:
     return f"channel {channel.name!r} already serves a newer snapshot"
 
 
-def _why_left(channel: Channel, there: Release, snapshot: str, number: int) -> str:
+def _why_left(run: RunContext, channel: Channel, there: Release, number: int) -> str:
     """Return the reason why a channel left a release."""
+    snapshot, releases = run.spec.snapshot, list(channel.releases())
     reason = f"channel {channel.name!r} serves release {there.seq} now"
-    if later := [each.seq for each in channel.releases() if each.snapshot == snapshot and each.seq > number]:
+    if later := [each.seq for each in releases if each.snapshot == snapshot and each.seq > number]:
         reason = f"release {max(later)} took its place; {reason}"
     if snapshot_order(there.snapshot) <= snapshot_order(snapshot):
-        reason = f"{reason}; {way_to(channel.name, number)} brings it back"
+        is_kept = any((each.seq, each.run) == (number, run.run_id) for each in releases)
+        way = f"{way_to(channel.name, number)} brings it back"
+        reason = f"{reason}; {way if is_kept else f'release {number} is lost; {_way_of_lost(run, there)}'}"
     return f"it was published before; {reason}"
+
+
+def _way_of_lost(run: RunContext, there: Release | None) -> str:
+    """Return how a run whose release is lost becomes one again.
+
+    A plan of its snapshot makes the same run where the channel points to what it continues.
+    """
+    previous = run.spec.previous
+    continued, points_to = ((each.seq, each.run) if each else None for each in (previous, there))
+    if run.spec.walk == "independent" or continued == points_to:
+        return f"remove {run.url}/{RunLayout.result(PublishResult.TASK)} and run it again"
+    return f"plan the snapshot {run.spec.snapshot!r} again"
 
 
 def _data(run: RunContext) -> ReleaseData:
