@@ -91,6 +91,7 @@ def build_dags(place: Path) -> list[DAG]:
 
 def _built(paths: Iterable[Path]) -> Iterator[tuple[Path, DAG]]:
     taken: dict[str, Path] = {}
+    assets: dict[str, tuple[str, Path]] = {}
     for path in paths:
         try:
             dags = build_dags_of(path)
@@ -98,8 +99,32 @@ def _built(paths: Iterable[Path]) -> Iterator[tuple[Path, DAG]]:
             dags = [broken_dag(path, str(error))]
         if (first := dags[0].dag_id) in taken:
             dags = [broken_dag(path, f"{path}: graph of the same name as in {taken[first]}; rename one of them")]
+        elif (clash := _add_assets(assets, path, dags)) is not None:
+            dags = [broken_dag(path, clash)]
         taken |= {dag.dag_id: path for dag in dags}
         yield from ((path, dag) for dag in dags)
+
+
+def _add_assets(known: dict[str, tuple[str, Path]], path: Path, dags: Iterable[DAG]) -> str | None:
+    """Add the assets of a graph to those of others.
+
+    Airflow has one URI for each name, and fails every task of the other one. Names are joined by ``_``, which they may
+    hold: graph ``a`` with channel ``b_c`` names what graph ``a_b`` with channel ``c`` does.
+
+    Returns:
+        Why the graph can have no DAGs beside the others; None: it can.
+    """
+    tasks = (task for dag in dags for task in dag.tasks)
+    found: dict[str, tuple[str, Path]] = {}
+    for name, uri in sorted({(each.name, each.uri) for task in tasks for each in (*task.inlets, *task.outlets)}):
+        there, where = known.get(name) or found.setdefault(name, (uri, path))
+        if there != uri:
+            return (
+                f"{path}: its Airflow asset {name!r} would be {uri}, and is {there} of {where}; rename the graph, "
+                "channel or export of one of them"
+            )
+    known |= found
+    return None
 
 
 def _namesakes(spec: Path) -> list[Path]:

@@ -85,6 +85,21 @@ def test_two_specs_of_one_graph_are_distinguished(tmp_path):
     assert str(tmp_path / "one.yaml") in second.description
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "name"),
+    [
+        ({"graph": "a", "channel": "b_c"}, {"graph": "a_b", "channel": "c"}, "a_b_c"),
+        ({"graph": "z"}, {"graph": "a", "channel": "edges"}, "a_edges"),
+    ],
+)
+def test_assets_of_one_name_break_one_graph(tmp_path, first, second, name):
+    for file, changes in (("one", first), ("two", second), ("three", {"graph": "free"})):
+        write(tmp_path, f"{file}.yaml", small_spec(tmp_path, changes["graph"]) | changes)
+    dags = {dag.dag_id: dag for dag in build_dags(tmp_path)}
+    assert f"its Airflow asset {name!r} would be " in dags["broken_two"].description
+    assert {f"reembed_{first['graph']}", "reembed_free"} <= {*dags}
+
+
 def test_folder_is_that_of_environment_then_config(tmp_path, monkeypatch):
     environment, config, default = (tmp_path / name for name in ("environment", "config", "default"))
     for folder in (environment, config, default):
