@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 from types import SimpleNamespace
 
-from benchmarks.quality import gradient, variants
+from benchmarks.quality import variants
 from benchmarks.quality.commands import Clock
 
 
@@ -25,8 +25,8 @@ def test_variance_is_of_sampled_trainings_alone(tmp_path, monkeypatch):
         return Commands(directory=directory, clock=clock)
 
     monkeypatch.setattr(variants, "imported", imported)
-    monkeypatch.setattr(gradient, "RESULTS", tmp_path)
-    gradient.main(data=tmp_path, seeds=1, epochs=1, variance=1.0, only=["fb15k"])
+    monkeypatch.setattr(variants, "RESULTS", tmp_path)
+    variants.main("gradient", data=tmp_path, seeds=1, epochs=1, variance=1.0, only=["fb15k"])
     assert trained == [["gradient=dense"], ["gradient=sampled", "gradient_variance=1.0"]]
     assert all("gradient_variance" not in config for config in configs)
     assert json.loads((tmp_path / "gradient-1.json").read_text())["fb15k"][1]["gradient"] == "sampled"
