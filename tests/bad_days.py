@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 import yaml
 
+from benchmarks import program
 from benchmarks.nights.days import DatedEdges, find, read_dated_edges
 from pbg_tasks.errors import InputError, OutOfTurnError, PbgError, QualityGateError, UnusableError
 from pbg_tasks.progress import aligned, say
@@ -379,7 +380,4 @@ def main(
 
 
 if __name__ == "__main__":
-    try:
-        typer.run(main)
-    except PbgError as error:
-        sys.exit(f"error: {error.kind}: {error}")
+    program.run(main)

@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 import yaml
 
+from benchmarks import program
 from benchmarks.nights.days import find, read_dated_edges
 from examples.data.archives import read_rows, unpack
-from pbg_tasks.errors import InputError, PbgError
+from pbg_tasks.errors import PbgError
 from pbg_tasks.progress import aligned, say
 from pbg_tasks.tasks.context import CHAIN
 
@@ -213,7 +214,4 @@ def main(
 
 
 if __name__ == "__main__":
-    try:
-        typer.run(main)
-    except InputError as error:
-        sys.exit(f"error: {error.kind}: {error}")
+    program.run(main)

@@ -21,7 +21,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from pbg_tasks.errors import PbgError
+from benchmarks import program
 from pbg_tasks.tasks.context import CHAIN
 from tests.part_memory import night, write_ring, write_ring_spec
 
@@ -92,7 +92,4 @@ def _memory() -> tuple[float, float]:
 
 
 if __name__ == "__main__":
-    try:
-        typer.run(main)
-    except PbgError as error:
-        sys.exit(f"error: {error.kind}: {error}")
+    program.run(main)

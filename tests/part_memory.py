@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 import typer
 import yaml
 
+from benchmarks import program
 from pbg_tasks.errors import PbgError
 from pbg_tasks.progress import say
 from pbg_tasks.tasks.context import CHAIN
@@ -108,7 +109,4 @@ def night(spec: Path, day: str, last: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    try:
-        typer.run(main)
-    except PbgError as error:
-        sys.exit(f"error: {error.kind}: {error}")
+    program.run(main)

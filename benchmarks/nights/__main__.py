@@ -12,12 +12,12 @@ from typing import Annotated
 
 import typer
 
+from benchmarks import program
 from benchmarks.nights.graph import Graph
 from benchmarks.nights.results import keep, read
 from benchmarks.nights.settings import kept
 from benchmarks.nights.table import sentences, table
 from benchmarks.nights.walk import failures, walk_chain, walk_independently
-from pbg_tasks.errors import PbgError
 from pbg_tasks.memory.machine import usable_cpus
 
 
@@ -56,7 +56,4 @@ def main(
 
 
 if __name__ == "__main__":
-    try:
-        typer.run(main)
-    except PbgError as error:
-        sys.exit(f"error: {error.kind}: {error}")
+    program.run(main)

@@ -6,7 +6,6 @@ night two's held-out edges, those with a new end are ranked apart from the other
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,11 +14,11 @@ import duckdb
 import typer
 import yaml
 
+from benchmarks import program
 from benchmarks.nights.ranking import rank_held_out
 from benchmarks.nights.results import keep
 from benchmarks.nights.walk import remove, train
 from pbg_tasks.config.loading import load_graph_spec
-from pbg_tasks.errors import PbgError
 from pbg_tasks.storage.columnar import list_files
 from pbg_tasks.tasks.nightly.chain import run_chain
 
@@ -140,7 +139,4 @@ def main(
 
 
 if __name__ == "__main__":
-    try:
-        typer.run(main)
-    except PbgError as error:
-        sys.exit(f"error: {error.kind}: {error}")
+    program.run(main)

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import random
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
+from benchmarks import program
 from benchmarks.nights import newcomers
 from benchmarks.nights.comparison import Walked, compare
 from benchmarks.nights.days import write_snapshot
@@ -221,7 +221,4 @@ def main(
 
 
 if __name__ == "__main__":
-    try:
-        typer.run(main)
-    except PbgError as error:
-        sys.exit(f"error: {error.kind}: {error}")
+    program.run(main)

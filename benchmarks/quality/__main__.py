@@ -5,18 +5,17 @@ Then write the document, and fail when a target is missed.
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from benchmarks import program
 from benchmarks.quality.data import cache_directory, obtain
 from benchmarks.quality.experiments import BY_NAME, EXPERIMENTS, ROOT
 from benchmarks.quality.report import write
 from benchmarks.quality.results import Results, missed, recipe
 from benchmarks.quality.runner import run
-from pbg_tasks.errors import PbgError
 from pbg_tasks.progress import say
 
 RESULTS = Path("benchmarks/quality/results.json")
@@ -77,7 +76,4 @@ def main(
 
 
 if __name__ == "__main__":
-    try:
-        typer.run(main)
-    except PbgError as error:
-        sys.exit(f"error: {error.kind}: {error}")
+    program.run(main)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from benchmarks import program
 from benchmarks.scaling.real import GRAPH, IDLE_GRAPH, MODEL, real_run
 from benchmarks.scaling.report import Results, write
 from benchmarks.scaling.scenarios import Row, ahead, published, scaling, ties
-from pbg_tasks.errors import PbgError
 from pbg_tasks.progress import say
 
 if TYPE_CHECKING:
@@ -82,7 +81,4 @@ def real_rows() -> Iterator[Row]:
 
 
 if __name__ == "__main__":
-    try:
-        typer.run(main)
-    except PbgError as error:
-        sys.exit(f"error: {error.kind}: {error}")
+    program.run(main)

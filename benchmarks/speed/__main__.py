@@ -5,12 +5,12 @@ Prints a table.
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
+from benchmarks import program
 from benchmarks.quality.data import cache_directory
 from benchmarks.speed.catalogue import BENCHMARKS, BY_NAME
 from benchmarks.speed.harness import PBG_EPOCHS, RACERS
@@ -19,7 +19,6 @@ from benchmarks.speed.results import Results
 from benchmarks.speed.runner import Runner
 from benchmarks.speed.table import HEADINGS, cells
 from benchmarks.speed.worker import ROOT
-from pbg_tasks.errors import PbgError
 from pbg_tasks.progress import aligned
 
 RESULTS = ROOT / "benchmarks" / "results"
@@ -88,7 +87,4 @@ def main(
 
 
 if __name__ == "__main__":
-    try:
-        typer.run(main)
-    except PbgError as error:
-        sys.exit(f"error: {error.kind}: {error}")
+    program.run(main)
