@@ -569,18 +569,10 @@ def _fill(draft: int, source: bytes | Path) -> None:
     if isinstance(source, bytes):
         write_all(draft, source, 0)
         return
-    with _opened(source) as reader:
-        _copy_bytes(reader, draft)
-
-
-@contextmanager
-def _opened(source: Path) -> Iterator[int]:
     with disk_errors(source):
-        descriptor = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+        reader = source.open("rb", buffering=0)
+    with reader:
+        _copy_bytes(reader.fileno(), draft)
 
 
 def _copy_bytes(source: int, sink: int) -> None:

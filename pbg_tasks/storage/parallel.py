@@ -23,11 +23,7 @@ def in_parallel(work: Callable[[Item], Result], items: Iterable[Item], threads: 
     if threads == 1 or len(items) <= 1:
         return [work(item) for item in items]
     with ThreadPoolExecutor(threads) as pool:
-        futures = [pool.submit(work, item) for item in items]
-        try:
-            return [future.result() for future in futures]
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+        return list(pool.map(work, items))
 
 
 def work_off(items: Iterator[Item], workers: int, work: Callable[[int, Item], None], *, delay: float = 0.0) -> None:

@@ -166,8 +166,7 @@ def download(place: Place, key: str, sink: int, sizes: Sizes) -> ObjectInfo:
         def fetch(span: tuple[int, int]) -> None:
             _download_range(place, info.tag, *span, sink, beginning if span[0] == 0 else None)
 
-        spans = list(_ranges(info.size, sizes.part))
-        in_parallel(fetch, spans, min(sizes.threads, max(len(spans), 1)))
+        in_parallel(fetch, _ranges(info.size, sizes.part), sizes.threads)
     return info
 
 

@@ -133,7 +133,7 @@ class PartitionsAhead:
             PbgError: the partitions before could not be put away.
         """
         self.finish()
-        copies = in_parallel(lambda key: tables[key].copy(), keep, max(len(keep), 1))
+        copies = in_parallel(lambda key: tables[key].copy(), keep, len(keep))
         self._going = self._writer.submit(self._put, {**tables, **dict(zip(keep, copies, strict=True))}, lease)
 
     def finish(self) -> None:

@@ -301,7 +301,7 @@ class RankWork:
         del known
         self._held = {}  # before others come, partitions that are not needed any more leave memory
         missing = [key for key in keys if key not in held]
-        brought = in_parallel(lambda key: self._fetch(key, sources[key]), missing, max(len(missing), 1))
+        brought = in_parallel(lambda key: self._fetch(key, sources[key]), missing, len(missing))
         tables = held | dict(zip(missing, brought, strict=True))
         self._held = {key: (grant.lease, tables[key]) for key in keys}
         return tables
@@ -327,7 +327,7 @@ class RankWork:
         servers = self._links.partitions
         if servers is None:
             return self._links.partition_store.put_all(tables, lease=lease)
-        in_parallel(lambda key: servers.put(key, tables[key], lease), tables, max(len(tables), 1))
+        in_parallel(lambda key: servers.put(key, tables[key], lease), tables, len(tables))
         return {}
 
     def _put_behind(self, tables: Mapping[PartitionKey, Table], lease: int) -> None:

@@ -87,7 +87,7 @@ class PartitionStore:
             Their objects by PBG's file name.
         """
         folder = f"{lease}.{self.rank}"
-        stored = in_parallel(lambda key: self.put(key, tables[key], folder, lease=lease), tables, max(len(tables), 1))
+        stored = in_parallel(lambda key: self.put(key, tables[key], folder, lease=lease), tables, len(tables))
         return {embeddings_file_name(*key, self.stamp.version): each for key, each in zip(tables, stored, strict=True)}
 
     def get(self, stored: StoredObject) -> Table:
