@@ -35,7 +35,7 @@ import typer
 from examples.stack.object_store import ObjectStore
 from pbg_tasks.checkpoint import open_preserved
 from pbg_tasks.errors import BY_EXIT_CODE, NotFoundError, PbgError, StorageError
-from pbg_tasks.progress import Progress, say
+from pbg_tasks.progress import Progress, aligned, say
 from pbg_tasks.publish import Channel
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.nightly.chain import run_chain
@@ -349,25 +349,20 @@ class Campaign:
         self.server.trouble(kind, self.random.uniform(0.0, min(seconds, 3.0)))
 
 
-def counted(counter: Counter[str]) -> str:
-    """Return names and counts in one line."""
-    return ", ".join(f"{name} {count}" for name, count in sorted(counter.items())) or "none"
-
-
 def table(findings: Findings) -> str:
     """Return the figures as lines."""
     rows = [
-        ("kills after a line of", ", ".join(f"{name} {count}" for name, count in sorted(findings.kills.items()))),
-        (
-            "S3 server",
-            ", ".join(f"{name} {count}" for name, count in sorted(findings.troubles.items())) or "untroubled",
-        ),
-        ("errors that a later try overcame", ", ".join(f"{k} {n}" for k, n in findings.retried.items()) or "none"),
+        ("kills after a line of", _counted(findings.kills)),
+        ("S3 server", _counted(findings.troubles) or "untroubled"),
+        ("errors that a later try overcame", _counted(findings.retried) or "none"),
         ("releases read and verified", str(findings.releases_read)),
         *(("PROBLEM", problem) for problem in findings.problems),
     ]
-    width = max(len(name) for name, _ in rows)
-    return "\n".join(f"{name:{width}}  {value}" for name, value in rows)
+    return "\n".join(aligned(rows))
+
+
+def _counted(counter: Counter[str]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in sorted(counter.items()))
 
 
 def kill_often(folder: Path, *, kills: int, seed: int, stores: Sequence[str] = STORES) -> Findings:

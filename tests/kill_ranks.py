@@ -34,6 +34,7 @@ from benchmarks.quality.data import FB15K_237, cache_directory, obtain
 from examples.stack.processes import Identity
 from pbg_tasks.checkpoint import open_committed
 from pbg_tasks.formats.edges import EdgeList, edge_file_name, write_edges
+from pbg_tasks.progress import aligned
 from pbg_tasks.storage import open_store
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.training.ranks.transport.certificates import make_certificates
@@ -327,8 +328,7 @@ def table(graph: Graph, findings: Findings, mrr: tuple[float, float]) -> str:
         ("filtered MRR", f"{mrr[0]:.4f}, of an undisturbed gang {mrr[1]:.4f}"),
         *(("BREACH", problem) for problem in findings.problems),
     ]
-    width = max(len(name) for name, _ in rows)
-    return "\n".join(f"{name:{width}}  {value}" for name, value in rows)
+    return "\n".join(aligned(rows))
 
 
 def main(
