@@ -22,12 +22,12 @@ from pbg_tasks.prepare.sources.parquet import first_damaged
 from pbg_tasks.prepare.sql import quoted
 from pbg_tasks.prepare.sql import table as table_text
 from pbg_tasks.prepare.text_files import copy_name
-from pbg_tasks.progress import Progress
+from pbg_tasks.progress import Progress, say
 from pbg_tasks.storage.columnar import filesystem_for, read_errors
 from pbg_tasks.storage.files import disk_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
 
     from pbg_tasks.config import Columns, GraphSpec, SnapshotFile
@@ -84,13 +84,28 @@ def stage_snapshot(
     Raises:
         InputError: a file is missing, changed since it was planned, unreadable, or lacks a column.
     """
-    _, in_place = _open_files(connection, spec, files, copied=True)
+    types, in_place = _open_files(connection, spec, files, copied=True)
+    warn_of_fractions(spec.columns, types)
     fields = ", ".join(_chosen(spec.columns))
     with phase(connection, "read"), reading(files):
         connection.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT {fields} FROM raw")
     _check_unchanged(spec, in_place)
     snapshot_source(spec.snapshots).close(connection, files)
     return StagedFiles(files, [table])
+
+
+def warn_of_fractions(columns: Columns, types: Mapping[str, Collection[str]]) -> None:
+    """Warn of names that are numbers with a fraction.
+
+    pandas makes them of whole numbers where one is missing, so that 7 has another name.
+
+    Args:
+        columns: of the names.
+        types: of each column of the files, by its name.
+    """
+    for name in (columns.lhs, columns.rel, columns.rhs):
+        for kind in sorted({"DOUBLE", "FLOAT"}.intersection(types.get(name or "", ()))):
+            say(f"warning: column {name!r} is of type {kind}: 7 becomes the name '7.0'; write whole numbers or text")
 
 
 def write_staged(

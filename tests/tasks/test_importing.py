@@ -12,6 +12,8 @@ import threading
 
 import h5py
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from pbg_tasks.errors import ConfigError, ConflictError, FormatError, InputError, NotFoundError, PbgError
@@ -142,6 +144,18 @@ def test_wrong_delimiter_is_named_for_missing_column(work, header, columns, writ
 def test_column_missing_with_every_delimiter_blames_none(work):
     with pytest.raises(InputError, match=r"no column 'column7' .*: column0, column1, column2$"):
         import_edges(work.config(1), [work.write(ring(4))], EdgeLists("tsv", "0", "2", "7"))
+
+
+def test_ids_of_floats_are_reported_beside_whole_ones(work, capsys):
+    for name, ids in (("a", [1, 2]), ("b", [1.0, 2.0])):
+        columns = {"user": pa.array(ids), "kind": ["r", "r"], "item": ["x", "y"]}
+        pq.write_table(pa.table(columns), work.root / f"{name}.parquet")
+    config, how = work.config(1), EdgeLists("parquet", "user", "item", "kind")
+    import_edges(config, [str(work.root / "a.parquet")], how)
+    assert "warning" not in capsys.readouterr().err
+    result = import_edges(config, [str(work.root / "b.parquet")], how)
+    assert result["entities"]["new"] == 2
+    assert "column 'user' is of type DOUBLE: 7 becomes the name '7.0'" in capsys.readouterr().err
 
 
 def test_list_without_relation_column_has_one_relation(work):

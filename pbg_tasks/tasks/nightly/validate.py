@@ -31,6 +31,7 @@ from pbg_tasks.prepare.connection import connect
 from pbg_tasks.prepare.data_gate import Difference, judge_snapshot
 from pbg_tasks.prepare.difference import EDGE_HASHES, EdgeChanges
 from pbg_tasks.prepare.kept_edges import KeptEdges
+from pbg_tasks.prepare.snapshot import warn_of_fractions
 from pbg_tasks.prepare.validate import NoEdgesError, validate_snapshot
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
@@ -44,7 +45,6 @@ from pbg_tasks.tasks.nightly.staged import count_snapshot_bytes
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pbg_tasks.config import Columns
     from pbg_tasks.config.results import VerdictDocument
     from pbg_tasks.prepare.validate import SnapshotReport
     from pbg_tasks.publish import Release
@@ -79,7 +79,7 @@ def _validate(run: RunContext) -> ValidateFindings:
     except NoEdgesError as error:
         nothing = Check(NO_EDGES, passed=False, value=0, limit=None, sentence=str(error))
         return _empty(settle(run, Verdict((nothing,))))
-    _warn_of_fractions(graph.columns, report)
+    warn_of_fractions(graph.columns, report.columns)
     if report.weights is not None and report.weights[1] == 0:
         say("warning: all weights are 0, so nothing is learned of these edges")
     earlier = earlier_edges(channel, run.spec.snapshot)
@@ -102,16 +102,6 @@ def _validate(run: RunContext) -> ValidateFindings:
         earlier_edges=earlier,
         data_gate=settle(run, _with_entities(run, verdict)),
     )
-
-
-def _warn_of_fractions(columns: Columns, report: SnapshotReport) -> None:
-    """Warn of names that are numbers with a fraction.
-
-    pandas makes them of whole numbers where one is missing, so that 7 has another name.
-    """
-    for name in (columns.lhs, columns.rel, columns.rhs):
-        for kind in sorted({"DOUBLE", "FLOAT"}.intersection(report.columns.get(name or "", ()))):
-            say(f"warning: column {name!r} is of type {kind}: 7 becomes the name '7.0'; write whole numbers or text")
 
 
 def _with_entities(run: RunContext, verdict: Verdict) -> Verdict:
