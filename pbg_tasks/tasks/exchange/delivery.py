@@ -157,7 +157,7 @@ class Delivery(ABC):
         self._mixed = False
         mark = blob(store, MARK)
         self._left = _objects(UnfinishedMark, mark)
-        self._old = self._left.union(before) - set(files)
+        self._old = self._left.union(before, _checksums(store, files)) - set(files)
         # The token is this mark's own, so in S3 too its tag is no other mark's (`Store`).
         document = UnfinishedMark(token=self._token, objects=(*sorted(files), *sorted(self._old)))
         self._mark = store.swap(MARK, encode(document), expected=None if mark is None else mark.info)
@@ -304,6 +304,18 @@ def blob(store: Store, key: str) -> Blob | None:
         return store.get(key)
     except NotFoundError:
         return None
+
+
+def _checksums(store: Store, files: Iterable[str]) -> set[str]:
+    """Return the checksums that Hadoop has left beside files to be replaced.
+
+    On a local disk, Hadoop, and so Spark and Angel, would compare the new bytes with them.
+    """
+    if not isinstance(store, LocalStore):
+        return set()
+    parted = (name.rpartition("/") for name in files)
+    beside = (f"{folder}{slash}.{name}.crc" for folder, slash, name in parted)
+    return {key for key in beside if store.head(key) is not None}
 
 
 def _objects(kind: type[ExchangeManifest | UnfinishedMark], document: Blob | None) -> set[str]:
