@@ -5,6 +5,7 @@ The file is longer than others: every format goes through the same parts, tries 
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -417,6 +418,20 @@ def test_merge_removes_no_parts_of_another_number(data, place):
     exported(data, "npy", out, 2)
     left = files(out / PARTS)
     assert len([name for name in left if "1of3." in name]) == len(left) > 1
+
+
+def test_parts_left_for_a_week_are_removed(data, place):
+    out = place / "out"
+    for text, days in (("1/3", 8), ("1/4", 6)):
+        part(data, "npy", out, text)
+        for name in (name for name in files(out / PARTS) if f"of{text[-1]}." in name):
+            stored = out / PARTS / name
+            os.utime(stored, (stored.stat().st_atime, stored.stat().st_mtime - days * 86_400))
+    exported(data, "npy", out, 2)
+    left = files(out / PARTS)
+    assert len([name for name in left if "1of4." in name]) == len(left) > 1
+    export("npy", str(data.checkpoint), str(out), overwrite=True)
+    assert files(out / PARTS) == left
 
 
 def test_only_an_export_in_parts_counts_as_merged(data, place):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import secrets
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pbg_tasks.checkpoint import ObjectRecord
 from pbg_tasks.checkpoint.manifest import decode, encode
 from pbg_tasks.errors import ConflictError, FormatError, NotFoundError
+from pbg_tasks.progress import say
 from pbg_tasks.publish.exchange import MANIFEST, ExchangeManifest
 from pbg_tasks.publish.exchange.manifest import MARK, PARTS, STAGED, UnfinishedMark
 from pbg_tasks.storage import LocalStore, tidy
@@ -30,7 +32,10 @@ if TYPE_CHECKING:
     from pbg_tasks.publish.exchange import Outbox
     from pbg_tasks.publish.exchange.manifest import ModelSource, VectorSource
     from pbg_tasks.storage import Store
-    from pbg_tasks.storage.base import Blob
+    from pbg_tasks.storage.base import Blob, ObjectInfo
+
+
+_WEEK_SECONDS = 7 * 86_400.0
 
 
 def check_free(store: Store, *, overwrite: bool) -> None:
@@ -230,7 +235,7 @@ class Delivery(ABC):
         """
         ours = self._is_ours()
         if ours:
-            for key in (*self._old, MARK):
+            for key in (*self._old, *_left_parts(self._store), MARK):
                 self._store.delete(key)
         return ours
 
@@ -304,6 +309,27 @@ def blob(store: Store, key: str) -> Blob | None:
         return store.get(key)
     except NotFoundError:
         return None
+
+
+def _left_parts(store: Store) -> list[str]:
+    """Return the keys of parts that have waited for a week.
+
+    Their night failed, or a later one replaced it. A record comes before its files, so that no part lacks files.
+    """
+    folders = defaultdict[str, list["ObjectInfo"]](list)
+    for info in store.list(PARTS):
+        folders[info.key.split("/")[1]].append(info)
+    written = store.head(MANIFEST) if folders else None
+    if written is None or written.modified is None:
+        return []
+    since = written.modified - _WEEK_SECONDS
+    old = list[str]()
+    for infos in folders.values():
+        if max(info.modified or since for info in infos) < since:
+            old += [info.key for info in infos]
+    if old:
+        say(f"{store.url}: {len(old)} files of parts, which no merge has taken for a week, are removed")
+    return sorted(old, key=lambda key: key.count("/"))
 
 
 def _checksums(store: Store, files: Iterable[str]) -> set[str]:
