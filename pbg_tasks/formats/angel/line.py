@@ -15,7 +15,7 @@ import numpy as np
 from pbg_tasks.errors import ConfigError, FormatError
 from pbg_tasks.formats.angel.commit import replacing_directory
 from pbg_tasks.formats.angel.records import Span
-from pbg_tasks.formats.angel.text import check_separator, format_lines, line_blocks, parse_lines
+from pbg_tasks.formats.angel.text import check_separator, check_uncompressed, format_lines, line_blocks, parse_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -48,12 +48,14 @@ def read_line(
         feature_separator: between numbers: the same.
 
     Raises:
-        FormatError: no such files, or a line is not a node with as many numbers as the first line has.
+        FormatError: no such files, one is compressed, or a line is not a node with as many numbers as the first line
+            has.
     """
     sizes = folder.sizes()
     names = sorted((name for name in sizes if _is_data(name)), key=lambda name: (len(name), name))
     if not names:
         raise FormatError(f"{folder.where}: no files named by a number or part-*, so no embeddings of Angel's LINE")
+    check_uncompressed(names, folder.where)
     dimension, separators = 0, ("", "")
     for name in names:
         span = Span(folder.local(name), 0, sizes[name], f"{folder.where}/{name}")

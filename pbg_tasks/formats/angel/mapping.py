@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pbg_tasks.errors import FormatError
 from pbg_tasks.formats.angel.commit import replacing_directory
 from pbg_tasks.formats.angel.records import Span
-from pbg_tasks.formats.angel.text import line_blocks
+from pbg_tasks.formats.angel.text import check_uncompressed, line_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -31,12 +31,13 @@ def read_mapping(folder: Folder) -> Iterator[tuple[int, str]]:
         folder: with the files ``part-*`` that Spark writes.
 
     Raises:
-        FormatError: there is no such file, or a line does not have a number, a colon and UTF-8 text.
+        FormatError: there is no such file, one is compressed, or a line does not have a number, a colon and UTF-8 text.
     """
     sizes = folder.sizes()
     names = sorted(name for name in sizes if name.startswith("part-"))
     if not names:
         raise FormatError(f"{folder.where}: no files part-*, so no mapping of Angel's")
+    check_uncompressed(names, folder.where)
     for name in names:
         where, number = f"{folder.where}/{name}", 0
         for block in line_blocks(Span(folder.local(name), 0, sizes[name], where)):

@@ -24,7 +24,7 @@ from pbg_tasks.formats.angel.records import Format, Records
 from pbg_tasks.storage.files import disk_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from pbg_tasks.formats.angel.losses import OnLoss
     from pbg_tasks.formats.angel.records import Span, Style, Types
@@ -33,6 +33,7 @@ BLOCK_BYTES = 1 << 22
 MAX_LINE_BYTES = 1 << 26
 ENCODED_NUMBERS = 1 << 17  # the texts of a block take a few megabytes
 
+_COMPRESSED = re.compile(r".*\.(gz|bz2|zst|deflate|snappy|lz4|lzo)")
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _REAL = re.compile(r"[+-]?(NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?", re.ASCII)
 _HEXADECIMAL = re.compile(r"[+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+[fFdD]?", re.ASCII)
@@ -133,6 +134,16 @@ def parse_lines(
             columns = _parse_one_by_one(block, types, separator, key_separator or separator, span, first)
         first += len(columns[0])
         yield columns
+
+
+def check_uncompressed(names: Iterable[str], where: str) -> None:
+    """Refuse files of text that Spark has compressed.
+
+    Raises:
+        FormatError: there is one, by its name.
+    """
+    if found := next(filter(_COMPRESSED.fullmatch, names), None):
+        raise FormatError(f"{where}/{found}: is compressed, and Angel's text is read plain; unpack the files there")
 
 
 def line_blocks(span: Span) -> Iterator[bytes]:

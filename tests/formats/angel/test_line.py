@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -129,6 +131,13 @@ def test_names_beside_embeddings(tmp_path):
         write_mapping(tmp_path / "mapping", [])
     (tmp_path / "mapping" / "part-00001").write_bytes(b"7:seven\r\n8:eight")
     assert list(read_mapping(LocalFolder(tmp_path / "mapping")))[-2:] == [(7, "seven"), (8, "eight")]
+
+
+@pytest.mark.parametrize("reader", [read_line, read_mapping])
+def test_compressed_text_is_refused_by_name(tmp_path, reader):
+    (tmp_path / "part-00000.gz").write_bytes(gzip.compress(b"0:1.0\n"))
+    with pytest.raises(FormatError, match=r"/part-00000\.gz: is compressed.*unpack"):
+        list(reader(LocalFolder(tmp_path)))
 
 
 @pytest.mark.parametrize("name", ["two\nlines", "two\rlines", "half \ud800"])
