@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _ENTRY = re.compile(r"[^/]+/(data\.pkl|version|byteorder|data/[0-9]+)")
 _IGNORED = re.compile(r"[^/]+/(\.format_version|\.storage_alignment|\.data/serialization_id)")
+_OLD = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
+"""Beginning of what torch before 1.6 saved: a pickle of its magic number."""
 _MAX_PICKLE = 1 << 24  # bytes; the numbers of tensors are outside of the pickle
 _DICT, _TENSOR = "collections OrderedDict", "torch._utils _rebuild_tensor_v2"
 _STORAGES = {"torch FloatStorage": "f4", "torch DoubleStorage": "f8", "torch LongStorage": "i8"}
@@ -39,6 +41,11 @@ def load_state(blob: bytes, *, source: str) -> object:
         FormatError: it is no archive of torch >= 1.6, its pickle names or does anything else, or it is damaged. Nothing
             of it was executed.
     """
+    if blob.startswith(_OLD):
+        raise FormatError(
+            f"{source}: written by torch before 1.6, whose form is not read; load and save it by PBG with a later "
+            "torch, or delete this dataset: vectors stay, and sums start at 0"
+        )
     try:
         with zipfile.ZipFile(io.BytesIO(blob)) as archive:
             entries = _entries(archive, source)
