@@ -1,10 +1,10 @@
 """One training in several ways that should be as good.
 
-    python -m benchmarks.quality.variants gradient [--variance 1]
+    python -m benchmarks.quality.variants gradient [--variance 1] [--loss logistic]
 
 Three graphs and a timeless ICEWS14 are trained in each way from the same seeds, in turn. Prints the tables of
 docs/engines.md (``gradient``, ``embeddings``) and docs/gpu.md (``precision``); the figures are kept in
-``benchmarks/results``, those of sampled gradients in a file for each variance.
+``benchmarks/results``, those of sampled gradients in a file for each variance and loss.
 """
 
 from __future__ import annotations
@@ -155,13 +155,16 @@ def main(
     seeds: Annotated[int, typer.Option(help="How many.")] = 3,
     epochs: Annotated[int | None, typer.Option(help="Of each training, instead of the usual ones.")] = None,
     variance: Annotated[float, typer.Option(help="Key gradient_variance of sampled gradients.")] = 0.1,
+    loss: Annotated[str, typer.Option(help="Key loss_fn of dense and sampled gradients.")] = CONFIG["loss_fn"],
     only: Annotated[list[str] | None, typer.Option(help="One of the data sets; may be repeated.")] = None,
 ) -> None:
     """Train in both ways with every seed."""
     ways, results = MEASURED[name], f"{name}.json"
     if name == "gradient":
-        ways = replace(ways, beside={"sampled": (f"gradient_variance={variance}",)})
-        results = f"{name}-{variance:g}.json"
+        ways = replace(
+            ways, config={**ways.config, "loss_fn": loss}, beside={"sampled": (f"gradient_variance={variance}",)}
+        )
+        results = "-".join((name, *(() if loss == CONFIG["loss_fn"] else (loss,)), f"{variance:g}.json"))
     ways = replace(ways, epochs=epochs or ways.epochs)
     ways.compare(RESULTS / results, data=data, seeds=seeds, only=only)
 

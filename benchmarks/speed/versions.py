@@ -5,6 +5,7 @@ python -m benchmarks.speed.versions CHECKOUT
 The checkout has its native library built (`python setup.py -q build_ext --inplace` there) and runs in this environment.
 All train the same graphs by one thread, in turns. Before FB15k is timed, each side of ours trains it for some epochs:
 most negatives have next to no weight then, which is what sampled gradients save. PBG's steps cost the same in all.
+With ``--other`` it is nights of other sizes, and FB15k by the logistic loss.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ from pbg_tasks.progress import aligned, human_count, say
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from benchmarks.speed.workloads import Document
+
 USUAL = LIVEJOURNAL | {
     "relations": [{"name": "follow", "lhs": "user_id", "rhs": "user_id", "operator": "translation"}],
     "dimension": 100,
@@ -55,8 +58,6 @@ _DENSE = ("float32", "bf16")
 _OLDER, _PBG, _PEAK = "older", "PBG", "roofline"
 _AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
 """Variables by which torch's libraries, of this environment and of PBG's, use no more than AVX2."""
-_FLOPS = 2 * 3 * 2 * 100
-"""For each edge and number, with 100 candidates on both sides: three products, a multiplication and addition each."""
 _CHOICE = """\
 from pbg_tasks.native.library import library
 if library().pbg_use_instruction_set(b"{0}"):
@@ -77,6 +78,18 @@ class _Task(NamedTuple):
     trained: int = 0
     """Edges before the first round."""
 
+    @classmethod
+    def night(
+        cls, graph: RandomGraph, model: Document, directory: Path, *, edges: int, theirs: int, **changes: int
+    ) -> _Task:
+        """Return the task of a model without sampled gradients.
+
+        Both sides of an edge have its candidates, with three products of each; a product multiplies and adds.
+        """
+        config = graph.write({**model, **changes}, directory)
+        candidates = config["num_batch_negs"] + config["num_uniform_negs"]
+        return cls(config, 2 * 3 * 2 * candidates * config["dimension"], edges, theirs)
+
     def without_halves(self) -> _Task:
         """Return the task without bfloat16, as for a CPU that lacks it."""
         return self._replace(ways=tuple(way for way in self.ways if "bf16" not in way))
@@ -88,6 +101,8 @@ def main(
     rounds: Annotated[int, typer.Option(help="Of each side.")] = 7,
     epochs: Annotated[int, typer.Option(help="Of FB15k, before it is timed.")] = 3,
     instruction_set: Annotated[str, typer.Option(help="Of both, such as avx2; the best of this CPU else.")] = "",
+    *,
+    other: Annotated[bool, typer.Option("--other", help="Other sizes and another loss.")] = False,
 ) -> None:
     """Time all of them and print their ratios."""
     print(environment())
@@ -99,12 +114,22 @@ def main(
             print(f"by {instruction_set}")
             (root / "sitecustomize.py").write_text(_CHOICE.format(instruction_set), encoding="ascii")
         fb = fb15k(tools.fb15k(), root / "fb15k")
-        graph = RandomGraph(1_000_000, 2_000_000)
-        tasks = {
-            "FB15k": _Task(fb, FB_FLOPS, 20_000, 5_000, tuple(_WAYS), epochs * _FB_EDGES),
-            "usual night": _Task(graph.write(USUAL, root / "usual"), 100 * _FLOPS, 500_000, 100_000),
-            "LiveJournal's model": _Task(graph.write(LIVEJOURNAL, root / "wide"), 1024 * _FLOPS, 200_000, 20_000),
-        }
+        known = _Task(fb, FB_FLOPS, 20_000, 5_000, tuple(_WAYS), epochs * _FB_EDGES)
+        night = partial(_Task.night, RandomGraph(1_000_000, 2_000_000), USUAL)
+        wide = partial(_Task.night, RandomGraph(1_000_000, 2_000_000), LIVEJOURNAL)
+        if other:
+            tasks = {
+                "FB15k, logistic": known._replace(config=fb | {"loss_fn": "logistic"}),
+                "64 numbers": night(root / "64", edges=700_000, theirs=120_000, dimension=64),
+                "200 numbers": night(root / "200", edges=300_000, theirs=60_000, dimension=200),
+                "200 candidates": night(root / "more", edges=300_000, theirs=60_000, num_uniform_negs=150),
+            }
+        else:
+            tasks = {
+                "FB15k": known,
+                "usual night": night(root / "usual", edges=500_000, theirs=100_000),
+                "LiveJournal's model": wide(root / "wide", edges=200_000, theirs=20_000),
+            }
         table = [["task", "version", "edges/cpu-s", "times the older (min - max)", "times PBG (min - max)", _PEAK]]
         for name, task in tasks.items():
             whole = not instruction_set or instruction_set in BFLOAT16

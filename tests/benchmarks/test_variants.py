@@ -30,3 +30,6 @@ def test_variance_is_of_sampled_trainings_alone(tmp_path, monkeypatch):
     assert trained == [["gradient=dense"], ["gradient=sampled", "gradient_variance=1.0"]]
     assert all("gradient_variance" not in config for config in configs)
     assert json.loads((tmp_path / "gradient-1.json").read_text())["fb15k"][1]["gradient"] == "sampled"
+    variants.main("gradient", data=tmp_path, seeds=1, epochs=1, loss="logistic", only=["fb15k"])
+    assert [config["loss_fn"] for config in configs] == ["softmax", "logistic"]
+    assert (tmp_path / "gradient-logistic-0.1.json").exists()
