@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 CHANGED = "changed since the run was planned; plan the snapshot again"
 _ABSENT = "no snapshot there (no such file, or no files in it); check the key and location"
 _WILDCARDS = frozenset("*?[")
+_PACKED = re.compile(r"\.(gz|gzip|bz2|zst|zstd)$", re.IGNORECASE)
 _NOWHERE = {errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP}
 
 
@@ -170,17 +171,17 @@ def list_files(
     """List the files of a snapshot as ``(uri, bytes, version)``, sorted.
 
     Files of different versions have different bytes. Links on a disk are followed; one that leads nowhere, or to a file
-    that is listed already, is refused.
+    that is listed already, is refused, as is a file beside its compressed copy.
 
     Args:
         location: a file; a folder, without the files and folders in it that are named ``_...`` or ``.`` at any level;
             or a glob, to whose matches the same applies.
         environment: variables with the store's endpoint and credentials.
-        distinct: refuse a file that a link lists again; not for a folder of several snapshots.
+        distinct: refuse a file that is listed twice; not for a folder of several snapshots.
 
     Raises:
         NoFilesError: the location has no files.
-        InputError: one has a wildcard in its name.
+        InputError: one has a wildcard in its name, or is there twice.
         AccessError: reading it is not permitted.
         StorageError: the store cannot be reached.
     """
@@ -196,6 +197,10 @@ def list_files(
         raise NoFilesError(f"{location}: {_ABSENT}")
     if named := next((uri for uri, _, _ in sorted(files) if _WILDCARDS & set(uri)), None):
         raise InputError(f"{named}: the name holds *, ? or [, which would stand for other names, too; rename it")
+    texts = dict[str, str]()
+    for uri in sorted(uri for uri, _, _ in files if distinct):
+        if (same := texts.setdefault(_PACKED.sub("", uri), uri)) != uri:
+            raise InputError(f"{uri}: is named as a copy of {same}, so that its edges would count twice; remove one")
     real = cache(lambda folder: Path(folder).resolve())  # once each: it looks at every part of a path
     links, places = {info["name"] for info in found if info.get("islink")}, dict[Path, str]()
     for uri in sorted(uri for uri, _, _ in files if distinct and "://" not in uri):

@@ -147,6 +147,16 @@ def test_keys_of_snapshots(folder, template, keys):
     assert list_keys(f"{store.url}/{template}") == keys
 
 
+@pytest.mark.parametrize("names", [("a.tsv", "a.tsv.zst"), ("a.tsv.bz2", "a.tsv.GZ")])
+def test_text_beside_compressed_copy_is_refused(tmp_path, names):
+    for name in (*names, "b.tsv.gz"):
+        (tmp_path / name).write_text("x")
+    with pytest.raises(InputError, match=r"a\.tsv\.\w+: is named as a copy of .*a\.tsv.* twice; remove one$"):
+        list_files(str(tmp_path))
+    assert len(list_files(str(tmp_path), distinct=False)) == 3
+    assert len(list_files(f"{tmp_path}/*.gz")) == 1
+
+
 def test_link_to_newest_snapshot_is_no_key(tmp_path):
     """It would be the newest for good."""
     for name in ("2026-11-20/a.csv", "2026-11-21/a.csv", "wordnet/a.csv"):
