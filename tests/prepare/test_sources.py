@@ -134,6 +134,15 @@ def test_version_that_changed_is_refused(place, install):
         run_task("validate", url)
 
 
+@pytest.mark.parametrize("kind", ["pa.list_(pa.float16())", "pa.dense_union([pa.field('x', pa.int8())])"])
+def test_type_unknown_to_duckdb_concerns_its_column(place, install, kind):
+    others = 'return pa.schema([(name, pa.string()) for name in ("other", "lhs", "rel", "rhs")])'
+    odd = f'return pa.schema([("other", {kind}), *((name, pa.string()) for name in ("lhs", "rel", "rhs"))])'
+    install(VERSIONS.replace(others, odd))
+    night(place, {"v1": ring(40)})
+    assert run_task("validate", plan(place.spec, "v1")["run"])["edges"] == 120
+
+
 def test_missing_column_is_named(place, install):
     install(VERSIONS.replace('"lhs", "rel", "rhs")]', '"lhs", "rel", "to")]'))
     night(place, {"v1": ring(40)})

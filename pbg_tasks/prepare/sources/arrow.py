@@ -76,10 +76,22 @@ class ArrowSource(ParquetSource):
     def describe(
         self, connection: duckdb.DuckDBPyConnection, snapshots: Snapshots, file: SnapshotFile, place: str
     ) -> Layout | None:
-        """Return the schema with DuckDB's names of types."""
+        """Return the schema with DuckDB's names of types.
+
+        A type that DuckDB lacks, such as a union, has Arrow's: only a column that is read may not have it.
+        """
+        import duckdb
+        import pyarrow as pa
+
         del snapshots, place
-        empty = connection.from_arrow(self._schema(file).empty_table())
-        return Layout(tuple(empty.columns), tuple(map(str, empty.types)))
+        fields, foreign = list(self._schema(file)), dict[int, str]()
+        for at, field in enumerate(fields):
+            try:
+                connection.from_arrow(pa.schema([field]).empty_table())
+            except (duckdb.NotSupportedError, pa.ArrowNotImplementedError):
+                fields[at], foreign[at] = pa.field(field.name, pa.null()), str(field.type)
+        empty = connection.from_arrow(pa.schema(fields).empty_table())
+        return Layout(tuple(empty.columns), tuple(foreign.get(at, str(kind)) for at, kind in enumerate(empty.types)))
 
     def where(self, snapshots: Snapshots, file: SnapshotFile, place: str, row: int) -> str:
         """Return the name of a row; in a share, with its files."""
