@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -28,9 +29,10 @@ def delimiter(snapshots: Snapshots) -> str:
 
 
 def first_record(snapshots: Snapshots, uri: str, place: str) -> list[str] | None:
-    """Return the fields of a file's first line.
+    """Return the fields of a file's header, or of its first record.
 
-    None is returned for a file of no bytes without a header, which has no rows.
+    A header is one line; a record without one may hold line breaks in quotes. None is returned for a file of no bytes
+    without a header, which has no rows.
 
     Args:
         snapshots: format of the file.
@@ -55,6 +57,9 @@ def first_record(snapshots: Snapshots, uri: str, place: str) -> list[str] | None
     if "\0" in line:
         raise InputError(f"{uri}, line 1: holds NUL characters, as text in UTF-16 does; write it as UTF-8")
     fields: list[str] = next(_reader(snapshots, [line.rstrip("\r\n")]))
+    if not snapshots.header:
+        with suppress(csv.Error), _open_text(place) as text:  # a quote that does not end is DuckDB's to report
+            fields = next(_reader(snapshots, text))
     return fields
 
 

@@ -52,6 +52,19 @@ NO_ROWS = {"1.csv": b"", "2.csv": "\ufeff".encode(), "3.csv.gz": gzip.compress(b
 NO_ROWS["5.csv.zst"] = zstandard.ZstdCompressor().compress(b"")
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_headerless_record_with_line_break_is_read(tmp_path, end):
+    put(tmp_path, f'"a{end}x",likes,b,"n{end}m",1{end}c,likes,d,n,1{end}')
+    assert check(make_spec(tmp_path, **HEADERLESS), tmp_path).edges == 2
+
+
+def test_headerless_record_with_open_quote_is_refused(tmp_path):
+    put(tmp_path, '"a,likes,b\n' + "c,likes,d\n" * 200_000)
+    assert "no column 'column1' (columns.rel); its columns are: column0" in refusal(
+        make_spec(tmp_path, **HEADERLESS), tmp_path
+    )
+
+
 def test_headerless_files_of_no_bytes_have_no_rows(tmp_path):
     for name, data in NO_ROWS.items():
         put(tmp_path, data, name)
