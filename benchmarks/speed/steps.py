@@ -76,7 +76,7 @@ class Ours:
         """Train that many edges, drawn without replacement, and return their number."""
         chosen = torch.randperm(len(self._edges), generator=self._generator)[:edges].numpy()
         engine = self._engines[variant]
-        stats = engine.train_bucket(
+        stats, _ = engine.train_bucket(
             self._edges.select(np.sort(chosen)), self._tables, self._tables, generator=self._generator
         )
         return int(stats.count)

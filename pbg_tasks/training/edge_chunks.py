@@ -120,7 +120,7 @@ class EdgeChunkTrainer:
         reached = begun
         try:
             before = evaluated() if begun == NOTHING else None
-            stats, reached = self.engine.train_part(
+            stats, reached = self.engine.train_bucket(
                 edges,
                 lhs,
                 rhs,

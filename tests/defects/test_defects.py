@@ -65,7 +65,7 @@ def test_07_evaluation_edges_do_not_leak_into_training(data, monkeypatch):
 
         monkeypatch.setattr(Engine, name, watching)
 
-    watch("train_part", trained)
+    watch("train_bucket", trained)
     watch("evaluate", evaluated)
     # One partition on each side makes (offset, relation, offset) an edge's name.
     for bucket in ((0, 1), (1, 0), (1, 1)):
@@ -95,13 +95,13 @@ def test_09_more_chunks_than_edges(data):
 
 def test_10_hogwild_delay_holds_back_other_workers(data, monkeypatch):
     delays = []
-    real = Engine.train_part
+    real = Engine.train_bucket
 
     def watching(self, edges, lhs, rhs, pace, **kwargs):
         delays.append(pace.delay)
         return real(self, edges, lhs, rhs, pace, **kwargs)
 
-    monkeypatch.setattr(Engine, "train_part", watching)
+    monkeypatch.setattr(Engine, "train_bucket", watching)
     train_directory(data.config(num_epochs=2, workers=2, hogwild_delay=0.05))
     assert delays == [0.05] * 4 + [0.0] * 4  # the first epoch only; tests/training/test_hogwild.py shows its effect
 
@@ -159,7 +159,7 @@ def test_16_regularizers_work_with_every_operator(operator, regularizer):
             num_batch_negs=chunk,
         )
         table = Table.random(20, 4, 1.0, torch.Generator().manual_seed(0))
-        stats = TorchEngine(config, 1).train_bucket(
+        stats, _ = TorchEngine(config, 1).train_bucket(
             edges, {"e": table}, {"e": table}, generator=torch.Generator().manual_seed(0)
         )
         penalties[chunk] = stats.reg
@@ -170,7 +170,7 @@ def test_16_regularizers_work_with_every_operator(operator, regularizer):
 def test_17_cos_of_zero_vector_is_finite():
     table = Table(torch.zeros(20, 4), torch.zeros(20))
     edges = EdgeList(np.arange(10), np.arange(10) + 10, np.zeros(10, np.int64))
-    stats = TorchEngine(model(comparator="cos"), 1).train_bucket(
+    stats, _ = TorchEngine(model(comparator="cos"), 1).train_bucket(
         edges, {"e": table}, {"e": table}, generator=torch.Generator().manual_seed(0)
     )
     assert np.isfinite(stats.loss)

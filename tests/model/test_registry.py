@@ -141,7 +141,7 @@ def train(config, epochs=3):
     engine = TorchEngine(config, RELATIONS)
     table = Table.from_arrays(rng.standard_normal((ENTITIES, DIMENSION)).astype(np.float32), None)
     tables = {"e": table}
-    stats = [engine.train_bucket(edges, tables, tables, generator=generator) for _ in range(epochs)]
+    stats = [engine.train_bucket(edges, tables, tables, generator=generator)[0] for _ in range(epochs)]
     return engine, table, [each.loss for each in stats]
 
 

@@ -156,8 +156,8 @@ def test_each_task_needs_the_one_before(place):
             run_task(name, run)
 
 
-PATIENT = "import time; from pbg_tasks.training.engine.base import Engine as E; step = E.train_part\n"
-SLOW = PATIENT + "E.train_part = lambda *a, **k: (time.sleep(0.2), step(*a, **k))[1]\n"
+PATIENT = "import time; from pbg_tasks.training.engine.base import Engine as E; step = E.train_bucket\n"
+SLOW = PATIENT + "E.train_bucket = lambda *a, **k: (time.sleep(0.2), step(*a, **k))[1]\n"
 
 
 def start_training(run):

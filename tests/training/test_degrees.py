@@ -94,7 +94,7 @@ def trained(make, *, parts=(None,), **changes):
     tables, begun = {"a": rows, "b": other}, NOTHING
     for limit in parts:
         left = iter(range(limit or 1000))
-        _, begun = engine.train_part(
+        _, begun = engine.train_bucket(
             graph(),
             tables,
             tables,

@@ -39,6 +39,7 @@ from pbg_tasks.training.engine.generators import restore, state_of
 from pbg_tasks.training.engine.lookup import Single, shrink_rows_unseen
 from pbg_tasks.training.engine.on_device import DeviceEngine
 from pbg_tasks.training.engine.on_torch import TorchEngine
+from pbg_tasks.training.engine.pace import Pace
 from pbg_tasks.training.engine.step import Figures
 from pbg_tasks.training.engine.step_counters import CHECK_EVERY, StepCounters, Stretch
 from pbg_tasks.training.engine.workspace import Workspace
@@ -196,14 +197,8 @@ def trained(engine, edges, tables, **how):
         table.embeddings.mul_(256).round_().div_(1024)
     lhs, rhs = made[0], made[-1]
     before = engine.evaluate(edges, {"e": lhs}, {"e": rhs}, generator=torch.Generator().manual_seed(7))
-    stats = engine.train_bucket(
-        edges,
-        {"e": lhs},
-        {"e": rhs},
-        generator=torch.Generator().manual_seed(3),
-        rate=lambda share: 1 - share / 2,
-        **how,
-    )
+    pace, generator = Pace(lambda share: 1 - share / 2), torch.Generator().manual_seed(3)
+    stats, _ = engine.train_bucket(edges, {"e": lhs}, {"e": rhs}, pace, generator=generator, **how)
     return made, stats, before
 
 

@@ -139,7 +139,7 @@ def trained(make, config, edges, *, workers=1, epochs=1, dtype=torch.float32, se
     table = Table(start.embeddings.to(dtype), start.row_sums.to(dtype))
     generator = torch.Generator().manual_seed(seed)  # with 3 no margin is so near 0 that rounding decides its sign
     for _ in range(epochs):
-        stats = engine.train_bucket(edges, {"e": table}, {"e": table}, generator=generator)
+        stats, _ = engine.train_bucket(edges, {"e": table}, {"e": table}, generator=generator)
     return engine, table, stats
 
 

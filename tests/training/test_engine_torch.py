@@ -16,7 +16,7 @@ from pbg_tasks.training.engine import base as engines
 from pbg_tasks.training.engine.device import Host
 from pbg_tasks.training.engine.held_out import evaluation_config
 from pbg_tasks.training.engine.on_torch import TorchEngine
-from pbg_tasks.training.engine.pace import NOTHING, Pace
+from pbg_tasks.training.engine.pace import NOTHING
 from pbg_tasks.training.engine.step import Figures, Step
 from pbg_tasks.training.engine.step_counters import CHECK_EVERY, StepCounters, Stretch
 from tests import pbg_steps
@@ -56,7 +56,7 @@ def train(config, edges, table, *, epochs=1, seed=0, on_batch=None):
     engine = TorchEngine(config, 2)
     generator = torch.Generator().manual_seed(seed)
     both = {"e": table}
-    stats = [engine.train_bucket(edges, both, both, generator=generator, on_batch=on_batch) for _ in range(epochs)]
+    stats = [engine.train_bucket(edges, both, both, generator=generator, on_batch=on_batch)[0] for _ in range(epochs)]
     return engine, stats
 
 
@@ -262,7 +262,7 @@ def test_stopped_bucket_continues_with_its_remaining_edges(ring):
     def part(workers, begun, stop):
         both, generator = {"e": random_table()}, torch.Generator().manual_seed(0)
         engine = Watched(config, 2, workers=workers)
-        return engine.train_part(ring, both, both, Pace(), generator=generator, begun=begun, stop=stop)[1]
+        return engine.train_bucket(ring, both, both, generator=generator, begun=begun, stop=stop)[1]
 
     begun = part(1, NOTHING, lambda: len(trained) >= ENTITIES)
     assert begun.edges == ENTITIES

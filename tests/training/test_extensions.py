@@ -11,6 +11,7 @@ from pbg_tasks.formats.edges import EdgeList, Features
 from pbg_tasks.model.scoring import RelationScorer
 from pbg_tasks.training.data.tables import Table
 from pbg_tasks.training.engine.on_torch import TorchEngine
+from pbg_tasks.training.engine.pace import Pace
 
 COUNTS = {"a": 30, "b": 20}
 
@@ -46,7 +47,7 @@ def train(config, edges, tables, *, workers=1, relation_count=1, epochs=1):
     engine = TorchEngine(config, relation_count, workers=workers)
     generator = torch.Generator().manual_seed(7)
     for _ in range(epochs):
-        stats = engine.train_bucket(edges, tables, tables, generator=generator)
+        stats, _ = engine.train_bucket(edges, tables, tables, generator=generator)
     return engine, stats
 
 
@@ -188,7 +189,7 @@ def test_learning_rate_follows_the_finished_share():
         tables = random_tables()
         engine = TorchEngine(make_config(batch_size=50), 1)
         generator = torch.Generator().manual_seed(1)
-        engine.train_bucket(random_edges(), tables, tables, generator=generator, rate=rate)
+        engine.train_bucket(random_edges(), tables, tables, Pace(rate), generator=generator)
         return float((tables["a"].embeddings - random_tables()["a"].embeddings).abs().sum())
 
     asked = []

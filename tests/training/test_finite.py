@@ -115,8 +115,8 @@ class Spoiling(TorchEngine):
         super().__init__(config, 1)
         self._part, self._value, self._buckets = part, value, 0
 
-    def train_part(self, edges, lhs, rhs, *args, **kwargs):
-        done = super().train_part(edges, lhs, rhs, *args, **kwargs)
+    def train_bucket(self, edges, lhs, rhs, *args, **kwargs):
+        done = super().train_bucket(edges, lhs, rhs, *args, **kwargs)
         self._buckets += 1
         if self._buckets == PARTITIONS**2:
             getattr(rhs["n"], self._part)[0] = self._value
@@ -148,11 +148,11 @@ class Late(TorchEngine):
         super().__init__(config, 1)
         self.refused = threading.Event()
 
-    def train_part(self, *args, **kwargs):
+    def train_bucket(self, *args, **kwargs):
         if self.refused.wait(0.3):
             time.sleep(0.1)  # time for the writing thread to end
             raise TrainingDivergedError("the bucket under way")
-        return super().train_part(*args, **kwargs)
+        return super().train_bucket(*args, **kwargs)
 
 
 def test_refused_partition_is_reported_before_active_bucket(buckets, tmp_path, monkeypatch):

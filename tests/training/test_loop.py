@@ -164,10 +164,10 @@ class Watched(TorchEngine):
         super().__init__(config, 1)
         self._during, self._buckets = during, 0
 
-    def train_part(self, *args, **kwargs):
+    def train_bucket(self, *args, **kwargs):
         self._during(self._buckets)
         self._buckets += 1
-        return super().train_part(*args, **kwargs)
+        return super().train_bucket(*args, **kwargs)
 
 
 def test_partitions_are_stored_before_last_bucket_trains(buckets, tmp_path):

@@ -50,7 +50,7 @@ def trained(keys, several, weighted):
     table = Table.random(ENTITIES, 12, 1.0, torch.Generator().manual_seed(0))
     generator = torch.Generator().manual_seed(1)
     pace = Pace(rate=lambda share: 1 - share / 2)
-    stats, _ = engine.train_part(edges, {"e": table}, {"e": table}, pace, generator=generator)
+    stats, _ = engine.train_bucket(edges, {"e": table}, {"e": table}, pace, generator=generator)
     figures = (stats.count, stats.loss, stats.reg, stats.violators_lhs, stats.violators_rhs)
     values = [*engine.shared.values.values(), table.embeddings, table.row_sums, generator.get_state()]
     return figures, values, calls

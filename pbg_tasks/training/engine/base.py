@@ -30,7 +30,7 @@ from pbg_tasks.training.engine.device import Host
 from pbg_tasks.training.engine.generators import forked, restore, state_of
 from pbg_tasks.training.engine.held_out import Ranking, evaluation_config
 from pbg_tasks.training.engine.known_edges import KnownEdges
-from pbg_tasks.training.engine.pace import NOTHING, Limits, Pace, Position
+from pbg_tasks.training.engine.pace import NOTHING, STEADY, Limits, Pace, Position
 from pbg_tasks.training.engine.self_negatives import SelfNegatives
 from pbg_tasks.training.engine.step import Model, Step, StepInput
 from pbg_tasks.training.engine.step_counters import CHECK_EVERY, StepCounters, Stretch
@@ -141,36 +141,7 @@ class Engine(ABC):
         edges: EdgeList,
         lhs: Mapping[str, Table],
         rhs: Mapping[str, Table],
-        *,
-        generator: torch.Generator,
-        rate: Callable[[float], float] | None = None,
-        delay: float = 0.0,
-        on_batch: Callable[[int, float], None] | None = None,
-    ) -> BucketStats:
-        """Train a bucket once.
-
-        Args:
-            edges: offsets into the tables.
-            lhs: tables of the left-hand side by entity type.
-            rhs: tables of the right-hand side; the same object where it is the same partition.
-            generator: determines order and negatives.
-            rate: factor of the learning rates as a function of the trained share of the bucket, from 0 to 1; None:
-                always 1.
-            delay: seconds by which every worker but the first starts later.
-            on_batch: called now and then with the number of edges since the last call and their mean loss.
-
-        Raises:
-            FormatError: an edge names a missing relation or entity; nothing was trained.
-            TrainingDivergedError: the loss or a row is not finite.
-        """
-        return self.train_part(edges, lhs, rhs, Pace(rate, delay), generator=generator, on_batch=on_batch)[0]
-
-    def train_part(
-        self,
-        edges: EdgeList,
-        lhs: Mapping[str, Table],
-        rhs: Mapping[str, Table],
-        pace: Pace,
+        pace: Pace = STEADY,
         *,
         generator: torch.Generator,
         on_batch: Callable[[int, float], None] | None = None,
@@ -182,11 +153,11 @@ class Engine(ABC):
         With one worker, a bucket that is trained in parts ends with the same bits as one that is trained at once.
 
         Args:
-            edges: edges of the whole bucket.
-            lhs: as in ``train_bucket``.
-            rhs: same.
+            edges: edges of the whole bucket, offsets into the tables.
+            lhs: tables of the left-hand side by entity type.
+            rhs: tables of the right-hand side; the same object where it is the same partition.
             pace: of the whole bucket.
-            generator: seeded as at the beginning of the bucket.
+            generator: determines order and negatives; seeded as at the beginning of the bucket.
             on_batch: called now and then with the number of edges since the last call and their mean loss.
             begun: the part that was trained before.
             stop: called before each batch; after it returns True, only the batches under way are finished.

@@ -45,6 +45,9 @@ class Pace(NamedTuple):
     delay: float = 0.0
 
 
+STEADY = Pace()
+
+
 class Limits(NamedTuple):
     """Limits of a bucket's training.
 

@@ -95,9 +95,9 @@ class Watched(TorchEngine):
         super().__init__(config, 1)
         self._tell = tell
 
-    def train_part(self, *args, **kwargs):
+    def train_bucket(self, *args, **kwargs):
         self._tell()
-        return super().train_part(*args, **kwargs)
+        return super().train_bucket(*args, **kwargs)
 
 
 def train(

@@ -42,9 +42,9 @@ class Hurt(TorchEngine):
         super().__init__(config, 1)
         self._bucket, self._batch, self.act = bucket, batch, act
 
-    def train_part(self, *args, **kwargs):
+    def train_bucket(self, *args, **kwargs):
         self._bucket = self._due(self._bucket)
-        return super().train_part(*args, **kwargs)
+        return super().train_bucket(*args, **kwargs)
 
     def step(self, *args, **kwargs):
         self._batch = self._due(self._batch)

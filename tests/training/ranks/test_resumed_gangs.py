@@ -44,12 +44,12 @@ class Killed(TorchEngine):
         super().__init__(config, 1)
         self._dead, self._left = dead, bucket
 
-    def train_part(self, *args, **kwargs):
+    def train_bucket(self, *args, **kwargs):
         if self._left == 0:
             self._dead.set()
             raise Crash
         self._left -= 1
-        trained = super().train_part(*args, **kwargs)
+        trained = super().train_bucket(*args, **kwargs)
         if self._dead.is_set():
             raise Crash
         return trained
