@@ -10,9 +10,10 @@ import json
 import numpy as np
 
 from pbg_tasks.config import ConfigSchema
+from pbg_tasks.formats.arrow_numbers import text_column
 from pbg_tasks.formats.edges import EdgeList, edge_file_name, write_edges
 from pbg_tasks.formats.embeddings import read_embeddings
-from pbg_tasks.formats.entities import write_entity_count, write_entity_names, write_relation_names
+from pbg_tasks.formats.entities import write_entity_columns, write_entity_count, write_relation_names
 
 PER_PARTITION = 30
 
@@ -29,7 +30,8 @@ class DataSet:
         self.entities.mkdir()
         for partition in range(self.partitions):
             write_entity_count(self.entities, "n", partition, PER_PARTITION)
-            write_entity_names(self.entities, "n", partition, [f"e{partition}_{i}" for i in range(PER_PARTITION)])
+            names = text_column(f"e{partition}_{i}" for i in range(PER_PARTITION))
+            write_entity_columns(self.entities, "n", partition, [names])
         write_relation_names(self.entities, ["next", "skip"], dynamic=True)
         self.write_edges(self.edges)
 

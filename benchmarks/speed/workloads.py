@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pbg_tasks.config import ConfigSchema
+from pbg_tasks.formats.arrow_numbers import text_column
 from pbg_tasks.formats.edges import EdgeList, edge_file_name, write_edges
-from pbg_tasks.formats.entities import write_entity_count, write_entity_names
+from pbg_tasks.formats.entities import write_entity_columns, write_entity_count
 from pbg_tasks.tasks.directory.importing import EdgeLists, import_edges
 from pbg_tasks.tasks.training.train import train_directory
 
@@ -122,7 +123,8 @@ class RandomGraph:
         for part, count in enumerate(counts):
             write_entity_count(root / "entities", entity, part, count)
             if self.names:
-                write_entity_names(root / "entities", entity, part, (f"{part}.{row}" for row in range(count)))
+                names = text_column(f"{part}.{row}" for row in range(count))
+                write_entity_columns(root / "entities", entity, part, [names])
         rng = np.random.default_rng(0)
         share = np.outer(counts, counts).ravel() / self.entities**2
         for bucket, size in enumerate(rng.multinomial(self.edges, share)):

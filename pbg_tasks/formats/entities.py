@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 from contextlib import contextmanager
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from pbg_tasks.errors import FormatError
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 
 RELATION_NAMES = "dynamic_rel_names.json"
 RELATION_COUNT = "dynamic_rel_count.txt"
-_NAMES_AT_ONCE = 1 << 16
 _BETWEEN = ",\n    "
 _READ_AT_ONCE = _LONGEST = 1 << 20
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
@@ -56,18 +54,10 @@ def read_entity_count(directory: Path, entity: str, partition: int) -> int:
     return _read_count(directory / entity_count_file_name(entity, partition))
 
 
-def write_entity_names(directory: Path, entity: str, partition: int, names: Iterable[str]) -> int:
-    """Write a partition's names by offset; return their number.
-
-    They are written some at a time, so that they need not fit into memory.
-    """
-    return _write_names(directory / entity_names_file_name(entity, partition), names)
-
-
 def write_entity_columns(directory: Path, entity: str, partition: int, columns: Iterable[pa.Array]) -> int:
     """Write a partition's names by offset; return their number.
 
-    They are columns of text. Those without a character to escape take a tenth of the time of ``write_entity_names``.
+    They are columns of text, written one at a time. Those without a character to escape take a tenth of the time.
     """
     path = directory / entity_names_file_name(entity, partition)
     return _write_pieces(path, ((len(names), _plain(names) or _quoted(names.to_pylist())) for names in columns))
@@ -131,14 +121,14 @@ def _strings(path: Path, digest: Hash | None = None) -> Iterator[list[str]]:
         raise FormatError(f"{path}: the JSON list of names is not complete")
 
 
-def write_relation_names(directory: Path, names: Iterable[str], *, dynamic: bool) -> None:
+def write_relation_names(directory: Path, names: Sequence[str], *, dynamic: bool) -> None:
     """Write the relations' names in the order of their ids.
 
     With dynamic relations, their number is written too.
     """
-    count = _write_names(directory / RELATION_NAMES, names)
+    _write_pieces(directory / RELATION_NAMES, [(len(names), _quoted(names))])
     if dynamic:
-        _write_count(directory / RELATION_COUNT, count)
+        _write_count(directory / RELATION_COUNT, len(names))
 
 
 def read_relation_names(directory: Path) -> list[str]:
@@ -184,23 +174,6 @@ def _write_count(path: Path, count: int) -> None:
 
 def _read_count(path: Path) -> int:
     return parse_natural(_read_text(path).strip(), source=str(path))
-
-
-def _write_names(path: Path, names: Iterable[str]) -> int:
-    """Write names some at a time; return their number."""
-    rest, count = iter(names), 0
-
-    def pieces() -> Iterator[tuple[int, str]]:
-        nonlocal count
-        while some := list(islice(rest, _NAMES_AT_ONCE)):
-            for kind in dict.fromkeys(map(type, some)):  # a loop over the names would take ten times as long
-                if not issubclass(kind, str):
-                    index = [*map(type, some)].index(kind)
-                    raise TypeError(f"{path}: name {count + index} is {some[index]!r}, not a string")
-            yield len(some), _quoted(some)
-            count += len(some)
-
-    return _write_pieces(path, pieces())
 
 
 def _write_pieces(path: Path, pieces: Iterable[tuple[int, str]]) -> int:

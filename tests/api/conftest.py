@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from pbg_tasks.config import ConfigSchema
+from pbg_tasks.formats.arrow_numbers import text_column
 from pbg_tasks.formats.directory import checkpoint_version_bytes, config_bytes
 from pbg_tasks.formats.embeddings import IterationInfo, embeddings_file_name, write_embeddings
-from pbg_tasks.formats.entities import write_entity_count, write_entity_names, write_relation_names
+from pbg_tasks.formats.entities import write_entity_columns, write_entity_count, write_relation_names
 from pbg_tasks.formats.model import ModelState, model_file_name, write_model
 from pbg_tasks.model.stored_parameters import initial_parameters
 
@@ -61,7 +62,7 @@ class Trained:
             names = [f"{entity}{partition}_{i}" for i in range(size + partition)]
             rows = rng.normal(size=(len(names), dimension)).astype(np.float32)
             write_entity_count(self.root / "entities", entity, partition, len(names))
-            write_entity_names(self.root / "entities", entity, partition, names)
+            self.rename(entity, partition, names)
             name = embeddings_file_name(entity, partition, self.version)
             write_embeddings(self.checkpoint / name, rows, None, lr=0.1, iteration=INFO, config=self.config)
             self.names[entity] += names
@@ -74,8 +75,8 @@ class Trained:
         write_embeddings(self.checkpoint / name, rows, None, lr=0.1, iteration=INFO, config=self.config)
 
     def rename(self, entity, partition, names):
-        """Replace a partition's names."""
-        write_entity_names(self.root / "entities", entity, partition, names)
+        """Write a partition's names."""
+        write_entity_columns(self.root / "entities", entity, partition, [text_column(names)])
 
 
 @pytest.fixture

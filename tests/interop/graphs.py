@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pbg_tasks.config import ConfigSchema
+from pbg_tasks.formats.arrow_numbers import text_column
 from pbg_tasks.formats.edges import EdgeList, Features, edge_file_name, write_edges
-from pbg_tasks.formats.entities import write_entity_count, write_entity_names, write_relation_names
+from pbg_tasks.formats.entities import write_entity_columns, write_entity_count, write_relation_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -134,7 +135,8 @@ def write_entities(config: ConfigSchema, counts: Counts) -> None:
     for entity, sizes in counts.items():
         for partition, count in enumerate(sizes):
             write_entity_count(directory, entity, partition, count)
-            write_entity_names(directory, entity, partition, (f"{entity} {partition}.{n} é" for n in range(count)))
+            names = text_column(f"{entity} {partition}.{n} é" for n in range(count))
+            write_entity_columns(directory, entity, partition, [names])
 
 
 def _bucket(
