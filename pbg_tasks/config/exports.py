@@ -295,14 +295,16 @@ class Export(ExportOptions):
         """Whether this export fills a vector store."""
         return is_sink(self.format)
 
-    def shares_aliases(self, other: Export, store: str) -> bool:
+    def shares_aliases(self, other: Export, store: str, collection: str) -> bool:
         """Return whether another sink's export serves tables under the same aliases.
 
         Args:
             other: of the same graph.
             store: root of the graph's store.
+            collection: of exports whose options name none.
         """
-        places = [(each.format, each.place(store), each.options.get("collection") or None) for each in (self, other)]
+        ours, theirs = (each.options.get("collection") or collection for each in (self, other))
+        places = (self.format, self.place(store), ours), (other.format, other.place(store), theirs)
         return places[0] == places[1] and (not self.types or not other.types or bool({*self.types} & {*other.types}))
 
     @property

@@ -22,6 +22,7 @@ from pbg_tasks.config.promote import Promote
 from pbg_tasks.config.registry import SOURCES
 from pbg_tasks.config.relations import relation_labels
 from pbg_tasks.config.schema import ModelConfig, NonNegativeFloat, NonNegativeInt, PositiveInt, named
+from pbg_tasks.config.sinks import collection_of
 from pbg_tasks.config.sources import OPTIONS as TABLES
 from pbg_tasks.config.sources import check_table
 from pbg_tasks.config.tune import Tune
@@ -328,6 +329,11 @@ class GraphSpec(Frozen):
         return self.channel if self.promote is None else self.promote.to
 
     @property
+    def collection(self) -> str:
+        """Collection of the channel, where the options of an export name none."""
+        return collection_of(self.graph, self.channel)
+
+    @property
     def continues(self) -> bool:
         """Whether nights begin with the vectors of a release."""
         return self.train.warm_start and self.nights.walk == "chain"
@@ -483,7 +489,7 @@ class GraphSpec(Frozen):
             if unknown := [entity for entity in export.types if entity not in self.model.entities]:
                 raise ValueError(f"export {export.name!r} names entity type {unknown[0]!r}, which the model has not")
         for one, other in combinations((export for export in self.exports if export.is_sink), 2):
-            if one.shares_aliases(other, self.store):
+            if one.shares_aliases(other, self.store, self.collection):
                 raise ValueError(
                     f"exports {one.name!r} and {other.name!r} would move the same aliases; give one of them "
                     "options.collection, or disjoint types"

@@ -10,13 +10,34 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from pbg_tasks.config.base import Options, parse
+from pbg_tasks.config.base import Options, digest, parse
 from pbg_tasks.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 Positive = Annotated[int, Field(ge=1)]
+_LONGEST = 24  # characters of a part of a table's name; PostgreSQL has room for 63 of the whole
+
+
+def slug(name: str) -> str:
+    """Return a name of lower-case letters, digits and underscores.
+
+    Every store takes such names. Names that differ have different slugs.
+    """
+    plain = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+    if plain == name and len(plain) <= _LONGEST and plain[:1].isalpha():
+        return plain
+    plain = plain if plain[:1].isalpha() else f"n_{plain}"
+    return f"{plain[: _LONGEST - 7].rstrip('_')}_{digest(name)[:6]}"
+
+
+def collection_of(graph: str, channel: str) -> str:
+    """Return the collection of a channel, where options name none.
+
+    The channel of a plain one has no underscore, because graph ``a_b`` and channel ``c`` are not ``a`` and ``b_c``.
+    """
+    return slug(f"{graph}{'/' if '_' in channel else '_'}{channel}")
 
 
 class SinkOptions(Options):

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pbg_tasks.config.sinks import slug
 from pbg_tasks.errors import AccessError, ConflictError, FormatError, StorageError
 from pbg_tasks.publish.sinks import Rows, TableRecord, open_sink, postgres_silence, sink_options
 from pbg_tasks.publish.sinks import postgres as sink
-from pbg_tasks.tasks.exchange.filling import slug
 from tests.sink_story import postgres
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from pbg_tasks.config.exports import Export, ExportOptions
-from pbg_tasks.config.sinks import MilvusOptions, QdrantOptions
+from pbg_tasks.config.sinks import MilvusOptions, QdrantOptions, collection_of
 from pbg_tasks.errors import ConfigError, ConflictError, FormatError, QualityGateError, StorageError
 from pbg_tasks.publish.sinks import Rows, TableRecord, open_sink, qdrant, sink_options
 from pbg_tasks.publish.sinks.milvus import MilvusTables
@@ -22,7 +22,6 @@ from pbg_tasks.tasks.exchange import fill as filling
 from pbg_tasks.tasks.exchange import serving
 from pbg_tasks.tasks.exchange.export import export
 from pbg_tasks.tasks.exchange.fill import complete_tables, retire
-from pbg_tasks.tasks.exchange.serving import collection_of
 from tests.sink_story import postgres
 from tests.tasks.exchanges import model
 
@@ -277,7 +276,7 @@ def test_tables_of_other_types_answer_for_no_export(tmp_path, monkeypatch):
     channel = SimpleNamespace(current=lambda: SimpleNamespace(release=release))
     monkeypatch.setattr(serving, "Channel", lambda *_: channel)
     model = SimpleNamespace(entities=("n", "m"))
-    graph = SimpleNamespace(graph="g", channel="c", store=str(tmp_path / "store"), model=model)
+    graph = SimpleNamespace(collection="g_c", channel="c", store=str(tmp_path / "store"), model=model)
     with open_sink("lancedb", place, sink_options("lancedb", {})) as tables:
         filled(tables, "g_c_n_1", record("g_c", manifest_sha256=SHA256))
     followed = [
@@ -376,10 +375,8 @@ def test_roll_back_sees_table_that_is_dropped(three, monkeypatch):
 
 
 def test_collections_of_different_channels_differ():
-    graphs = [SimpleNamespace(graph=graph, channel=channel) for graph, channel in (("a_b", "c"), ("a", "b_c"))]
-    assert collection_of(graphs[0]) == "a_b_c" != collection_of(graphs[1])
-    shop = SimpleNamespace(graph="my-shop", channel="production")
-    assert collection_of(shop) == "my_shop_productio_72c009"  # of docs/sinks.md
+    assert collection_of("a_b", "c") == "a_b_c" != collection_of("a", "b_c")
+    assert collection_of("my-shop", "production") == "my_shop_productio_72c009"  # of docs/sinks.md
 
 
 def test_view_keeps_privileges_until_dimension_changes(destinations):
@@ -457,9 +454,16 @@ def test_wrong_destination_is_refused_with_spec(sink, destination):
 
 @pytest.mark.parametrize(
     ("more", "shared"),
-    [({}, True), ({"types": ["item"]}, True), ({"types": ["user"]}, False), ({"options": {"collection": "b"}}, False)],
+    [
+        ({}, True),
+        ({"types": ["item"]}, True),
+        ({"types": ["user"]}, False),
+        ({"options": {"collection": "b"}}, False),
+        ({"options": {"collection": "g_production"}}, True),  # as the first has without the option
+    ],
 )
 def test_exports_that_share_aliases_are_reported(more, shared):
     first = Export.model_validate({"format": "lancedb", "name": "a", "destination": "/v/", "types": ["item"]})
     other = Export.model_validate({"format": "lancedb", "name": "b", "destination": "/v", **more})
-    assert first.shares_aliases(other, "/store") is other.shares_aliases(first, "/store") is shared
+    pairs = (first, other), (other, first)
+    assert {one.shares_aliases(two, "/store", "g_production") for one, two in pairs} == {shared}

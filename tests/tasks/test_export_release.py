@@ -210,6 +210,13 @@ def test_refused_export_leaves_its_night_released(place, monkeypatch):
             ],
             "exports 'b' and 'c' would move the same aliases",
         ),
+        (
+            [
+                {"format": "lancedb", "name": "b", "destination": "/v"},
+                {"format": "lancedb", "name": "c", "destination": "/v", "options": {"collection": "g_production"}},
+            ],
+            "exports 'b' and 'c' would move the same aliases",
+        ),
         ([{"format": "faiss", "min_recal": 0.9}], "did you mean 'min_recall'"),
     ],
 )

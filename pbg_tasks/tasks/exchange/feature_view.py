@@ -11,8 +11,8 @@ from string import Template
 from typing import TYPE_CHECKING
 
 from pbg_tasks.config.comparators import facts_of
+from pbg_tasks.config.sinks import slug
 from pbg_tasks.publish.exchange.parquet import TIME
-from pbg_tasks.tasks.exchange.filling import slug
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

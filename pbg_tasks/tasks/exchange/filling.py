@@ -7,7 +7,6 @@ whole, or begins as a copy of an earlier release's and is changed where the mode
 from __future__ import annotations
 
 import itertools
-import re
 import secrets
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from pbg_tasks.config.base import digest
+from pbg_tasks.config.sinks import slug
 from pbg_tasks.errors import ConflictError, FormatError, QualityGateError, StorageError
 from pbg_tasks.progress import Progress, say
 from pbg_tasks.publish.sinks import DeltaSinkOptions, Rows, TableRecord
@@ -33,20 +33,7 @@ if TYPE_CHECKING:
     from pbg_tasks.publish.exchange.nearest import Form
     from pbg_tasks.publish.sinks import CopiedTables, SinkOptions, Tables
 
-_LONGEST = 24  # characters of a part of a table's name; PostgreSQL has room for 63 of the whole
 _DIGITS = 12
-
-
-def slug(name: str) -> str:
-    """Return a name of lower-case letters, digits and underscores.
-
-    Every store takes such names. Names that differ have different slugs.
-    """
-    plain = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
-    if plain == name and len(plain) <= _LONGEST and plain[:1].isalpha():
-        return plain
-    plain = plain if plain[:1].isalpha() else f"n_{plain}"
-    return f"{plain[: _LONGEST - 7].rstrip('_')}_{digest(name)[:6]}"
 
 
 @dataclass(slots=True)

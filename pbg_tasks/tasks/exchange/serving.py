@@ -13,7 +13,6 @@ from pbg_tasks.publish import Channel
 from pbg_tasks.publish.sinks import open_sink, sink_options
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.exchange.fill import complete_tables, serve
-from pbg_tasks.tasks.exchange.filling import slug
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -23,14 +22,6 @@ if TYPE_CHECKING:
     from pbg_tasks.publish import Release
     from pbg_tasks.publish.sinks import TableRecord, Tables
     from pbg_tasks.tasks.exchange.fill import Serving
-
-
-def collection_of(graph: GraphSpec) -> str:
-    """Return the collection of a channel, where options name none.
-
-    The channel of a plain one has no underscore, because graph ``a_b`` and channel ``c`` are not ``a`` and ``b_c``.
-    """
-    return slug(f"{graph.graph}{'/' if '_' in graph.channel else '_'}{graph.channel}")
 
 
 def follow(graph: GraphSpec, export: Export) -> Release | None:
@@ -51,7 +42,7 @@ def follow(graph: GraphSpec, export: Export) -> Release | None:
         StorageError: the store failed.
     """
     own = sink_options(export.format, export.options)
-    collection, types = own.collection or collection_of(graph), export.types or tuple(graph.model.entities)
+    collection, types = own.collection or graph.collection, export.types or tuple(graph.model.entities)
     with open_sink(export.format, export.place(graph.store), own) as tables:
         return _follow(tables, collection, Channel(open_store(graph.store), graph.channel), types)
 
@@ -130,7 +121,7 @@ def follow_all(graph: GraphSpec, release: Release) -> dict[str, bool]:
 
 def _refill(graph: GraphSpec, export: Export, release: Release) -> str:
     """Return the command that fills an export's tables of a release."""
-    given = export.options | {"collection": export.options.get("collection") or collection_of(graph)}
+    given = export.options | {"collection": export.options.get("collection") or graph.collection}
     texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in given.items()}
     options = [f"--type={name}" for name in export.types]
     options += [f"--option={name}={text}" for name, text in texts.items()]

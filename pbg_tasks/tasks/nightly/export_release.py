@@ -20,7 +20,7 @@ from pbg_tasks.tasks.context import RunContext, perform
 from pbg_tasks.tasks.exchange.export import export
 from pbg_tasks.tasks.exchange.export_parts import export_part, merge_parts
 from pbg_tasks.tasks.exchange.fill import fill
-from pbg_tasks.tasks.exchange.serving import collection_of, following
+from pbg_tasks.tasks.exchange.serving import following
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -129,7 +129,7 @@ def _fill(run: RunContext, chosen: Export, destination: str) -> ExportFindings:
         _source(run),
         destination,
         options=chosen,
-        collection=collection_of(run.spec.graph),
+        collection=run.spec.graph.collection,
         serving=following(run.spec.graph, run.run_id),
     )
     if not done["measured"]["served"]:
