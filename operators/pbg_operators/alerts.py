@@ -6,6 +6,7 @@ The occasions are nights that failed, were refused, were published or are late.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import sync_to_async
 
+from pbg_operators.connection import with_store
 from pbg_operators.deadline import PublishedBy
 from pbg_operators.internals import AsyncCallback, DeadlineAlert
 from pbg_operators.plan import publishes
@@ -108,26 +110,67 @@ def notify(notifiers: Iterable[Notifier], context: Mapping[str, Any], **facts: s
     return not failed
 
 
-def tell_late(context: Mapping[str, Any], graph: str, at: str, notifiers: list[dict[str, Any]]) -> None:
+def tell_late(
+    context: Mapping[str, Any],
+    graph: str,
+    at: str,
+    notifiers: list[dict[str, Any]],
+    place: Mapping[str, str] | None = None,
+) -> None:
     """Report a deadline that has passed, unless nothing was to be published.
 
-    Airflow drops the deadline of a run that ends well, not that of one which a user marks as a success. Airflow's
-    executor calls this for runs that began before an upgrade to ``report_late``.
+    Airflow drops the deadline of a run that ends well, not that of one which a user marks as a success, nor of one that
+    failed and in whose place a user began another. Airflow's executor calls this for runs that began before an upgrade
+    to ``report_late``.
+
+    Args:
+        context: of the run.
+        graph: its graph.
+        at: time of the day.
+        notifiers: to call.
+        place: store, channel and connection of the releases; None for runs that began before an upgrade.
     """
     run = context["dag_run"]
-    if run.get("state") == "success" or not publishes(run.get("conf") or {}):
+    form = run.get("conf") or {}
+    if run.get("state") == "success" or not publishes(form):
+        return
+    snapshot = run.get("partition_key") or form.get("snapshot")
+    if run.get("state") == "failed" and place and _is_released(snapshot, **place):
+        log.info("run %s failed, and its snapshot is released", run["dag_run_id"])
         return
     text = f"{run['dag_id']}: {run.get('partition_key') or run['dag_run_id']} was not published by {at}"
     notify(map(Notifier.model_validate, notifiers), context, graph=graph, occasion="late", text=text)
 
 
-async def report_late(context: Mapping[str, Any], graph: str, at: str, notifiers: list[dict[str, Any]]) -> None:
+def _is_released(snapshot: str | None, store: str, channel: str, connection: str) -> bool:
+    """Return whether a channel has a release of a snapshot.
+
+    Where it cannot be read, it counts as not released: the alert is sent.
+    """
+    from pbg_tasks.publish import Channel  # not by schedulers
+    from pbg_tasks.storage import open_store
+
+    try:
+        there = Channel(open_store(store, environment=with_store(dict(os.environ), connection)), channel)
+        return any(release.snapshot == snapshot for release in there.releases(newest_first=True))
+    except Exception:  # any failure, as an alert too many is better than none
+        log.exception("the releases of channel %s of %s cannot be read", channel, store)
+        return False
+
+
+async def report_late(
+    context: Mapping[str, Any],
+    graph: str,
+    at: str,
+    notifiers: list[dict[str, Any]],
+    place: Mapping[str, str] | None = None,
+) -> None:
     """Report a deadline that has passed, from Airflow's triggerer.
 
     What executors call for deadlines may not read connections of Airflow's database, up to 3.3.2 at least. Notifiers
     block, so they run in ``THREADS``; their lines go to the trigger's log.
     """
-    await sync_to_async(tell_late, thread_sensitive=False, executor=THREADS)(context, graph, at, notifiers)
+    await sync_to_async(tell_late, thread_sensitive=False, executor=THREADS)(context, graph, at, notifiers, place)
 
 
 def on_failure(spec: GraphSpec) -> dict[str, Any]:
@@ -170,7 +213,9 @@ def deadline(spec: GraphSpec) -> dict[str, Any]:
     if asked is None:
         return {}
     notifiers = [notifier.model_dump(mode="json") for notifier in spec.nights.notify if "late" in notifier.on]
-    callback = AsyncCallback(report_late, kwargs={"graph": spec.graph, "at": asked.at, "notifiers": notifiers})
+    place = {"store": spec.store, "channel": spec.channel, "connection": spec.airflow.connection}
+    facts = {"graph": spec.graph, "at": asked.at, "notifiers": notifiers, "place": place}
+    callback = AsyncCallback(report_late, kwargs=facts)
     reference = PublishedBy(asked.at, asked.timezone)
     return {"deadline": DeadlineAlert(reference, timedelta(0), callback, name=f"published by {asked.at}")}
 

@@ -26,9 +26,12 @@ from pbg_operators.train_job import PBGTrainJobOperator
 from pbg_tasks.config import GraphSpec
 from pbg_tasks.config.base import parse
 from pbg_tasks.errors import ConfigError, QualityGateError, TrainingDivergedError
+from pbg_tasks.publish import Channel
+from pbg_tasks.storage import open_store
 from tests.operators.conftest import TaskInstance
 from tests.operators.kubernetes.conftest import launch
 from tests.operators.specs import small_spec, spec_file
+from tests.publish.runs import candidate, write_run
 
 FILE = "tests.stack.notifier.FileNotifier"
 
@@ -325,6 +328,34 @@ def test_only_unfinished_releases_are_late(tmp_path, run, texts):
     context = {"dag_run": {"dag_id": "nightly_g", "partition_key": "d1", **run}}
     asyncio.run(report_late(context, "g", "06:00", [notifier(tmp_path, "late")]))
     assert len(told(tmp_path)) == texts
+
+
+@pytest.mark.parametrize(
+    ("run", "texts"),
+    [
+        ({"state": "failed", "partition_key": "d1"}, 0),
+        ({"state": "failed", "partition_key": None, "conf": {"snapshot": "d1"}}, 0),
+        ({"state": "running", "partition_key": "d1"}, 1),
+        ({"state": "failed", "partition_key": "d2"}, 1),
+    ],
+)
+def test_failed_run_of_released_snapshot_is_not_late(tmp_path, run, texts):
+    spec = spec_of(tmp_path, deadline={"at": "06:00"}, notify=[notifier(tmp_path, "late")])
+    store = open_store(spec.store)
+    write_run(store, "r1")
+    Channel(store, spec.channel).publish(candidate(store, "r1", "d1"), planned_on=None)
+    context = {"dag_run": {"dag_id": "nightly_g", "dag_run_id": "r", **run}}
+    facts = json.loads(json.dumps(deadline(spec)["deadline"].callback.kwargs))
+    asyncio.run(report_late(context, **facts))
+    assert len(told(tmp_path)) == texts
+
+
+def test_unreadable_releases_leave_night_late(tmp_path):
+    spec = spec_of(tmp_path, deadline={"at": "06:00"}, notify=[notifier(tmp_path, "late")])
+    open_store(spec.store).put_new(Channel(open_store(spec.store), spec.channel).release_key(1), b"no document")
+    run = {"dag_id": "nightly_g", "dag_run_id": "r", "partition_key": "d1", "state": "failed"}
+    asyncio.run(report_late({"dag_run": run}, **deadline(spec)["deadline"].callback.kwargs))
+    assert len(told(tmp_path)) == 1
 
 
 def test_hanging_hooks_leave_threads_to_others(monkeypatch):
