@@ -1,13 +1,14 @@
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
 from pbg_tasks.config import ConfigSchema
-from pbg_tasks.formats.arrow_numbers import text_column
 from pbg_tasks.formats.directory import checkpoint_version_bytes, config_bytes
 from pbg_tasks.formats.embeddings import IterationInfo, embeddings_file_name, write_embeddings
-from pbg_tasks.formats.entities import write_entity_columns, write_entity_count, write_relation_names
+from pbg_tasks.formats.entities import entity_names_file_name, write_entity_count, write_relation_names
 from pbg_tasks.formats.model import ModelState, model_file_name, write_model
 from pbg_tasks.model.stored_parameters import initial_parameters
 
@@ -76,7 +77,8 @@ class Trained:
 
     def rename(self, entity, partition, names):
         """Write a partition's names."""
-        write_entity_columns(self.root / "entities", entity, partition, [text_column(names)])
+        path = self.root / "entities" / entity_names_file_name(entity, partition)
+        path.write_text(json.dumps(names, indent=4), encoding="ascii")
 
 
 @pytest.fixture
