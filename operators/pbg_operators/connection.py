@@ -45,8 +45,9 @@ def with_store(environment: Mapping[str, str], conn_id: str | None) -> dict[str,
     surroundings (instance profile, mounted token) needs no connection.
 
     Raises:
-        AirflowFailException: there is no connection of another name, or it is of another type, has settings that
-            variables cannot express or nothing reads, or its endpoint is malformed or holds credentials.
+        AirflowNotFoundException: there is no connection of another name.
+        AirflowFailException: it is of another type, has settings that variables cannot express or nothing reads, or its
+            endpoint is malformed or holds credentials.
     """
     if conn_id is None:
         return dict(environment)
@@ -55,9 +56,7 @@ def with_store(environment: Mapping[str, str], conn_id: str | None) -> dict[str,
     except AirflowNotFoundException:
         if conn_id == CONNECTION:
             return dict(environment)
-        raise AirflowFailException(
-            f"connection {conn_id!r} does not exist: add it, or take it out of airflow.connection of the graph spec"
-        ) from None
+        raise missing(conn_id, "airflow.connection") from None
     if connection.conn_type not in TYPES:
         raise AirflowFailException(
             f"connection {conn_id!r} is of type {connection.conn_type!r}; type {' or '.join(TYPES)} is needed"
@@ -84,6 +83,21 @@ def with_store(environment: Mapping[str, str], conn_id: str | None) -> dict[str,
     # clients would take the worker's keys before the connection's profile.
     dropped = CREDENTIALS if given["AWS_ACCESS_KEY_ID"] or extra.get("profile_name") else ()
     return {name: value for name, value in environment.items() if name not in dropped} | found
+
+
+def missing(conn_id: str, key: str) -> AirflowNotFoundException:
+    """Return the error for a connection that was not found.
+
+    It may be there: Airflow, up to 3.3.2 at least, also finds none where its server or database does not answer.
+
+    Args:
+        conn_id: of the connection.
+        key: of the graph spec that names it.
+    """
+    return AirflowNotFoundException(
+        f"connection {conn_id!r} does not exist: add it, or take it out of {key} of the graph spec; while its server "
+        "or database fails, Airflow finds none either"
+    )
 
 
 def _check_keys(conn_id: str, extra: Mapping[str, Any]) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow.sdk import Connection
-from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException
+from airflow.sdk.exceptions import AirflowNotFoundException
 
-from pbg_operators.connection import CREDENTIALS, with_store
+from pbg_operators.connection import CREDENTIALS, missing, with_store
 from pbg_operators.on_cluster import OnCluster
 from pbg_operators.spark.application import Application
 from pbg_operators.spark.submission import Submission
@@ -76,10 +76,7 @@ class OnSpark(OnCluster):
         try:
             connection = Connection.get(self.spark.connection)
         except AirflowNotFoundException:
-            raise AirflowFailException(
-                f"connection {self.spark.connection!r} does not exist: add it, or take it out of "
-                "launch.spark_connect of the graph spec"
-            ) from None
+            raise missing(self.spark.connection, "launch.spark_connect") from None
         encrypted = str(connection.extra_dejson.get("use_ssl", False)).lower()
         host = str(connection.host or "").removeprefix("sc://")
         url = f"sc://{host}:{connection.port or DEFAULT_PORT}/;use_ssl={encrypted}"

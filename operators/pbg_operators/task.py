@@ -13,7 +13,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import (
+    AirflowException,
+    AirflowFailException,
+    AirflowNotFoundException,
+    AirflowSkipException,
+)
 from pydantic import BaseModel, ValidationError
 
 from pbg_operators import metrics
@@ -25,7 +30,15 @@ from pbg_operators.process import CommandProcess
 from pbg_tasks.config.airflow import TOGETHER
 from pbg_tasks.config.base import explain
 from pbg_tasks.config.results import GateFindings, Judged, PlanResult
-from pbg_tasks.errors import BY_EXIT_CODE, ConflictError, OutOfTurnError, PbgError, QualityGateError, UnusableError
+from pbg_tasks.errors import (
+    BY_EXIT_CODE,
+    AccessError,
+    ConflictError,
+    OutOfTurnError,
+    PbgError,
+    QualityGateError,
+    UnusableError,
+)
 from pbg_tasks.redaction import credentials_in, redacted
 
 if TYPE_CHECKING:
@@ -142,7 +155,7 @@ class PbgOperator(OnSpark):
         self.run_url = ""
         self.found: dict[str, JsonValue] = {}
         self._process: CommandProcess | None = None
-        self._was_refused = False
+        self._was_refused = self._lacks_connection = False
 
     def render_template_fields(self, context: Context, jinja_env: Environment | None = None) -> None:
         """Render the templates.
@@ -257,8 +270,18 @@ class PbgOperator(OnSpark):
         self._end_elsewhere()
 
     def _environment(self) -> dict[str, str]:
-        """Return the variables of the command, with a scratch directory that exists."""
-        environment = self._with_session(with_store({**os.environ, "PYTHONUNBUFFERED": "1"}, self.store_conn_id))
+        """Return the variables of the command, with a scratch directory that exists.
+
+        Raises:
+            RetryableError: a connection of the spec was not found.
+        """
+        own = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        try:
+            given = with_store(own, self.store_conn_id)
+            environment = self._with_session(given)
+        except AirflowNotFoundException as error:
+            raise RetryableError(str(error)) from None
+        self._lacks_connection = self.store_conn_id is not None and given == own
         if self.scratch:
             Path(self.scratch).mkdir(parents=True, exist_ok=True)
             environment["PBG_SCRATCH"] = self.scratch
@@ -276,7 +299,13 @@ class PbgOperator(OnSpark):
         if status < 0:
             self._sweep(environment)
         if status != 0:
-            raise failure(command, status, self._process.last_lines)
+            error = failure(command, status, self._process.last_lines)
+            if status == AccessError.exit_code and self._lacks_connection:
+                raise RetryableError(
+                    f"{error}; Airflow found no connection {self.store_conn_id!r}: add it, unless the worker has a "
+                    "role at the store; while its server or database fails, Airflow finds none either"
+                )
+            raise error
         return parse_result(command, output)
 
     def _sweep(self, environment: Mapping[str, str]) -> None:

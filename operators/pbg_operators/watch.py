@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from airflow.sdk import BaseOperator, get_current_context, task
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
@@ -99,7 +99,8 @@ class SnapshotTrigger(BaseTrigger):
             event = await self._arrived()
         except PbgError as error:
             event = {"error": f"{error.kind}: {error}"}
-        except AirflowFailException as error:  # of the connection; raised here, Airflow would hide it from the task
+        except (AirflowFailException, AirflowNotFoundException) as error:
+            # Of the connection; raised here, Airflow would hide it from the task.
             event = {"error": str(error)}
         yield TriggerEvent(event)  # type: ignore[no-untyped-call] # Airflow's
 

@@ -15,7 +15,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from pbg_operators.reembed import build_dags_of
 from pbg_operators.spark import providers
 from pbg_operators.spark.ending import error_of
-from pbg_operators.task import PbgOperator
+from pbg_operators.task import PbgOperator, RetryableError
 from pbg_tasks.config import SparkConnect, SparkSubmit
 from pbg_tasks.errors import (
     ConfigError,
@@ -118,7 +118,7 @@ def test_command_gets_session_of_connection(context, fake_pbg, monkeypatch, fact
 
 
 def test_missing_connection_of_session_is_named(context, fake_pbg):
-    with pytest.raises(AirflowFailException, match="connection 'nowhere' does not exist"):
+    with pytest.raises(RetryableError, match="connection 'nowhere' does not exist"):
         shown_session(context, fake_pbg, SparkConnect(connection="nowhere"))
 
 

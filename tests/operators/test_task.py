@@ -159,9 +159,23 @@ def test_environment_counts_without_the_connection(fake_pbg, context, monkeypatc
 
 
 def test_missing_connection_of_other_name_is_refused(context):
-    """The worker's own credentials are not meant then."""
-    with pytest.raises(AirflowFailException, match="connection 'nowhere' does not exist: add it, or take it out of"):
+    """The worker's own credentials are not meant then.
+
+    Airflow finds no connection either while it cannot look for it, so the task is tried again.
+    """
+    with pytest.raises(RetryableError, match="connection 'nowhere' does not exist: add it, or take it out of"):
         operator(store_conn_id="nowhere").execute(context)
+
+
+def test_refused_access_without_connection_is_tried_again(fake_pbg, context, monkeypatch):
+    fake_pbg("print('error: access: no usable S3 credentials', file=sys.stderr); sys.exit(9)")
+    with pytest.raises(RetryableError, match="no usable S3 credentials; Airflow found no connection 'pbg_s3': add it"):
+        operator(store_conn_id="pbg_s3").execute(context)
+    with pytest.raises(AirflowFailException, match=r"credentials$"):
+        operator(store_conn_id=None).execute(context)
+    monkeypatch.setenv("AIRFLOW_CONN_PBG_S3", json.dumps(CONNECTION))
+    with pytest.raises(AirflowFailException, match=r"credentials$"):
+        operator(store_conn_id="pbg_s3").execute(context)
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,7 @@ def test_trigger_reports_connection_of_other_type(tmp_path, monkeypatch):
     monkeypatch.setenv("AIRFLOW_CONN_SHOP", '{"conn_type": "http", "host": "x"}')
     event = next_event(trigger(tmp_path, conn_id="shop"))
     assert event == {"error": "connection 'shop' is of type 'http'; type aws or pbg is needed"}
+    assert "connection 'nowhere' does not exist: add it" in next_event(trigger(tmp_path, conn_id="nowhere"))["error"]
 
 
 def test_trigger_of_chain_waits_for_earlier_snapshot(tmp_path):
