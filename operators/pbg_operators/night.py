@@ -16,13 +16,12 @@ from pbg_operators.plan import PlanOperator
 from pbg_operators.promote import PromoteOperator
 from pbg_operators.publish import FinishOperator, PublishOperator
 from pbg_operators.report import ReportOperator
-from pbg_operators.settings import connection_of, settings_of
+from pbg_operators.settings import connection_of, place_of, settings_of
 from pbg_operators.spark.providers import check_provider
 from pbg_operators.task import PbgOperator
 from pbg_operators.train_job import PBGTrainJobOperator
 from pbg_operators.xcom import pulled, pulled_if_any, template
 from pbg_tasks.config.airflow import EXPORTS, TOGETHER
-from pbg_tasks.config.prepare import PREPARATION
 from pbg_tasks.config.results import BucketResult, EvalResult, PlanResult, PublishResult
 
 if TYPE_CHECKING:
@@ -104,27 +103,16 @@ class Night:
             form=self._form,
             inlets=[edges_asset(spec)],
             refused=self._refused,
-            spark=spec.launch.spark_connect if spec.launch.prepare == "spark_connect" else None,
+            spark=spec.launch.session,
         )
 
     def _preparation(self) -> list[PbgOperator]:
         """Make the tasks between plan and training."""
         if self._spec.airflow.few_tasks:
-            more = _named("prepare") | self._place("prepare")
+            more = _named("prepare") | place_of(self._spec, "prepare")
             return [self._task("prepare", refused=self._refused, warned=Alert(self._spec, "warned"), **more)]
-        bucket = self._task("bucket", refused=self._refused, **self._place("bucket"))
+        bucket = self._task("bucket", refused=self._refused, **place_of(self._spec, "bucket"))
         return [self._gate("validate"), self._gate("partition"), bucket]
-
-    def _place(self, name: str) -> dict[str, Any]:
-        """Return the arguments of a task in a pod or on Spark.
-
-        There are none for another.
-        """
-        launch = self._spec.launch
-        if launch.spark is not None and name in PREPARATION:
-            return {"spark": launch.spark}
-        pod = launch.pod(name)
-        return {} if pod is None else {"kubernetes": pod}
 
     def _evaluation(self) -> list[Any]:
         """Make the tasks between training and the gate.
@@ -132,7 +120,7 @@ class Night:
         With ``eval.parts``, mapped tasks count the candidates, and ``eval`` adds their counts.
         """
         spec, parts = self._spec, self._spec.eval.parts
-        evaluate, drift = (self._task(name, refused=self._refused, **self._place(name)) for name in JUDGED)
+        evaluate, drift = (self._task(name, refused=self._refused, **place_of(spec, name)) for name in JUDGED)
         if parts == 1:
             return [evaluate, drift]
         evaluate.arguments.append(f"--parts={parts}")
@@ -142,7 +130,7 @@ class Night:
             refused=self._refused,
             map_index_template="{{ task.arguments[1].partition('=')[2] }}",
             store_conn_id=connection_of(spec, evaluate),  # a mapped task takes no argument of its class by default
-            **self._place(EVAL_PART),
+            **place_of(spec, EVAL_PART),
             **settings_of(spec, EVAL_PART, Path(self._path)),
         ).expand(arguments=EvalPartOperator.arguments_of(self._run, parts))
         return [part, evaluate, drift]
@@ -163,7 +151,7 @@ class Night:
             "alert": Alert(spec, "published"),
         }
         if few:  # the task finds the MRR itself
-            given |= _named("finish") | self._place("finish")
+            given |= _named("finish") | place_of(spec, "finish")
             return FinishOperator(task_id="finish", facts=facts, warned=Alert(spec, "warned"), **given)
         facts["mrr"] = template(pulled(self._released, EvalResult, "filtered", "mrr"), json=True)
         return PublishOperator(task_id="publish", facts=facts, **given)
@@ -187,11 +175,11 @@ class Night:
     def _gate(self, command: str) -> PbgOperator:
         spec, warned = self._spec, Alert(self._spec, "warned")
         if not spec.gates.asks(command):
-            return self._task(command, refused=self._refused, warned=warned, **self._place(command))
+            return self._task(command, refused=self._refused, warned=warned, **place_of(spec, command))
         given: dict[str, Any] = {"task_id": command, "command": command, "arguments": [self._run]}
         return ApprovalGateOperator(
             **given,
-            **self._place(command),
+            **place_of(spec, command),
             snapshot=template(pulled(self._prepared, PlanResult, "snapshot")),
             refused=self._refused,
             warned=warned,
@@ -238,7 +226,7 @@ class Night:
                     published=template(published, json=True),
                     channel=template(channel, json=True),
                     asset=export_asset(spec, export),
-                    **self._place("export"),
+                    **place_of(spec, "export"),
                 )
                 for export in spec.exports
             ]
@@ -258,7 +246,7 @@ class Night:
             trigger_rule="none_failed",
             map_index_template="{{ task.arguments[2].partition('=')[2] }}",
             store_conn_id=connection_of(spec, merge),
-            **self._place("export_part"),
+            **place_of(spec, "export_part"),
             **settings_of(spec, EXPORTS, Path(self._path)),
         ).expand(arguments=ExportPartOperator.arguments_of(self._run, export))
         part >> merge

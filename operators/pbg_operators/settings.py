@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pbg_operators.gate import ApprovalGateOperator
 from pbg_operators.task import PbgOperator
 from pbg_tasks.config.airflow import EXPORTS, LIGHT, WATCH
+from pbg_tasks.config.prepare import PREPARATION
 from pbg_tasks.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -75,6 +76,18 @@ def apply(spec: GraphSpec, tasks: Iterable[Any], spec_path: Path, prefix: str = 
 def connection_of(spec: GraphSpec, task: PbgOperator) -> str | None:
     """Return the store's connection for a mapped task beside another."""
     return spec.airflow.connection if "connection" in spec.airflow.model_fields_set else task.store_conn_id
+
+
+def place_of(spec: GraphSpec, name: str) -> dict[str, Any]:
+    """Return the arguments of a task in a pod or on Spark.
+
+    There are none for another.
+    """
+    launch = spec.launch
+    if launch.spark is not None and name in PREPARATION:
+        return {"spark": launch.spark}
+    pod = launch.pod(name)
+    return {} if pod is None else {"kubernetes": pod}
 
 
 def settings_of(spec: GraphSpec, name: str, spec_path: Path) -> dict[str, Any]:

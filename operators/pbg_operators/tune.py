@@ -9,7 +9,7 @@ from airflow.sdk import TaskGroup, TriggerRule, WeightRule, chain
 from pbg_operators.form import tune_form
 from pbg_operators.plan import snapshot_of
 from pbg_operators.report import ReportOperator
-from pbg_operators.settings import settings_of
+from pbg_operators.settings import place_of, settings_of
 from pbg_operators.task import GraphOperator, PbgOperator, answer, check_arguments
 from pbg_operators.upkeep import side_dag
 from pbg_operators.xcom import pulled_answer, template
@@ -92,8 +92,8 @@ def tune_dag(spec: GraphSpec, spec_path: Path) -> DAG:
     search = require_tunable(spec, source=str(spec_path))
     about = f"Search hyper-parameters of graph {spec.graph} on one snapshot"
     with side_dag("tune", spec, about, params=tune_form(spec)) as dag:
-        start = TuneStartOperator(task_id=START, spec=str(spec_path.absolute()))
-        prepare = PbgOperator(task_id=PREPARE, command="prepare", arguments=[RUN])
+        start = TuneStartOperator(task_id=START, spec=str(spec_path.absolute()), spark=spec.launch.session)
+        prepare = PbgOperator(task_id=PREPARE, command="prepare", arguments=[RUN], **place_of(spec, "prepare"))
         before: Any = prepare
         for rung in range(len(rung_epochs(spec, search))):
             with TaskGroup(f"rung_{rung}", tooltip="Candidates that train the same number of epochs"):

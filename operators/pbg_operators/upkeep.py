@@ -113,7 +113,11 @@ def _redo(spec: GraphSpec, spec_path: Path) -> DAG:
     with side_dag("redo", spec, about, params=redo_form(spec), default_args=defaults(spec) | own) as dag:
         path = str(spec_path.absolute())
         redo = RedoOperator(
-            task_id="redo_from_a_day", spec=path, asset=channel_asset(spec), refused=Alert(spec, "refused")
+            task_id="redo_from_a_day",
+            spec=path,
+            asset=channel_asset(spec),
+            refused=Alert(spec, "refused"),
+            spark=spec.launch.session,
         )
         if spec.promote is not None and spec.promote.is_automatic:  # a redone day is promoted, and this has the event
             redo >> PromoteOperator(task_id="promote", spec=path, asset=readers_asset(spec))

@@ -252,6 +252,11 @@ class Launch(Frozen):
         }
         return modes.get(self.prepare)
 
+    @property
+    def session(self) -> SparkConnect | None:
+        """Session of Spark that commands on the worker open, if they do."""
+        return self.spark_connect if self.prepare == "spark_connect" else None
+
     def pod(self, task: str) -> KubernetesLaunch | None:
         """Return the Job of a task beside ``train``; None: it has none."""
         common = self.kubernetes if self.prepare == "pods" and task in PREPARATION else None

@@ -29,6 +29,7 @@ from pbg_tasks.errors import (
 from tests.operators.specs import spec_file
 
 RUN = "s3://bucket/graphs/g/runs/2026-11-20-0123456789ab"
+POD = {"image": "pbg:1", "allow_tag": True, "resources": {"cpu": "1", "memory": "1Gi"}}
 SUBMITTED = (
     "Cannot execute: spark-submit --master yarn a.py validate. Error code is: {}.\nLast spark-submit output:\n{}"
 )
@@ -59,6 +60,27 @@ def test_tasks_of_preparation_are_on_spark(tmp_path, monkeypatch, launch, keys, 
     found = {name: task.spark for name, task in tasks.items() if isinstance(task, PbgOperator) and task.spark}
     assert found.keys() == expected
     assert {type(each).__name__.lower() for each in found.values()} == {launch["prepare"].replace("_", "")}
+
+
+@pytest.mark.parametrize(
+    ("launch", "expected"),
+    [
+        ({"prepare": "spark_submit"}, {"tune_prepare"}),
+        (
+            {"prepare": "spark_connect", "spark_connect": {"remote": "sc://spark:15002"}},
+            {"tune_start", "tune_prepare", "redo_from_a_day"},
+        ),
+        ({"prepare": "pods", "kubernetes": POD}, set()),
+    ],
+)
+def test_search_and_redo_prepare_as_nights_do(tmp_path, monkeypatch, launch, expected):
+    monkeypatch.setattr(providers, "find_spec", lambda _: "found")
+    keys = {"resources": {"engine": "spark"}, "tune": {"space": {"model.lr": [0.1, 0.3]}}, "nights": {"redo": True}}
+    sections = {"snapshots": {"location": "s3://raw/{snapshot}/"}, "launch": launch, **keys}
+    dags = build_dags_of(spec_file(tmp_path, "s3://bucket/store", "small", **sections))
+    tasks = {task.task_id: task for dag in dags for task in dag.tasks if not dag.dag_id.startswith("reembed")}
+    assert {name for name, task in tasks.items() if getattr(task, "spark", None)} == expected
+    assert (tasks["tune_prepare"].kubernetes is not None) == (not expected)
 
 
 @pytest.mark.parametrize("mode", ["spark_submit", "spark_kubernetes"])
