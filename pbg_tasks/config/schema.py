@@ -386,6 +386,11 @@ class ModelConfig(Growing):
         return [name for name, entity in self.entities.items() if entity.num_partitions == AUTO]
 
     @property
+    def frozen_types(self) -> list[str]:
+        """Entity types whose vectors are not trained."""
+        return [name for name, entity in self.entities.items() if not entity.trainable]
+
+    @property
     def relations_from_data(self) -> bool:
         """Whether the one entry of ``relations`` stands for all in the data.
 

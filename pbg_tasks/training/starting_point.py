@@ -57,6 +57,7 @@ class StartingPoint:
         scratch: local directory for downloads.
         initial: the start of ``init_path``.
         newcomers: the rows of each partition that come after those of ``files``; missing ones start at random.
+        given: vectors of rows of types that are not trained, which come after those of ``files``, by name.
         shrink: factors of the values of ``files`` and ``newcomers``; None: no change.
         trains: whether a training goes on from ``files``; it is warned of one without optimizer state.
     """
@@ -72,6 +73,7 @@ class StartingPoint:
         scratch: Path,
         initial: CheckpointStart | NamedArrays | None = None,
         newcomers: CheckpointFiles | None = None,
+        given: NamedArrays | None = None,
         shrink: Shrink | None = None,
         trains: bool = True,
     ) -> None:
@@ -80,7 +82,8 @@ class StartingPoint:
         self._stored: StoredVectors | None = None
         if files is not None and files.names:
             self._stored = StoredVectors(files, scratch, grows=grows, trains=trains)
-        self._initial, self._shrink = initial, shrink
+        self._initial, self._given = initial, given
+        self._shrink = shrink
         self._newcomers = None if newcomers is None else StoredVectors(newcomers, scratch, grows=False)
 
     @property
@@ -102,7 +105,8 @@ class StartingPoint:
             draw()
             if self._initial is not None:
                 self._initial.fill(key, table)
-        elif self._newcomers is None or not self._newcomers.holds(key):
+            return table
+        if self._newcomers is None or not self._newcomers.holds(key):
             known = self._stored.fill(key, table, rest=draw)
             self._shrunk(key, table, rows=known, known=known)
         else:
@@ -110,6 +114,8 @@ class StartingPoint:
             self._newcomers.fill(key, Table(table.embeddings[known:], table.row_sums[known:]))
             # Newcomers were placed among the known rows before these are shrunk; their sums are their own.
             self._shrunk(key, table, rows=len(table), known=known)
+        if self._given is not None and known < len(table):
+            self._given.fill(key, table, known=known)
         return table
 
     def _shrunk(self, key: PartitionKey, table: Table, *, rows: int, known: int) -> None:

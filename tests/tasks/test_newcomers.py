@@ -5,6 +5,7 @@ It happens once, and every retry gets the same.
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -62,6 +63,20 @@ def test_spec_may_start_new_entities_at_random(two_days):
     assert not (run / "start").exists()
     after = vectors(run / "release", 0)
     assert max(np.linalg.norm(after[f"x{i}"]) for i in range(8)) < 0.1
+
+
+@pytest.mark.parametrize("trainable", [False, True])
+def test_frozen_new_entities_have_vectors_of_init_path(two_days, trainable):
+    names = ["e0", *(f"x{i}" for i in range(8)), "stranger"]
+    given = np.arange(80, dtype=np.float32).reshape(10, 8)
+    (two_days.root / "n.json").write_text(json.dumps(names))
+    np.save(two_days.root / "n.npy", given)
+    changes = [f"model.entities.n.trainable={trainable}", f"model.init_path={two_days.root}"]
+    before = vectors(two_days.first, 3)
+    after = vectors(night(two_days, epochs=0, overrides=changes) / "release", 0)
+    assert all(np.array_equal(after[name], before[name]) for name in before)
+    taken = [np.array_equal(after[f"x{i}"], given[1 + i]) for i in range(8)]
+    assert taken == [not trainable] * 8
 
 
 def test_retry_starts_from_stored_first_try(two_days):

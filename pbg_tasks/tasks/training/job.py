@@ -13,7 +13,7 @@ from pbg_tasks.model.families import Families
 from pbg_tasks.progress import say
 from pbg_tasks.storage import is_remote
 from pbg_tasks.storage.names import join
-from pbg_tasks.training.data.initial import open_initial
+from pbg_tasks.training.data.initial import open_given, open_initial
 from pbg_tasks.training.data.partitions import Layout, counts_by_type
 from pbg_tasks.training.edge_chunks import EdgeChunkTrainer
 from pbg_tasks.training.engine.choice import engine_name, make_engine, on_gpu
@@ -292,9 +292,12 @@ class Job:
             files: of the checkpoint's newest version, if it has one.
             scratch: local directory for downloads.
         """
-        committed, initial = files if files is not None and files.names else None, None
+        committed = files if files is not None and files.names else None
+        initial, given = None, None
         if (files is None or not files.version) and self.warm_start is None:
             initial = open_initial(self.config, scratch, self.names)
+        elif committed is None:
+            given = open_given(self.config, scratch, self.names)
         return StartingPoint(
             self.config,
             self.counts,
@@ -304,5 +307,6 @@ class Job:
             scratch=scratch,
             initial=initial,
             newcomers=self.newcomers if committed is None else None,
+            given=given,
             shrink=self.shrink if committed is None else None,
         )

@@ -60,6 +60,33 @@ def open_initial(
     return NamedArrays(config, store, directory, names)
 
 
+def open_given(config: ConfigSchema, scratch: Path, names: Callable[[PartitionKey], list[str]]) -> NamedArrays | None:
+    """Open the vectors that ``init_path`` has for new entities of frozen types.
+
+    Such entities would keep a start from neighbours or at random for ever.
+
+    Args:
+        config: as of ``open_initial``.
+        scratch: same.
+        names: same.
+
+    Returns:
+        None where the path names a checkpoint or no array of such a type.
+
+    Raises:
+        InputError, FormatError: as of ``open_initial``.
+    """
+    if config.init_path is None or not config.frozen_types:
+        return None
+    store, directory = open_store(config.init_path), scratch / "init"
+    if _holds_checkpoint(store):
+        return None
+    from pbg_tasks.training.data.named_arrays import NamedArrays, holds_array
+
+    frozen = [entity for entity in config.frozen_types if holds_array(store, entity)]
+    return NamedArrays(config, store, directory, names, types=frozen) if frozen else None
+
+
 def _holds_checkpoint(store: Store) -> bool:
     if any(store.head(name) is not None for name in (HEAD, VERSION_MIRROR, MANIFEST)):
         return True

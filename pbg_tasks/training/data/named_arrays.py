@@ -23,16 +23,16 @@ from pbg_tasks.formats.names import EXCHANGE_MANIFEST, EXCHANGE_MARK, UNFINISHED
 from pbg_tasks.formats.npy import map_array, new_array
 from pbg_tasks.progress import say
 from pbg_tasks.storage.staging import sha256_file
+from pbg_tasks.training.data.tables import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from pbg_tasks.config import ConfigSchema
     from pbg_tasks.formats.model import ModelState
     from pbg_tasks.storage import Store
     from pbg_tasks.training.data.partitions import PartitionKey
-    from pbg_tasks.training.data.tables import Table
 
 _BLOCK_VALUES = 1 << 22  # numbers converted at once: 16 MiB of float32
 _BUFFER_BYTES = 1 << 20
@@ -118,6 +118,7 @@ class NamedArrays:
         store: rooted at the path.
         scratch: local directory of the arrays, which must exist as long as they are used.
         names: returns a partition's names by offset.
+        types: whose arrays are opened; None: all, of which those without one are logged.
 
     Raises:
         ConfigError: no type has an array.
@@ -126,7 +127,13 @@ class NamedArrays:
     """
 
     def __init__(
-        self, config: ConfigSchema, store: Store, scratch: Path, names: Callable[[PartitionKey], list[str]]
+        self,
+        config: ConfigSchema,
+        store: Store,
+        scratch: Path,
+        names: Callable[[PartitionKey], list[str]],
+        *,
+        types: Sequence[str] | None = None,
     ) -> None:
         if store.head(EXCHANGE_MARK) is not None and store.head(EXCHANGE_MANIFEST) is None:
             raise InputError(f"init_path: {store.url} {UNFINISHED}")
@@ -134,7 +141,7 @@ class NamedArrays:
         listed = _listed(store)
         self._arrays = {
             entity: array
-            for entity in config.entities
+            for entity in (config.entities if types is None else types)
             if (array := _open(store, scratch, entity, config.entity_dimension(entity), listed)) is not None
         }
         self._matched: dict[PartitionKey, int] = {}
@@ -143,11 +150,16 @@ class NamedArrays:
                 f"init_path: {store.url} holds neither a checkpoint nor an array; for each entity type "
                 f"({', '.join(config.entities)}) put TYPE.npy with TYPE.json, or TYPE.parquet, there"
             )
-        for entity in config.entities.keys() - self._arrays.keys():
+        for entity in config.entities.keys() - self._arrays.keys() if types is None else ():
             say(f"init_path: {store.url} holds no array of {entity}: these start at random")
 
-    def fill(self, key: PartitionKey, table: Table) -> None:
+    def fill(self, key: PartitionKey, table: Table, *, known: int = 0) -> None:
         """Overwrite the random start of rows whose entity's name is known.
+
+        Args:
+            key: the partition.
+            table: all its rows.
+            known: number of its first rows that stay.
 
         Raises:
             FormatError: a row is not finite.
@@ -155,7 +167,11 @@ class NamedArrays:
         array = self._arrays.get(key.entity)
         if array is None:
             return
-        matched = array.fill(self._names(key), table)
+        rest = Table(table.embeddings[known:], table.row_sums[known:])
+        matched = array.fill(self._names(key)[known:], rest)
+        if known:
+            say(f"init_path: {key.entity} {key.partition}: {matched} of {len(rest)} new ones are in {array.source}")
+            return
         self._matched[key] = matched
         say(
             f"init_path: {key.entity} {key.partition}: {matched} of {len(table)} entities start from {array.source}, "
@@ -195,20 +211,28 @@ def _check(source: str, found: str, record: ObjectRecord) -> None:
         )
 
 
+def holds_array(store: Store, entity: str) -> bool:
+    """Return whether a path has an array of an entity type."""
+    return bool(_files(store, entity))
+
+
+def _files(store: Store, entity: str) -> list[str]:
+    return [name for name in (f"{entity}.npy", f"{entity}.parquet") if store.head(name) is not None]
+
+
 def _open(
     store: Store, scratch: Path, entity: str, dimension: int, listed: Mapping[str, ObjectRecord]
 ) -> NamedArray | None:
-    npy, parquet = f"{entity}.npy", f"{entity}.parquet"
-    there = [name for name in (npy, parquet) if store.head(name) is not None]
+    there = _files(store, entity)
     if len(there) > 1:
-        raise FormatError(f"{store.url}: holds both {npy} and {parquet}; remove one")
+        raise FormatError(f"{store.url}: holds both {' and '.join(there)}; remove one")
     if not there:
         return None
     source, path = f"{store.url}/{there[0]}", scratch / there[0]
     store.fetch(there[0], path)
     if there[0] in listed:
         _check(source, sha256_file(path), listed[there[0]])
-    if there == [npy]:
+    if path.suffix == ".npy":
         return NamedArray(source, _json_names(store, f"{entity}.json", listed), map_array(path, source), dimension)
     return _from_parquet(path, source, dimension)
 
