@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 BASE = (
     *("eval.split=valid", "train.warm_start=false", "train.warm_epochs=null", "train.anchor=0.0"),
-    *("train.shrink=null", "train.delta=null", "train.early_stopping=null", "model.init_path=null"),
+    *("train.shrink=null", "train.delta=null", "train.early_stopping=null"),
     *("model.num_machines=1", "model.num_partition_servers=-1", "launch.ranks=1"),
 )
 """Changes of the spec for a search.
@@ -57,6 +57,15 @@ _NO_PARTS = {
     "model.num_partition_servers": "each candidate is trained by one process",
 }
 """Keys that have no part in a search, with the reason."""
+
+
+def beginning(graph: GraphSpec) -> list[str]:
+    """Return the change by which candidates begin at random.
+
+    None with frozen types: vectors that no candidate trains stay those of ``init_path``, and not random.
+    """
+    tried = [key for key in (graph.tune.space if graph.tune else {}) if key.endswith(".trainable")]
+    return [] if graph.model.frozen_types or tried else ["model.init_path=null"]
 
 
 @dataclass(frozen=True, slots=True)

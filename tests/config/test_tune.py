@@ -4,7 +4,7 @@ import pytest
 
 from pbg_tasks.config import GraphSpec
 from pbg_tasks.config.base import parse
-from pbg_tasks.config.tune_space import candidates, changed, require_tunable, rung_epochs
+from pbg_tasks.config.tune_space import beginning, candidates, changed, require_tunable, rung_epochs
 from pbg_tasks.errors import ConfigError
 from tests.config.specs import MODEL, SPEC
 
@@ -116,6 +116,19 @@ def test_contradiction_of_space_is_refused_by_key(tune, message):
     with pytest.raises(ConfigError) as refused:
         searched(tune)
     assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("space", "trainable", "changes"),
+    [
+        (GRID, True, ["model.init_path=null"]),
+        (GRID, False, []),
+        ({"model.entities.item.trainable": [True, False]}, True, []),
+    ],
+)
+def test_only_trained_vectors_begin_at_random(space, trainable, changes):
+    entities = MODEL["entities"] | {"item": {"num_partitions": 1, "trainable": trainable}}
+    assert beginning(spec({"space": space}, model={"entities": entities})) == changes
 
 
 def test_search_without_valid_split_is_refused():

@@ -229,6 +229,15 @@ def test_missing_package_is_no_failure_of_candidates(graph, tmp_path):
         assert trial(run, search, name, 0)["status"] == "finished"
 
 
+@pytest.mark.parametrize("trainable", [True, False])
+def test_frozen_vectors_of_candidates_are_those_given(graph, trainable):
+    entities = {"n": {"num_partitions": 1, "trainable": trainable}}
+    spec = written(graph, LEARNING, {"entities": entities, "init_path": str(graph.root)})
+    begun = start(spec, "d1")
+    wanted = None if trainable else str(graph.root)
+    assert SearchContext.open(begun["run"], begun["search"]).run.spec.graph.model.init_path == wanted
+
+
 def test_steps_of_search_are_those_of_command(searched, graph):
     """A scheduler calls the steps; one of its tasks has no result."""
     begun = start(written(graph, {"space": {"model.lr": [0.1, 0.05, 0.01]}, "halving": {"eta": 3, "rungs": 2}}), "d1")

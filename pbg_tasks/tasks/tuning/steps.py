@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from pbg_tasks.config.loading import load_graph_spec
 from pbg_tasks.config.results import PlanResult
-from pbg_tasks.config.tune_space import BASE, require_tunable
+from pbg_tasks.config.tune_space import BASE, beginning, require_tunable
 from pbg_tasks.errors import ConfigError
 from pbg_tasks.progress import fraction, say
 from pbg_tasks.tasks.context import RunContext
@@ -48,6 +48,7 @@ def start(spec: Path, snapshot: str, *, overrides: Sequence[str] = (), accept_da
     from pbg_tasks.tasks.nightly.plan import plan
 
     given = [*overrides, *BASE]
+    given += beginning(load_graph_spec(spec, given))
     graph = load_graph_spec(spec, given)
     search = require_tunable(graph, source=str(spec))
     planned = plan(spec, snapshot, overrides=given, publish=False, accept_data=accept_data)
