@@ -115,7 +115,7 @@ class Commits:
         self.figures.append(
             EpochFigures(iteration.epoch_idx, loss, edges, io.seconds + committing, io.waited + committing, held_out)
         )
-        self._report(iteration)
+        self._report(iteration, share=trained / max(sum(each.edges + each.held_out for each in done), 1))
         return self._plan.stops(manifest)
 
     def _store_lines(self, lines: list[str]) -> None:
@@ -146,15 +146,24 @@ class Commits:
             lines.append(iteration_line(held_out, first + len(done) - 1, info))
         return [*lines, io_line(io, info)]
 
-    def _report(self, iteration: Iteration) -> None:
-        last, ahead = self.figures[-1], len(self._plan.plan) - iteration.number
-        rest = sum(figure.seconds for figure in self.figures) / len(self.figures) * ahead
+    def _report(self, iteration: Iteration, *, share: float) -> None:
+        """Print a line about an iteration.
+
+        Args:
+            iteration: that is committed.
+            share: of its edges that are trained, not held out.
+        """
+        last, left = self.figures[-1], self._plan.edges() - self._plan.edges(iteration.number)
+        # By edges: of an iteration that another process began, the seconds are those of its rest.
+        edges = sum(figure.edges for figure in self.figures)
+        each = sum(figure.seconds for figure in self.figures) / max(edges, 1)
+        rest = human_seconds(each * left * share) if edges or not left else "?"
         rate = human_count(last.edges / max(last.seconds, 1e-9))
         held_out = "" if last.held_out is None else f", held-out MRR {fraction(last.held_out.mrr)}"
         self._say(
             f"epoch {last.epoch + 1}/{iteration.num_epochs} committed: loss {last.loss:.4f}{held_out}, "
             f"{rate} edges/s, {human_seconds(last.seconds)}, {last.waited / max(last.seconds, 1e-9):.1%} of it waiting "
-            f"for I/O; ETA {human_seconds(rest)}"
+            f"for I/O; ETA {rest}"
         )
 
 
