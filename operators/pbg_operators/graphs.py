@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from airflow.sdk import DAG
 
 SUFFIX = ".yaml"
+_GRAPH = re.compile(rb"""^graph\s*:\s*["']?([A-Za-z0-9_-]+)""", re.MULTILINE)
 
 
 def graphs_place(default: Path | None = None) -> Path:
@@ -128,12 +131,17 @@ def _add_assets(known: dict[str, tuple[str, Path]], path: Path, dags: Iterable[D
 
 
 def _namesakes(spec: Path) -> list[Path]:
-    """List a spec after the specs that may have the same graph."""
+    """List a spec after those that it may clash with.
+
+    They have the same graph, or an asset of one name: a graph whose name holds this one's, or begins it.
+    """
     try:
         name = load_graph_spec(spec).graph
     except ConfigError:
         return [spec]
-    return [*_naming(name, (path for path in sorted(spec.parent.glob(f"*{SUFFIX}")) if path.name < spec.name)), spec]
+    earlier = [path for path in sorted(spec.parent.glob(f"*{SUFFIX}")) if path.name < spec.name]
+    alike = _naming(name, earlier)
+    return [*(path for path in earlier if path in alike or name.startswith(f"{_written_name(path)}_")), spec]
 
 
 def _naming(graph: str, paths: Iterable[Path]) -> list[Path]:
@@ -142,6 +150,17 @@ def _naming(graph: str, paths: Iterable[Path]) -> list[Path]:
     Reading all files is far cheaper than parsing them.
     """
     return [path for path in paths if _contains(path, graph.encode())]
+
+
+def _written_name(path: Path) -> str:
+    """Return the name of a spec's graph, by its line alone.
+
+    It is empty where there is no such line.
+    """
+    with contextlib.suppress(OSError):
+        if (found := _GRAPH.search(path.read_bytes())) is not None:
+            return found[1].decode()
+    return ""
 
 
 def _contains(path: Path, text: bytes) -> bool:

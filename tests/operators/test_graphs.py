@@ -98,6 +98,8 @@ def test_assets_of_one_name_break_one_graph(tmp_path, first, second, name):
     dags = {dag.dag_id: dag for dag in build_dags(tmp_path)}
     assert f"its Airflow asset {name!r} would be " in dags["broken_two"].description
     assert {f"reembed_{first['graph']}", "reembed_free"} <= {*dags}
+    alone = [dag.dag_id for name in ("one", "two") for dag in build_dags(tmp_path / f"{name}.yaml")]
+    assert alone == [f"reembed_{first['graph']}", f"drill_{first['graph']}", "broken_two"]
 
 
 def test_folder_is_that_of_environment_then_config(tmp_path, monkeypatch):
