@@ -20,7 +20,7 @@ from pbg_operators.settings import connection_of, place_of, settings_of
 from pbg_operators.spark.providers import check_provider
 from pbg_operators.task import PbgOperator
 from pbg_operators.train_job import PBGTrainJobOperator
-from pbg_operators.xcom import pulled, pulled_if_any, template
+from pbg_operators.xcom import pulled, pulled_if_any, pulled_or_none, template
 from pbg_tasks.config.airflow import EXPORTS, TOGETHER
 from pbg_tasks.config.results import BucketResult, EvalResult, PlanResult, PublishResult
 
@@ -141,7 +141,7 @@ class Night:
         With few tasks, it does all that follows the training.
         """
         spec, few = self._spec, self._spec.airflow.few_tasks
-        edges = pulled(self._prepared, BucketResult, "edges", "total", within="prepare" if few else None)
+        edges = pulled_or_none(self._prepared, BucketResult, "edges", "total", within="prepare" if few else None)
         facts = {"snapshot": self._snapshot, "edges": template(edges, json=True)}
         given: dict[str, Any] = {
             "arguments": [self._run],
@@ -153,7 +153,7 @@ class Night:
         if few:  # the task finds the MRR itself
             given |= _named("finish") | place_of(spec, "finish")
             return FinishOperator(task_id="finish", facts=facts, warned=Alert(spec, "warned"), **given)
-        facts["mrr"] = template(pulled(self._released, EvalResult, "filtered", "mrr"), json=True)
+        facts["mrr"] = template(pulled_or_none(self._released, EvalResult, "filtered", "mrr"), json=True)
         return PublishOperator(task_id="publish", facts=facts, **given)
 
     def _promotion(self) -> list[PromoteOperator]:

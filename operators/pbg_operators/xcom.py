@@ -15,8 +15,25 @@ def template(expression: str, *, json: bool = False) -> str:
     return f"{{{{ {expression}{' | tojson' if json else ''} }}}}"
 
 
-def pulled(group: str, shape: type[TaskResult], *path: str, within: str | None = None) -> str:
+def pulled(group: str, shape: type[TaskResult], *path: str) -> str:
     """Return the expression of a value in a finished task's result.
+
+    Args:
+        group: task group of the task.
+        shape: model of its result.
+        path: keys, the outermost first.
+
+    Raises:
+        KeyError: the model lacks the key.
+    """
+    _check(shape, path, f"result of {shape.TASK!r}")
+    return f"ti.xcom_pull(task_ids='{group}.{shape.TASK}'){''.join(f'[{key!r}]' for key in path)}"
+
+
+def pulled_or_none(group: str, shape: type[TaskResult], *path: str, within: str | None = None) -> str:
+    """Return the expression of a value, or of none.
+
+    A task that a user marked as a success, as after its command was run by hand, has no result in Airflow.
 
     Args:
         group: task group of the task.
@@ -28,7 +45,9 @@ def pulled(group: str, shape: type[TaskResult], *path: str, within: str | None =
         KeyError: the model lacks the key.
     """
     _check(shape, path, f"result of {shape.TASK!r}")
-    return f"{_pull(group, shape, within)}{''.join(f'[{key!r}]' for key in path)}"
+    *outer, last = ("tasks", shape.TASK, *path) if within else path
+    inside = "".join(f".get({key!r}, {{}})" for key in outer)
+    return f"(ti.xcom_pull(task_ids='{group}.{within or shape.TASK}') or {{}}){inside}.get({last!r})"
 
 
 def pulled_if_any(group: str, shape: type[TaskResult], key: str, default: str, *, within: str | None = None) -> str:
@@ -63,12 +82,6 @@ def pulled_answer(task_id: str, shape: type[Stored], key: str) -> str:
     """
     _check(shape, (key,), f"answer of {task_id!r}")
     return f"ti.xcom_pull(task_ids={task_id!r})[{key!r}]"
-
-
-def _pull(group: str, shape: type[TaskResult], within: str | None) -> str:
-    if within is None:
-        return f"ti.xcom_pull(task_ids='{group}.{shape.TASK}')"
-    return f"ti.xcom_pull(task_ids='{group}.{within}')['tasks'][{shape.TASK!r}]"
 
 
 def _check(shape: type[Stored], path: tuple[str, ...], what: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 from airflow.sdk.definitions.mappedoperator import MappedOperator
 
 from pbg_operators.reembed import build_dags_of
-from pbg_operators.xcom import pulled, pulled_answer, pulled_if_any
+from pbg_operators.xcom import pulled, pulled_answer, pulled_if_any, pulled_or_none
 from pbg_tasks.config.airflow import TOGETHER
 from pbg_tasks.config.results import SHAPES, BucketResult, EvalResult, PlanResult, StartedAnswer, has_key
 from tests.operators.specs import small_spec, spec_file
@@ -160,7 +160,20 @@ def test_template_with_unknown_key_fails(wrong):
         render(f"{{{{ ti.xcom_pull(task_ids='prepare.plan'){wrong} }}}}", results)
 
 
+@pytest.mark.parametrize(("within", "task"), [(None, "bucket"), ("prepare", "prepare")])
+def test_facts_lack_tasks_marked_as_success(dags, within, task):
+    """A release is no less one without such a figure."""
+    ti = SimpleNamespace(xcom_pull=lambda **_: None)
+    facts = [each.facts for dag in dags for each in dag.tasks if hasattr(each, "facts")]
+    edges = pulled_or_none("prepare", BucketResult, "edges", "total", within=within)
+    assert f"'prepare.{task}'" in edges
+    assert f"{{{{ {edges} | tojson }}}}" in {each["edges"] for each in facts}
+    assert {render(each[name], ti) for each in facts for name in {"edges", "mrr"} & {*each}} == {"null"}
+
+
 def test_expression_of_unknown_key_is_refused():
+    with pytest.raises(KeyError, match=r"the result of 'bucket' has no key 'edges\.all'"):
+        pulled_or_none("prepare", BucketResult, "edges", "all")
     with pytest.raises(KeyError, match=r"the result of 'bucket' has no key 'edges\.all'"):
         pulled("prepare", BucketResult, "edges", "all")
     with pytest.raises(KeyError, match=r"filtered\.hits7"):
