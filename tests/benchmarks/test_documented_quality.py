@@ -42,6 +42,9 @@ def compare_rows(text, measured, *files):
 
 def test_engines_page_has_measured_quality():
     compare_rows(section("engines.md", "Sampled gradients"), "gradient", "gradient-0.1.json", "gradient-1.json")
+    compare_rows(
+        section("engines.md", "Sampled gradients of the logistic loss"), "gradient", "gradient-logistic-0.1.json"
+    )
     compare_rows(section("engines.md", "Embeddings in bfloat16"), "embeddings", "embeddings.json")
 
 
