@@ -5,7 +5,6 @@ The file is longer than others so that rules between sections stand beside the s
 
 from __future__ import annotations
 
-from itertools import combinations
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, JsonValue, field_validator, model_validator
@@ -488,10 +487,4 @@ class GraphSpec(Frozen):
                 raise ValueError(f"export {export.name!r}: {no_metric(export.format, self.model.comparator)}")
             if unknown := [entity for entity in export.types if entity not in self.model.entities]:
                 raise ValueError(f"export {export.name!r} names entity type {unknown[0]!r}, which the model has not")
-        for one, other in combinations((export for export in self.exports if export.is_sink), 2):
-            if one.shares_aliases(other, self.store, self.collection):
-                raise ValueError(
-                    f"exports {one.name!r} and {other.name!r} would move the same aliases; give one of them "
-                    "options.collection, or disjoint types"
-                )
         return self

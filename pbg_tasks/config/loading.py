@@ -6,6 +6,7 @@ They are never executed. Overrides change keys by path before the whole is valid
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from pbg_tasks.config.base import Model, parse
@@ -63,10 +64,16 @@ def load_graph_spec(path: Path, assignments: Sequence[str] | None = None) -> Gra
 
 
 def _check_destinations(spec: GraphSpec, source: str) -> None:
-    """Refuse two exports to one folder.
+    """Refuse two exports to one folder, or of the same aliases.
 
     This is not a rule of GraphSpec, because stored runs must stay readable.
     """
+    for one, two in combinations((export for export in spec.exports if export.is_sink), 2):
+        if one.shares_aliases(two, spec.store, spec.collection):
+            raise ConfigError(
+                f"{source}: exports {one.name!r} and {two.name!r} would move the same aliases; give one of them "
+                "options.collection, or disjoint types"
+            )
     names: dict[str, str] = {}
     for export in spec.exports:
         place = export.resolve(spec.store, run=RUN, snapshot=SNAPSHOT).rstrip("/")

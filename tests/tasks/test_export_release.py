@@ -8,7 +8,7 @@ import shutil
 import numpy as np
 import pytest
 
-from pbg_tasks.config import GraphSpec, load_graph_spec
+from pbg_tasks.config import GraphSpec, RunSpec, load_graph_spec
 from pbg_tasks.config.base import parse
 from pbg_tasks.errors import ConfigError, ConflictError, QualityGateError
 from pbg_tasks.publish.exchange.manifest import MANIFEST, MARK
@@ -202,27 +202,28 @@ def test_refused_export_leaves_its_night_released(place, monkeypatch):
         ([{"format": "npy", "destination": "/data/out"}], r"destination must contain \{run\} or \{snapshot\}"),
         ([{"format": "npy", "types": ["thing"]}], "names entity type 'thing', which the model has not"),
         ([{"format": "npy", "name": "a/b"}], "exports.0.name"),
-        (
-            [
-                {"format": "lancedb"},
-                {"format": "lancedb", "name": "b", "destination": "/v"},
-                {"format": "lancedb", "name": "c", "destination": "/v/"},
-            ],
-            "exports 'b' and 'c' would move the same aliases",
-        ),
-        (
-            [
-                {"format": "lancedb", "name": "b", "destination": "/v"},
-                {"format": "lancedb", "name": "c", "destination": "/v", "options": {"collection": "g_production"}},
-            ],
-            "exports 'b' and 'c' would move the same aliases",
-        ),
         ([{"format": "faiss", "min_recal": 0.9}], "did you mean 'min_recall'"),
     ],
 )
 def test_spec_with_wrong_exports_is_refused(tmp_path, exports, message):
     with pytest.raises(ConfigError, match=message):
         parse(GraphSpec, {**small_spec(tmp_path, "g"), "exports": exports}, source="g.yaml")
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        {"destination": "/v/"},
+        {"destination": "/v", "options": {"collection": "toy_production"}},  # as the other has by default
+    ],
+)
+def test_exports_of_same_aliases_are_refused(place, second):
+    exports = [{"format": "lancedb", "name": "b", "destination": "/v"}, {"format": "lancedb", "name": "c"} | second]
+    place.write_spec(exports=[{"format": "lancedb"}, *exports])
+    with pytest.raises(ConfigError, match=r"graph.yaml: exports 'b' and 'c' would move the same aliases"):
+        load_graph_spec(place.spec)
+    graph = small_spec(place.root, "toy") | {"exports": exports}
+    assert parse(RunSpec, {"graph": graph, "snapshot": "d1", "files": []}, source="stored by an earlier version")
 
 
 def test_exports_to_one_folder_are_refused(place):
