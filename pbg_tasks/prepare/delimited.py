@@ -6,6 +6,7 @@ They are a file's first record, and the line on which a record begins.
 from __future__ import annotations
 
 import csv
+import io
 import re
 from contextlib import suppress
 from pathlib import Path
@@ -59,7 +60,8 @@ def first_record(snapshots: Snapshots, uri: str, place: str) -> list[str] | None
     fields: list[str] = next(_reader(snapshots, [line.rstrip("\r\n")]))
     if not snapshots.header:
         with suppress(csv.Error), _open_text(place) as text:  # a quote that does not end is DuckDB's to report
-            fields = next(_reader(snapshots, text))
+            # No more than DuckDB takes for a record: one of quoted line breaks may be the whole file.
+            fields = next(_reader(snapshots, io.StringIO(text.read(MAX_LINE_BYTES), newline="")))
     return fields
 
 

@@ -14,6 +14,8 @@ import pytest
 import zstandard
 
 from pbg_tasks.errors import InputError
+from pbg_tasks.prepare.delimited import first_record
+from pbg_tasks.prepare.text_files import MAX_LINE_BYTES
 from pbg_tasks.storage.columnar import list_files
 from tests.prepare.inputs import GOOD, TYPED, check, make_spec, put, refusal
 
@@ -63,6 +65,12 @@ def test_headerless_record_with_open_quote_is_refused(tmp_path):
     assert "no column 'column1' (columns.rel); its columns are: column0" in refusal(
         make_spec(tmp_path, **HEADERLESS), tmp_path
     )
+
+
+def test_headerless_record_without_end_is_read_in_part(tmp_path):
+    """It takes seventy times its bytes in memory."""
+    path, spec = put(tmp_path, '"a\n",' * 1_000_000), make_spec(tmp_path, **HEADERLESS)
+    assert 3 < len(first_record(spec.snapshots, str(path), str(path))) < MAX_LINE_BYTES / 4
 
 
 def test_headerless_files_of_no_bytes_have_no_rows(tmp_path):
