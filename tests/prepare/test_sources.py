@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from unittest.mock import Mock
 
+import duckdb
 import h5py
+import pyarrow as pa
 import pytest
 
 from pbg_tasks.config import GraphSpec, SnapshotFile, Snapshots
@@ -141,6 +144,14 @@ def test_type_unknown_to_duckdb_concerns_its_column(place, install, kind):
     install(VERSIONS.replace(others, odd))
     night(place, {"v1": ring(40)})
     assert run_task("validate", plan(place.spec, "v1")["run"])["edges"] == 120
+
+
+def test_known_types_are_described_at_once():
+    """One by one, columns of wide tables take long."""
+    source, connection = sources.ArrowSource(), Mock(wraps=duckdb.connect())
+    source.schema = lambda _: pa.schema([(f"c{number}", pa.string()) for number in range(50)])
+    layout = source.describe(connection, None, SnapshotFile(uri="x", size=0, version=""), "")
+    assert (len(layout.columns), connection.from_arrow.call_count) == (50, 1)
 
 
 def test_missing_column_is_named(place, install):

@@ -85,12 +85,16 @@ class ArrowSource(ParquetSource):
 
         del snapshots, place
         fields, foreign = list(self._schema(file)), dict[int, str]()
-        for at, field in enumerate(fields):
-            try:
-                connection.from_arrow(pa.schema([field]).empty_table())
-            except (duckdb.NotSupportedError, pa.ArrowNotImplementedError):
-                fields[at], foreign[at] = pa.field(field.name, pa.null()), str(field.type)
-        empty = connection.from_arrow(pa.schema(fields).empty_table())
+        lacking = (duckdb.NotSupportedError, pa.ArrowNotImplementedError)
+        try:
+            empty = connection.from_arrow(pa.schema(fields).empty_table())
+        except lacking:  # of which column is not in the message
+            for at, field in enumerate(fields):
+                try:
+                    connection.from_arrow(pa.schema([field]).empty_table())
+                except lacking:
+                    fields[at], foreign[at] = pa.field(field.name, pa.null()), str(field.type)
+            empty = connection.from_arrow(pa.schema(fields).empty_table())
         return Layout(tuple(empty.columns), tuple(foreign.get(at, str(kind)) for at, kind in enumerate(empty.types)))
 
     def where(self, snapshots: Snapshots, file: SnapshotFile, place: str, row: int) -> str:
