@@ -7,7 +7,8 @@ import socket
 import pytest
 
 from pbg_tasks.errors import AccessError, ConfigError, StorageError
-from pbg_tasks.publish.sinks import milvus, open_sink, qdrant, sink_options
+from pbg_tasks.publish.sinks import open_sink, sink_options
+from pbg_tasks.publish.sinks.registry import client_errors
 
 
 @pytest.fixture
@@ -76,7 +77,7 @@ def test_names_are_no_refusals_of_milvus(reason, kind, resolved, monkeypatch):
     assert raised.type is kind
 
 
-@pytest.mark.parametrize("sink", [milvus, qdrant])
-def test_lack_of_memory_is_no_servers_fault(sink):
-    with pytest.raises(MemoryError, match="malloc"), sink._errors("https://vectors.example"):
+def test_lack_of_memory_is_no_servers_fault():
+    failing = client_errors("Qdrant", "https://vectors.example", "QDRANT_API_KEY", lambda _: True)
+    with pytest.raises(MemoryError, match="malloc"), failing:
         raise MemoryError("malloc")

@@ -17,9 +17,9 @@ import numpy as np
 
 from pbg_tasks.checkpoint.manifest import decode, encode
 from pbg_tasks.config.sinks import MilvusOptions
-from pbg_tasks.errors import AccessError, ConfigError, ConflictError, FormatError, PbgError, StorageError
+from pbg_tasks.errors import ConfigError, ConflictError, FormatError, StorageError
 from pbg_tasks.publish.sinks.base import Rows, Sink, TableRecord, refuse_taken
-from pbg_tasks.publish.sinks.registry import library
+from pbg_tasks.publish.sinks.registry import client_errors, library
 from pbg_tasks.redaction import credentials_in, shown
 from pbg_tasks.storage.endpoint import Endpoints
 from pbg_tasks.storage.files import make_directory
@@ -65,7 +65,7 @@ class MilvusSink(Sink):
         pymilvus = library("pymilvus", sink="sink milvus", extra="milvus")
         if "token" not in given:
             make_directory(Path(destination))
-        with _errors(destination):
+        with client_errors("Milvus", destination, _TOKEN, lambda error: _REFUSED.search(str(error))):
             if "token" in given:
                 Endpoints().check_addresses(destination, _PLACE)
             client = pymilvus.MilvusClient(**given)
@@ -73,27 +73,6 @@ class MilvusSink(Sink):
                 yield MilvusTables(pymilvus, client, destination, options)
             finally:
                 client.close()
-
-
-@contextmanager
-def _errors(destination: str) -> Iterator[None]:
-    """Turn errors of the client into errors of this package.
-
-    Raises:
-        AccessError: the token may not do it.
-        StorageError: the server failed, or cannot be reached.
-    """
-    try:
-        yield
-    except (PbgError, MemoryError):
-        raise
-    except Exception as error:  # the client's own classes, which are there only with it
-        text = str(error)
-        if _REFUSED.search(text):
-            raise AccessError(f"{destination}: refused ({text}); check {_TOKEN}") from error
-        raise StorageError(
-            f"{destination}: Milvus failed ({text}); run the export again, it goes on where it ended"
-        ) from error
 
 
 class MilvusTables:

@@ -15,9 +15,9 @@ import numpy as np
 from pbg_tasks.checkpoint.manifest import decode, encode
 from pbg_tasks.config.base import canonical_json
 from pbg_tasks.config.sinks import QdrantOptions
-from pbg_tasks.errors import AccessError, ConfigError, ConflictError, PbgError, StorageError
+from pbg_tasks.errors import ConfigError, ConflictError, StorageError
 from pbg_tasks.publish.sinks.base import Rows, Sink, TableRecord, refuse_taken
-from pbg_tasks.publish.sinks.registry import library
+from pbg_tasks.publish.sinks.registry import client_errors, library
 from pbg_tasks.redaction import credentials_in, shown
 from pbg_tasks.storage.endpoint import Endpoints
 
@@ -52,7 +52,9 @@ class QdrantSink(Sink):
             raise ConfigError(f"{destination}: qdrant takes https://host:6333")
         else:
             given = {"path": destination}
-        with _errors(destination):
+        with client_errors(
+            "Qdrant", destination, _API_KEY, lambda error: getattr(error, "status_code", None) in _REFUSED
+        ):
             if "url" in given:
                 Endpoints().check_addresses(destination, _PLACE)
             client = qdrant.QdrantClient(**given)
@@ -60,26 +62,6 @@ class QdrantSink(Sink):
                 yield QdrantTables(qdrant.models, client, destination, options)
             finally:
                 client.close()
-
-
-@contextmanager
-def _errors(destination: str) -> Iterator[None]:
-    """Turn errors of the client into errors of this package.
-
-    Raises:
-        AccessError: the key may not do it.
-        StorageError: the server failed, or cannot be reached.
-    """
-    try:
-        yield
-    except (PbgError, MemoryError):
-        raise
-    except Exception as error:  # the client's own classes and those of its HTTP library, which are there only with it
-        if getattr(error, "status_code", None) in _REFUSED:
-            raise AccessError(f"{destination}: refused ({error}); check {_API_KEY}") from error
-        raise StorageError(
-            f"{destination}: Qdrant failed ({error}); run the export again, it goes on where it ended"
-        ) from error
 
 
 class QdrantTables:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from pbg_tasks.config.base import parse
 from pbg_tasks.config.registry import SINKS
 from pbg_tasks.config.sinks import refuse_delta
-from pbg_tasks.errors import ConfigError
+from pbg_tasks.errors import AccessError, ConfigError, PbgError, StorageError
 from pbg_tasks.plugins import AT_WORK
 from pbg_tasks.publish.sinks.base import Sink
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from types import ModuleType
 
     from pbg_tasks.config.sinks import SinkOptions
@@ -83,3 +83,31 @@ def library(module: str, *, sink: str, extra: str) -> ModuleType:
         return import_module(module)
     except ImportError as error:
         raise ConfigError(f"{sink} needs the package {module} ({error}): pip install 'pbg-tasks[{extra}]'") from None
+
+
+@contextmanager
+def client_errors(
+    store: str, destination: str, secret: str, is_refusal: Callable[[Exception], object]
+) -> Iterator[None]:
+    """Turn errors of a store's client into errors of this package.
+
+    Args:
+        store: its name, for messages.
+        destination: its URL, for messages.
+        secret: variable with the key or token.
+        is_refusal: whether an error is the answer to a wrong one.
+
+    Raises:
+        AccessError: the key may not do it.
+        StorageError: the store failed, or cannot be reached.
+    """
+    try:
+        yield
+    except (PbgError, MemoryError):
+        raise
+    except Exception as error:  # the client's own classes and those of its HTTP library, which are there only with it
+        if is_refusal(error):
+            raise AccessError(f"{destination}: refused ({error}); check {secret}") from error
+        raise StorageError(
+            f"{destination}: {store} failed ({error}); run the export again, it goes on where it ended"
+        ) from error
