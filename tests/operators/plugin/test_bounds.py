@@ -82,6 +82,31 @@ def until_listed(known):
     wait_until(lambda: not any(each.listing for each in known.values()), seconds=60)
 
 
+def stored(dags):
+    """Store a file's DAGs as the DAG processor does."""
+    from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
+
+    bag = DagBag(dags)
+    assert bag.import_errors == {}
+    sync_bag_to_db(bag, bundle_name="tests", bundle_version=None)
+
+
+def each_part_closed(monkeypatch, dag):
+    """Yield each part of a DAG while users may not read it."""
+    from airflow.api_fastapi.app import get_auth_manager
+
+    manager = get_auth_manager()
+    allowed = manager.is_authorized_dag
+    for closed in (None, DagAccessEntity.RUN, DagAccessEntity.XCOM):
+
+        def is_authorized(*, access_entity=None, details=None, _closed=closed, **asked):
+            hidden = details is not None and details.id == dag and access_entity == _closed
+            return not hidden and allowed(access_entity=access_entity, details=details, **asked)
+
+        monkeypatch.setattr(manager, "is_authorized_dag", is_authorized)
+        yield closed
+
+
 def test_graph_without_night_leads_to_its_first(site):
     answer = site.get("")  # no test before this one has begun any
     assert answer.status_code == 404
@@ -99,7 +124,6 @@ def fail(site, run_id, reason, **run):
     """Let the plan of a DAG run fail, with its reason."""
     from airflow.models.dagrun import DagRun
     from airflow.models.taskinstance import TaskInstance
-    from airflow.utils.session import create_session
 
     site.post(f"dags/{DAG}/dagRuns", {"dag_run_id": run_id, "logical_date": None, **run})
     path = f"dags/{DAG}/dagRuns/{run_id}/taskInstances/{PLAN}/xcomEntries"
@@ -121,11 +145,10 @@ def test_run_without_plan_has_page_that_asks_again(site):
 
 @pytest.mark.parametrize("state", ["queued", "failed"])
 def test_run_of_other_dag_is_no_night(site, state):
-    from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
     from airflow.models.dagrun import DagRun
 
     (site.folder / "tidy.py").write_text(OTHER)
-    sync_bag_to_db(DagBag(site.folder / "tidy.py"), bundle_name="tests", bundle_version=None)
+    stored(site.folder / "tidy.py")
     site.post("dags/tidy/dagRuns", {"dag_run_id": state, "logical_date": None})
     with create_session(scoped=False) as session:
         session.query(DagRun).filter_by(dag_id="tidy", run_id=state).one()._state = state
@@ -276,8 +299,6 @@ def test_graph_without_run_has_row_that_explains(site, monkeypatch):
 
 def test_sibling_that_user_may_not_read_adds_nothing(site, place, monkeypatch):
     """Each DAG of a page is shown to its own readers."""
-    from airflow.api_fastapi.app import get_auth_manager
-
     from pbg_operators.plugin.app import make_app
 
     site.deploy(nights={"calendar": {"cron": "0 2 * * *"}})
@@ -290,15 +311,7 @@ def test_sibling_that_user_may_not_read_adds_nothing(site, place, monkeypatch):
     monkeypatch.setattr(attempts, "attempts", lambda dags: [failed for failed in FAILED if failed.dag_id in dags])
     assert "the calendar failed" in site.get("").text
     assert site.client.get(f"/pbg/dags/{sibling}/standing", headers=site.headers["ADMIN"]).status_code == 200
-    manager = get_auth_manager()
-    allowed = manager.is_authorized_dag
-    for closed in (None, DagAccessEntity.RUN, DagAccessEntity.XCOM):
-
-        def is_authorized(*, access_entity=None, details=None, _closed=closed, **asked):
-            hidden = details is not None and details.id == sibling and access_entity == _closed
-            return not hidden and allowed(access_entity=access_entity, details=details, **asked)
-
-        monkeypatch.setattr(manager, "is_authorized_dag", is_authorized)
+    for closed in each_part_closed(monkeypatch, sibling):
         for path in ("", "/standing"):
             answer = site.get(path)
             assert answer.status_code == 200
@@ -487,20 +500,10 @@ def test_user_without_rights_is_refused(site, place):
 
 def test_user_with_rights_on_other_dags_is_refused(site, place, monkeypatch):
     """Airflow is asked about DAG, runs and XComs, each time."""
-    from airflow.api_fastapi.app import get_auth_manager
-
     run_id, run = site.planned({"run": place.runs["own"]}), id_of(place.runs["own"])
     paths = ("", "/standing", "/begin", f"/runs/{run_id}", f"/nights/{run}", f"/nights/{run}/live")
     paths += (f"/compare?left={run}&right={run}", f"/nights/{run}/files/spec.json", "/names?prefix=e")
-    manager = get_auth_manager()
-    allowed = manager.is_authorized_dag
-    for closed in (None, DagAccessEntity.RUN, DagAccessEntity.XCOM):
-
-        def is_authorized(*, access_entity=None, details=None, _closed=closed, **asked):
-            hidden = details is not None and details.id == DAG and access_entity == _closed
-            return not hidden and allowed(access_entity=access_entity, details=details, **asked)
-
-        monkeypatch.setattr(manager, "is_authorized_dag", is_authorized)
+    for closed in each_part_closed(monkeypatch, DAG):
         for path in (*paths, "/neighbours?entity=e1"):
             answer = site.get(path)
             assert answer.status_code == 403, (closed, path)
@@ -555,16 +558,12 @@ with DAG("shop", schedule=PartitionedAssetTimetable(assets=Asset("orders")), tag
 
 def test_run_of_group_is_found(site, place, monkeypatch):
     """Also by a connection and beside tags of the team's own."""
-    from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
-
     spec, dags = site.folder / "toy.yaml", site.folder / "shop.py"
     dags.write_text(GROUP.format(spec=str(spec)))
     text = spec.read_text()
     spec.write_text(yaml.safe_dump(yaml.safe_load(text) | {"airflow": {"connection": "shop_store"}}))
-    bag = DagBag(dags)
+    stored(dags)
     spec.write_text(text)
-    assert bag.import_errors == {}
-    sync_bag_to_db(bag, bundle_name="tests", bundle_version=None)
     site.post("dags/shop/dagRuns", {"dag_run_id": "r1", "logical_date": None, "partition_key": "d9"})
     path = "dags/shop/dagRuns/r1/taskInstances/night.prepare.plan/xcomEntries"
     result = {"run": place.runs["own"], "snapshot": "d1"}
@@ -595,12 +594,9 @@ with DAG("plain", schedule=None):
 
 def test_pages_of_dag_without_connection_use_none(site):
     """They do not take ``pbg_s3``, as its tasks do not."""
-    from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
-    from airflow.utils.session import create_session
-
     dags = site.folder / "plain.py"
     dags.write_text(PLAIN)
-    sync_bag_to_db(DagBag(dags), bundle_name="tests", bundle_version=None)
+    stored(dags)
     with create_session() as session:
         assert database.place_of(session, "plain") == ("toy", "/g", None)
         assert database.place_of(session, DAG)[2] == "pbg_s3"
