@@ -163,10 +163,7 @@ def evaluate(
         int | None,
         typer.Option(min=1, help="Draw this many entities of a larger type (config only).", show_default="1000000"),
     ] = None,
-    device: Annotated[
-        Literal["cpu", "cuda", "auto"] | None,
-        typer.Option(help="Device that compares; auto: a GPU if there is one (config only).", show_default="cpu"),
-    ] = None,
+    device: Device = None,
     memory_gb: Annotated[
         float | None,
         typer.Option(min=0.1, help="Memory for queries and scores (config only).", show_default="4.0", callback=finite),
