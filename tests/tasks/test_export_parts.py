@@ -430,8 +430,11 @@ def test_parts_left_for_a_week_are_removed(data, place):
     exported(data, "npy", out, 2)
     left = files(out / PARTS)
     assert len([name for name in left if "1of4." in name]) == len(left) > 1
+    for name in ("mine.csv", "mine/part-0.csv"):
+        LocalStore(out).put_new(f"{PARTS}{name}", b"of another program")
+        os.utime(out / PARTS / name, (1, 1))
     export("npy", str(data.checkpoint), str(out), overwrite=True)
-    assert files(out / PARTS) == left
+    assert {*files(out / PARTS)} == {*left, "mine.csv", "mine/part-0.csv"}
 
 
 def test_only_an_export_in_parts_counts_as_merged(data, place):

@@ -8,6 +8,7 @@ its files beside the old ones first and then renames them, in a short moment in 
 
 from __future__ import annotations
 
+import re
 import secrets
 from abc import ABC, abstractmethod
 from collections import defaultdict
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 
 _WEEK_SECONDS = 7 * 86_400.0
+_OF_VERSION = re.compile(rf"{PARTS}[0-9a-f]{{12}}_[0-9]+/")
 
 
 def check_free(store: Store, *, overwrite: bool) -> None:
@@ -318,7 +320,8 @@ def _left_parts(store: Store) -> list[str]:
     """
     folders = defaultdict[str, list["ObjectInfo"]](list)
     for info in store.list(PARTS):
-        folders[info.key.split("/")[1]].append(info)
+        if found := _OF_VERSION.match(info.key):  # files of other programs stay
+            folders[found[0]].append(info)
     written = store.head(MANIFEST) if folders else None
     if written is None or written.modified is None:
         return []
