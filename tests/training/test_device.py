@@ -459,6 +459,23 @@ def test_kernels_need_a_compiler(monkeypatch, capsys, error):
     assert {on_device_module._kernels() is fixed_shapes, "a C compiler" in capsys.readouterr().err} == {bool(error)}
 
 
+@pytest.mark.parametrize(
+    ("keys", "how", "reason"),
+    [
+        ({"gradient": "sampled"}, {"device": "cuda"}, "gradient: sampled: for the CPU"),
+        ({"mask_known_negatives": True, "num_gpus": 2}, {}, "mask_known_negatives: true: for the CPU"),
+        ({}, {"device": "cuda", "engine": "native"}, "engine: native: for the CPU"),
+        ({"mask_known_negatives": True}, {"engine": "native"}, "leaves to engine torch: mask_known_negatives: true"),
+    ],
+)
+def test_keys_of_other_engines_are_refused_first(tmp_path, monkeypatch, keys, how, reason):
+    """The engine comes after the claim of the checkpoint."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    paths = {"entity_path": "entities", "edge_paths": ["edges"], "checkpoint_path": str(tmp_path / "model")}
+    with pytest.raises(ConfigError, match=reason):
+        train_directory(ConfigSchema(**graph_config(**keys).model_dump(), **paths), **how)
+
+
 def test_streams_of_gpu_are_made_once(monkeypatch):
     """Of 32 given out in turn, one would soon have two purposes."""
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", object)

@@ -15,8 +15,9 @@ from pbg_tasks.config import RunLayout
 from pbg_tasks.config.base import digest
 from pbg_tasks.config.results import BucketResult, PartitionResult, RankFindings, TrainResult
 from pbg_tasks.config.run import DELTA, id_layout, vector_space
-from pbg_tasks.config.support import check_gpu_ranks
+from pbg_tasks.config.support import check_gpu, check_gpu_ranks
 from pbg_tasks.errors import ConfigError, FormatError
+from pbg_tasks.native.coverage import check_native
 from pbg_tasks.progress import human_seconds, say
 from pbg_tasks.storage import open_store
 from pbg_tasks.storage.staging import Scratch
@@ -104,11 +105,16 @@ def devices_of(
     This is done before anything is read or written.
 
     Raises:
-        ConfigError: a rank asks for several, or ranks with GPUs would share a type of one partition.
+        ConfigError: a rank asks for several, ranks with GPUs would share a type of one partition, or a key is for CPUs.
         ResourceError: there are fewer than the config asks for.
     """
+    trains = env is None or env.role == "trainer"
+    if trains and on_gpu(device, config, engine):
+        check_gpu(config, engine=engine, source="train")
+    elif trains:
+        check_native(engine, config, source="train")
     if config.num_gpus <= 1:
-        if env is None or env.role == "trainer":
+        if trains:
             if env is not None and on_gpu(device, config, engine):
                 check_gpu_ranks(config, env.world)
             find_place(device, config, engine)
