@@ -207,7 +207,7 @@ class Progress:
         interval: seconds between two lines, at least.
         clock: monotonic seconds.
         out: receives each finished line.
-        ends: whether the end is a line, too; False where the caller reports the end.
+        ends: whether the end is a line, too; False where the caller reports it. It may change until then.
     """
 
     def __init__(
@@ -224,7 +224,7 @@ class Progress:
         ends: bool = True,
     ) -> None:
         self.what, self.total = what, total
-        self.unit, self._ends = unit, ends
+        self.unit, self.ends = unit, ends
         self.done = self._begun = begun
         self._whole, self._held = whole, ""
         self._in_cell = out is say and Cells.shell() is not None
@@ -314,6 +314,6 @@ class Progress:
             _BARS.end(self._bar)
             self._bar = None
         self._print_held()
-        if kind is None and self._ends:
+        if kind is None and self.ends:
             done = f"{self._amount(self.done)} in {human_seconds(self.seconds)}"
             self._out(f"{self.what}: done, {done}, {self._amount(self.rate)}/s")

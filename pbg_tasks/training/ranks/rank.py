@@ -19,6 +19,7 @@ from pbg_tasks.storage.parallel import in_parallel
 from pbg_tasks.training.data.edge_files import EdgesAhead
 from pbg_tasks.training.data.partition_files import Stamp
 from pbg_tasks.training.data.partitions import Layout, PartitionKey
+from pbg_tasks.training.engine.held_out import held_out_count
 from pbg_tasks.training.engine.pace import Position
 from pbg_tasks.training.loop import Assignment
 from pbg_tasks.training.ranks.messages import report_of
@@ -139,7 +140,7 @@ class RankWork:
         self._shared, self._links = shared, links
         self._leader, self._rank = leader, rank
         self._anchor, self._adopt = anchor, adopt or (lambda table: table)
-        self._layout = Layout(config)
+        self._layout, self._eval_fraction = Layout(config), config.eval_fraction
         self._held: dict[PartitionKey, tuple[int, Table]] = {}  # of the bucket before, by generation
         self._tables: dict[PartitionKey, Table] = {}  # of the bucket under way
         self._pending: Report | None = None
@@ -224,8 +225,10 @@ class RankWork:
         iteration, edge_chunk = self._iteration, assigned.edge_chunk
         place = f"({edge_chunk.bucket.lhs}, {edge_chunk.bucket.rhs})"
         title = f"epoch {iteration.epoch_idx + 1}/{iteration.num_epochs}, bucket {place}"
-        with Progress(title, total=edge_chunk.edges, begun=assigned.begun.edges) as progress:
+        total = edge_chunk.edges - held_out_count(edge_chunk.edges, self._eval_fraction)
+        with Progress(title, total=total, begun=assigned.begun.edges) as progress:
             yield partial(self._advance, progress, title)
+            progress.ends = progress.done == total  # it is not done where SIGTERM stopped it
 
     def _advance(self, progress: Progress, title: str, count: int, loss: float) -> None:
         progress.advance(count, recent_loss=loss)

@@ -126,11 +126,25 @@ def test_two_resumed_ranks_end_as_one_following(buckets, rounds, tmp_path, monke
     assert objects(alone) == objects(together)
 
 
-def test_stored_part_of_a_bucket_has_no_rate(capsys):
+@pytest.fixture
+def work():
+    """Work of a rank that holds out two fifths of a bucket."""
+    found = object.__new__(RankWork)
+    found._iteration, found._eval_fraction = SimpleNamespace(epoch_idx=0, num_epochs=2), 0.4
+    found._links = SimpleNamespace(member=SimpleNamespace())
+    return found
+
+
+def test_stored_part_of_a_bucket_has_no_rate(work, capsys):
     """This gang does not know its time."""
-    work = object.__new__(RankWork)
-    work._iteration = SimpleNamespace(epoch_idx=0, num_epochs=2)
     begun = Assignment(EdgeChunk(0, Bucket(0, 1), 0, 100), (0.0, 1.0), begun=Position(3, 60))
     with work.watched(begun):
         pass
     assert "epoch 1/2, bucket (0, 1): done, 60 edges in 0:00, 0 edges/s" in capsys.readouterr().err
+
+
+def test_stopped_bucket_is_not_reported_as_done(work, capsys):
+    for trained in (59, 60):
+        with work.watched(Assignment(EdgeChunk(0, Bucket(0, 1), 0, 100), (0.0, 1.0))) as advance:
+            advance(trained, 0.5)
+        assert ("done" in capsys.readouterr().err) is (trained == 60)
