@@ -236,6 +236,9 @@ def _value_problem(graph: GraphSpec, key: str, choice: Choice, source: str) -> s
             return "the prepared snapshot depends on it, and all candidates share one; make a spec for each value"
         if graph.model.num_epochs and not found.model.num_epochs:
             return f"{json.dumps(value)}: such a candidate would not be trained; give 1 epoch or more"
+        for frozen in graph.model.frozen_types if graph.model.init_path else ():
+            if found.model.entity_dimension(frozen) != graph.model.entity_dimension(frozen):
+                return f"{json.dumps(value)}: vectors of frozen type {frozen!r} in model.init_path have another one"
     return None
 
 

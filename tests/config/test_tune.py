@@ -131,6 +131,17 @@ def test_only_trained_vectors_begin_at_random(space, trainable, changes):
     assert beginning(spec({"space": space}, model={"entities": entities})) == changes
 
 
+@pytest.mark.parametrize("given", [None, "s3://bucket/vectors"])
+def test_frozen_vectors_have_one_dimension(given):
+    """Candidates of others would end the search with an error."""
+    model = {"entities": MODEL["entities"] | {"item": {"num_partitions": 1, "trainable": False}}, "init_path": given}
+    if given is None:
+        searched({"space": GRID}, model=model)
+        return
+    with pytest.raises(ConfigError, match=r"tune.space.model.dimension: 32: .* frozen type 'item' in model.init_path"):
+        searched({"space": GRID}, model=model)
+
+
 def test_search_without_valid_split_is_refused():
     with pytest.raises(ConfigError, match=r"tune: candidates are ranked on the valid split, yet split.valid is 0"):
         searched({"space": GRID}, split={"valid": 0.0, "test": 0.1})
