@@ -18,8 +18,10 @@ from pbg_tasks.errors import AccessError, ConfigError, ConflictError, NotFoundEr
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
     from kubernetes.client import ApiClient, ApiException
 
+_NOT_FOUND = "Airflow did not find it, as while its server or database fails"
 SECONDS = 30.0
 """Time limit of one call."""
 MERGE = "application/merge-patch+json"
@@ -35,6 +37,12 @@ PLACES = {
 """Places of objects: path of the API group, plural."""
 
 
+class DoubtfulError(AccessError):
+    """Refusal by a cluster that may be another than is meant."""
+
+    retryable = True
+
+
 class Cluster:
     """One namespace of a cluster.
 
@@ -48,13 +56,15 @@ class Cluster:
     Args:
         client: of the ``kubernetes`` package.
         namespace: of all objects.
+        doubt: why this may be another cluster than the one that is meant; then each ``AccessError`` is a
+            ``DoubtfulError``.
 
     Attributes:
         now: the cluster's time, as of its last answer; this machine's clock may be wrong.
     """
 
-    def __init__(self, client: ApiClient, namespace: str) -> None:
-        self._client = client
+    def __init__(self, client: ApiClient, namespace: str, doubt: str = "") -> None:
+        self._client, self._doubt = client, doubt
         self.namespace = namespace
         self.now = datetime.now(UTC)
 
@@ -65,24 +75,31 @@ class Cluster:
         Without the default connection, it is the cluster that this process runs in, or kubectl's.
 
         Raises:
-            ConfigError: the package is missing, or there is no cluster to connect to.
+            ConfigError: the package is missing, or the connection leads to no cluster.
+            ResourceError: there may be a connection, yet Airflow found none.
         """
+        from airflow.sdk.exceptions import AirflowNotFoundException
+
         try:
             from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
             from kubernetes.config import ConfigException
         except ImportError as error:
             raise ConfigError(f"launcher kubernetes needs pip install 'pbg-tasks[kubernetes]': {error}") from None
+        hook = KubernetesHook(conn_id=conn_id)
         try:
-            return cls(KubernetesHook(conn_id=conn_id).get_conn(), namespace)
+            return cls(hook.get_conn(), namespace, doubt_of(hook))
+        except AirflowNotFoundException:
+            raise ResourceError(f"connection {conn_id!r} does not exist, or {_NOT_FOUND}") from None
         except ConfigException as error:
-            raise ConfigError(f"connection {conn_id!r} leads to no cluster: {error}") from None
+            category = ResourceError if (why := doubt_of(hook)) else ConfigError
+            raise category(f"{why or f'connection {conn_id!r} leads to no cluster'}: {error}") from None
 
     def again(self) -> Cluster:
         """Return the same cluster with connections of its own.
 
         A signal handler uses them, whatever call it interrupted.
         """
-        return Cluster(type(self._client)(self._client.configuration), self.namespace)
+        return Cluster(type(self._client)(self._client.configuration), self.namespace, self._doubt)
 
     def create(self, manifest: Manifest) -> Manifest:
         """Create an object and return it as stored.
@@ -142,7 +159,7 @@ class Cluster:
         query = {"container": CONTAINER, "timestamps": "true"} | ({"sinceTime": since} if since else {})
         path = f"{self._place('Pod')}/{pod}/log"
         try:
-            with _explained("GET", path):
+            with _explained("GET", path, self._doubt):
                 # The client's own method for logs lacks sinceTime.
                 response = self._call("GET", path, query=query)
                 rest = b""
@@ -162,7 +179,7 @@ class Cluster:
     def _json(
         self, method: str, path: str, *, query: dict[str, str] | None = None, body: Manifest | None = None
     ) -> Manifest:
-        with _explained(method, path):
+        with _explained(method, path, self._doubt):
             answer = self._call(method, path, query=query, body=body)
             date = answer.headers.get("Date")
             self.now = parsedate_to_datetime(date) if date else datetime.now(UTC)
@@ -187,7 +204,7 @@ class Cluster:
 
 
 @contextmanager
-def _explained(method: str, path: str) -> Iterator[None]:
+def _explained(method: str, path: str, doubt: str) -> Iterator[None]:
     """Turn errors of the client into errors of this package."""
     from kubernetes.client import ApiException
     from urllib3.exceptions import HTTPError
@@ -195,13 +212,28 @@ def _explained(method: str, path: str) -> Iterator[None]:
     try:
         yield
     except ApiException as error:
-        raise refusal(error, f"Kubernetes API, {method} {path}") from None
+        raise refusal(error, f"Kubernetes API, {method} {path}", doubt) from None
     except (HTTPError, OSError, ValueError) as error:
         raise ResourceError(f"Kubernetes API, {method} {path}: no answer: {error}") from None
 
 
-def refusal(error: ApiException, call: str) -> PbgError:
-    """Return the meaning of an answer that refuses a call."""
+def doubt_of(hook: KubernetesHook) -> str:
+    """Return why a hook may lead to another cluster than is meant.
+
+    The provider takes that of its surroundings where Airflow finds no default connection, or one without settings. With
+    settings, there is no doubt.
+    """
+    return "" if hook.conn_extras else f"connection {hook.conn_id!r} names no cluster, or {_NOT_FOUND}"
+
+
+def refusal(error: ApiException, call: str, doubt: str) -> PbgError:
+    """Return the meaning of an answer that refuses a call.
+
+    Args:
+        error: the answer.
+        call: which it refuses.
+        doubt: why another cluster may be meant; then the refusal may pass.
+    """
     try:
         detail = str(json.loads(error.body)["message"])
     except (TypeError, ValueError, KeyError):
@@ -211,7 +243,8 @@ def refusal(error: ApiException, call: str) -> PbgError:
         case 403 if "exceeded quota" in detail:
             return ResourceError(message)
         case 401 | 403:
-            return AccessError(f"{message}; docs/kubernetes.md lists what the operator must be allowed to do")
+            message = f"{message}; docs/kubernetes.md lists what the operator must be allowed to do"
+            return DoubtfulError(f"{message}; {doubt}") if doubt else AccessError(message)
         case 404:
             return NotFoundError(message)
         case 409:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
-from pbg_operators.kubernetes.api import Cluster
+from pbg_operators.kubernetes.api import Cluster, DoubtfulError
 from pbg_operators.kubernetes.submission import Handle
 from pbg_operators.kubernetes.watch import Watch
 from pbg_tasks.errors import BY_KIND, PbgError
@@ -16,9 +16,10 @@ from pbg_tasks.errors import BY_KIND, PbgError
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-
 DEFERRED = "deferred"
 """State, to Airflow, of a task that a triggerer waits for."""
+DOUBT = "doubt"
+"""Key of an event whose error is a ``DoubtfulError``, which has the kind of another one."""
 
 
 class TrainJobTrigger(BaseTrigger):
@@ -119,9 +120,14 @@ class TrainJobTrigger(BaseTrigger):
 
 def event_of(error: PbgError | None) -> dict[str, str]:
     """Return the event for an end of the Job."""
-    return {} if error is None else {"kind": error.kind, "message": str(error)}
+    if error is None:
+        return {}
+    return {"kind": error.kind, "message": str(error)} | ({DOUBT: "yes"} if isinstance(error, DoubtfulError) else {})
 
 
 def error_of(event: Mapping[str, str]) -> PbgError | None:
     """Return the end of the Job for an event."""
-    return BY_KIND.get(event["kind"], PbgError)(event["message"]) if event else None
+    if not event:
+        return None
+    category = DoubtfulError if DOUBT in event else BY_KIND.get(event["kind"], PbgError)
+    return category(event["message"])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowException
 
 from pbg_operators.internals import as_part_of_task
-from pbg_operators.kubernetes.api import refusal
+from pbg_operators.kubernetes.api import doubt_of, refusal
 from pbg_operators.kubernetes.manifest import TASK
 from pbg_operators.kubernetes.verdict import failure_of_commands
 from pbg_operators.spark.ending import error_of
@@ -133,8 +133,10 @@ class Application:
         what, pod = f"pbg {self._call[0]}", self._driver()
         if "took too long to start" in str(error):
             return ResourceError(f"{what}: the driver got no node in {self._launch.startup_seconds} s: {error}")
-        refused = isinstance(error, ApiException)
-        reported = refusal(error, f"{what}: Kubernetes API") if refused else error_of(what, "", str(error))
+        if isinstance(error, ApiException):
+            reported = refusal(error, f"{what}: Kubernetes API", doubt_of(self._operator.hook))
+        else:
+            reported = error_of(what, "", str(error))
         if pod is None:
             return reported
         state = pod["status"]["containerStatuses"][0].get("state", {}).get("terminated") or {}

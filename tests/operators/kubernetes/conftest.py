@@ -57,6 +57,15 @@ def double(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Kubernet
 
 
 @pytest.fixture
+def surroundings(double: KubernetesDouble, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Cluster of kubectl's file alone: Airflow has no connection."""
+    monkeypatch.delenv("AIRFLOW_CONN_KUBERNETES_DEFAULT")
+    path = double.write_kubeconfig(tmp_path / "config")
+    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(path))
+    return path
+
+
+@pytest.fixture
 def cluster(double: KubernetesDouble) -> Cluster:
     return Cluster.connected("kubernetes_default", "default")
 

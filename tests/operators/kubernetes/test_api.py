@@ -7,7 +7,9 @@ from datetime import UTC, datetime
 import pytest
 
 from pbg_operators.kubernetes import manifest
+from pbg_operators.kubernetes.api import Cluster
 from pbg_operators.kubernetes.submission import submit
+from pbg_operators.kubernetes.trigger import error_of, event_of
 from pbg_tasks.errors import AccessError, ConfigError, ConflictError, NotFoundError, ResourceError
 from tests.operators.kubernetes.double.problems import RefusedError, conflict
 from tests.operators.kubernetes.double.server import Handler
@@ -35,6 +37,26 @@ def test_refusal_becomes_error_with_remedy(double, cluster, code, message, expec
         cluster.read("Job", "x")
     assert type(caught.value) is expected
     assert f"Kubernetes API, GET /apis/batch/v1/namespaces/default/jobs/x: {message} ({code})" in str(caught.value)
+
+
+@pytest.mark.usefixtures("surroundings")
+def test_refusal_of_unnamed_cluster_may_pass(double):
+    cluster = Cluster.connected("kubernetes_default", "default")
+    with pytest.raises(NotFoundError):
+        cluster.read("Job", "x")
+    double.rules = []
+    for each in (cluster, cluster.again()):
+        with pytest.raises(AccessError, match="'kubernetes_default' names no cluster, or Airflow did not") as refused:
+            each.read("Job", "x")
+        assert error_of(event_of(refused.value)).retryable
+
+
+def test_connection_that_is_not_found_may_come(surroundings):
+    with pytest.raises(ResourceError, match="connection 'nowhere' does not exist, or Airflow did not find it"):
+        Cluster.connected("nowhere", "default")
+    surroundings.unlink()
+    with pytest.raises(ResourceError, match="connection 'kubernetes_default' names no cluster, or Airflow did not"):
+        Cluster.connected("kubernetes_default", "default")
 
 
 def test_time_is_that_of_the_cluster(cluster, monkeypatch):

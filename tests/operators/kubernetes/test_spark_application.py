@@ -138,6 +138,21 @@ def test_driver_out_of_memory_names_its_key(double, fake_pbg, context):
     assert "raise spec.driver.memory or memoryOverhead in launch.spark_kubernetes.template" in str(found)
 
 
+def test_refusal_by_cluster_is_for_good(double, context):
+    double.rules = []
+    found = outcome(context)
+    assert isinstance(found, AirflowFailException)
+    assert str(found).startswith("access: pbg bucket: Kubernetes API: pods is forbidden")
+
+
+@pytest.mark.usefixtures("surroundings")
+def test_refusal_of_unnamed_cluster_may_pass(double, context):
+    double.rules = []
+    found = outcome(context)
+    assert isinstance(found, RetryableError)
+    assert "connection 'kubernetes_default' names no cluster, or Airflow did not find it" in str(found)
+
+
 def test_driver_of_double_has_name_that_provider_follows():
     from airflow.providers.cncf.kubernetes.operators.spark_kubernetes import SparkKubernetesOperator
 
