@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 STATE = "gang"
 """Key of the task state with the Job that this task waits for."""
+KEYLESS = "keyless"
+"""Key of the task state with the uid of a Job that was made while Airflow found no connection to the store."""
 
 
 class OnCluster(BaseOperator):
@@ -97,12 +99,15 @@ class OnCluster(BaseOperator):
         state = context["task_state_store"]
         gang = self._gang(context, launch)
 
+        earlier: Any = state.get(STATE)
+        values = with_store({}, self.store_conn_id)
+
         def record(handle: Handle) -> None:
             self._killable = cluster, handle
             state.set(STATE, handle.to_json())
+            if not values and self.store_conn_id is not None:
+                state.set(KEYLESS, handle.uid)
 
-        earlier: Any = state.get(STATE)
-        values = with_store({}, self.store_conn_id)
         handle = submit(cluster, gang, Handle(**earlier) if earlier else None, values, record)
         where = f"namespace {launch.namespace}"
         self.log.info("%s %s (uid %s) in %s: %d pods", handle.kind, handle.name, handle.uid, where, gang.size)
@@ -125,6 +130,12 @@ class OnCluster(BaseOperator):
         finally:
             watch.record()
         return verdict.error
+
+    def _is_keyless(self, context: Context) -> bool:
+        """Return whether the recorded Job may lack keys of the store."""
+        state: Any = context["task_state_store"]
+        keyless = state.get(KEYLESS)
+        return keyless is not None and keyless == state.get(STATE)["uid"]
 
     def _delete_job(self) -> None:
         """Delete the Job, if there is one.

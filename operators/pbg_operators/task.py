@@ -218,7 +218,11 @@ class PbgOperator(OnSpark):
         if not self._is_elsewhere:
             return self._run(environment, self.command, self.arguments)
         if (error := self._error_elsewhere(context, environment)) is not None:
-            raise task_failure(self.command, error)
+            found = task_failure(self.command, error)
+            if not isinstance(error, AccessError):
+                raise found
+            lacks = self._lacks_connection if self.kubernetes is None else self._is_keyless(context)
+            raise self._unconnected(found) if lacks else found
         return self._stored(environment)
 
     def _stored(self, environment: Mapping[str, str]) -> dict[str, JsonValue]:
@@ -300,13 +304,15 @@ class PbgOperator(OnSpark):
             self._sweep(environment)
         if status != 0:
             error = failure(command, status, self._process.last_lines)
-            if status == AccessError.exit_code and self._lacks_connection:
-                raise RetryableError(
-                    f"{error}; Airflow found no connection {self.store_conn_id!r}: add it, unless the worker has a "
-                    "role at the store; while its server or database fails, Airflow finds none either"
-                )
-            raise error
+            raise self._unconnected(error) if status == AccessError.exit_code and self._lacks_connection else error
         return parse_result(command, output)
+
+    def _unconnected(self, error: AirflowException) -> RetryableError:
+        """Return the error of a command refused for lack of a connection."""
+        return RetryableError(
+            f"{error}; Airflow found no connection {self.store_conn_id!r}: add it, unless worker or pod has keys or a "
+            "role of its own; while its server or database fails, Airflow finds none either"
+        )
 
     def _sweep(self, environment: Mapping[str, str]) -> None:
         """Remove the scratch of killed commands, of whatever task and DAG.

@@ -24,6 +24,7 @@ from pbg_operators.task import PbgOperator, Refused, RetryableError, Unusable
 from pbg_tasks.config import GraphSpec
 from pbg_tasks.config.base import parse
 from pbg_tasks.errors import ConfigError
+from tests.operators.connections import CONNECTION
 from tests.operators.kubernetes.conftest import IMAGE, RUN, launch
 from tests.operators.kubernetes.jobs import logged_lines
 from tests.operators.specs import small_spec
@@ -149,6 +150,29 @@ def test_deferred_export_announces_after_its_job(fake_pbg, context):
     result = resumed(task, context | {"outlet_events": {asset: event}})
     assert result["destination"] == "s3://b/e"
     assert keys == ["d1"]
+
+
+@pytest.mark.usefixtures("double")
+@pytest.mark.parametrize("deferrable", [True, False])
+def test_pod_without_keys_is_tried_again(fake_pbg, context, monkeypatch, deferrable):
+    """Airflow found no connection when its Job was made."""
+    fake_pbg(COMMAND + "    print('error: access: no usable S3 credentials', flush=True); sys.exit(9)")
+    monkeypatch.setenv("AIRFLOW_CONN_PBG_S3", json.dumps(CONNECTION))
+    run = resumed if deferrable else PbgOperator.execute
+
+    def ended(conn_id):
+        given = {"kubernetes": launch(deferrable=deferrable), "store_conn_id": conn_id, "interval": 0.05}
+        with pytest.raises(AirflowException) as caught:
+            run(PbgOperator(task_id="t", command="bucket", arguments=[RUN], **given), context)
+        return caught.value
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pbg_operators.on_cluster.with_store", lambda own, _: own)
+        found = ended("pbg_s3")
+        assert isinstance(found, RetryableError)
+        assert "no usable S3 credentials; Airflow found no connection 'pbg_s3': add it" in str(found)
+        assert isinstance(ended(None), AirflowFailException)
+    assert isinstance(ended("pbg_s3"), AirflowFailException)
 
 
 @pytest.mark.usefixtures("double")
