@@ -106,6 +106,14 @@ class PBGTrainJobOperator(PbgOperator):
                 "when that training has ended"
             ) from None
 
+    def _environment(self) -> dict[str, str]:
+        """Return the variables of the command.
+
+        One rank on a worker trains alone, as in a pod, even if the config has ``num_machines``: no other would come.
+        """
+        alone = {"WORLD_SIZE": "1"} if str(self.ranks) == "1" else {}
+        return alone | super()._environment()
+
     def _gang(self, context: Context, launch: KubernetesLaunch) -> Gang:
         ranks = int(self.ranks)
         return Gang(

@@ -453,3 +453,12 @@ def test_local_ranks_are_processes_of_the_command(fake_pbg, context, ranks, opti
     fake_pbg("print(json.dumps({'arguments': sys.argv[1:]}))")
     task = PBGTrainJobOperator(task_id="t", arguments=[RUN], ranks=ranks, max_restarts=3, store_conn_id=None)
     assert task.execute(context) == {"arguments": ["train", RUN, *options, "--json"]}
+
+
+@pytest.mark.parametrize(("ranks", "size"), [("1", "1"), (1, "1"), (4, None)])
+def test_local_rank_waits_for_no_other_machine(fake_pbg, context, monkeypatch, ranks, size):
+    """The config's ``num_machines`` counts where no variable does."""
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    fake_pbg("import os; print(json.dumps({'size': os.environ.get('WORLD_SIZE')}))")
+    task = PBGTrainJobOperator(task_id="t", arguments=[RUN], ranks=ranks, store_conn_id=None)
+    assert task.execute(context) == {"size": size}
