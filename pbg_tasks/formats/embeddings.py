@@ -225,6 +225,7 @@ def map_embeddings(path: Path, *, dimension: int) -> np.ndarray:
         item = dataset(file, "embeddings", kinds="f", shape=(None, dimension))
         if item.dtype == np.dtype("<f4") and item.place is not None:
             return item.mapped(item.place)
-    embeddings, _ = read_embeddings(path, dimension=dimension)
+        embeddings = empty_rows(*item.shape)
+        _read_into(item, 0, embeddings)
     embeddings.flags.writeable = False
     return embeddings

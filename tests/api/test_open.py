@@ -57,6 +57,7 @@ def test_another_layout_is_read_into_memory(tmp_path, layout):
     with h5py.File(path, "w") as file:
         file.attrs["format_version"] = np.int64(1)
         file.create_dataset("embeddings", data=rows, **{"dtype": "<f4"} | layout)
+        file["optimizer/plain/sum"] = np.full(20, -1, np.float32)  # damaged, but of use to a training alone
     found = map_embeddings(path, dimension=8)
     assert not isinstance(found, np.memmap)
     assert found.dtype == np.float32
