@@ -443,7 +443,7 @@ class EarlyStopped(Stored):
         best_epoch: that is released, from 1; None where nothing was compared.
         version: of the checkpoint, that is released; None: the newest.
         reason: a sentence.
-        edges: of the valid split that were ranked after each epoch.
+        edges: of the valid split that were to be ranked after each epoch; ``held_out`` has the real number.
         mrr: of them, by epoch.
         patience: of the rule.
     """
