@@ -43,7 +43,13 @@ def comparison_document(left: RunDocument, right: RunDocument) -> ComparisonDocu
         "graph": right["graph"],
         "runs": [left, right],
         "figures": [
-            _compared(title, unit, better if alike or path[0] != "metrics" else 0, dig(left, *path), dig(right, *path))
+            _compared(
+                title,
+                unit,
+                better if alike or path[0] != "metrics" else 0,
+                _figure(left, path),
+                _figure(right, path),
+            )
             for title, path, unit, better in FIGURES
         ],
         "ranked_alike": alike,
@@ -57,6 +63,11 @@ def dig(document: Any, *path: str) -> Any:  # noqa: ANN401 - any JSON value
     for key in path:
         document = document.get(key) if isinstance(document, dict) else None
     return document
+
+
+def _figure(run: RunDocument, path: tuple[str, ...]) -> float | None:
+    resumed = path == ("seconds",) and dig(run, "trained", "resumed_from") is not None
+    return None if resumed else dig(run, *path)
 
 
 def _compared(title: str, unit: str, better: int, left: float | None, right: float | None) -> Compared:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pbg_tasks.config.nights import snapshot_order
 from pbg_tasks.config.results import NOTHING_RANKED, KnownEntities, Metrics, ReleaseData
+from pbg_tasks.forecast.usage import is_of_last_try
 from pbg_tasks.report.run import forecast_tasks, reason, state
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def _of_run(run: RunFacts, release: Release | None, graph: GraphFacts) -> Night:
         "new": entities.new if entities is not None else None,
         "gone": entities.gone if entities is not None else None,
         "cosine": _cosine(results.drift),
-        "seconds": results.seconds if results.finished else None,
+        "seconds": _seconds(run),
         "forecast": _forecast(run),
         "warm_start": run.spec.previous is not None and run.spec.previous.warm_start,
         "reason": reason(run),
@@ -176,6 +177,16 @@ def _release(release: Release | None, graph: GraphFacts) -> OfRelease:
         "published": graph.released.get(release.seq),
         "current": release.seq == graph.current,
     }
+
+
+def _seconds(run: RunFacts) -> float | None:
+    """Return the seconds of the finished tasks.
+
+    None where the training resumed: its result has the time of its last try alone, and the night would look quick.
+    """
+    trained = run.results.train
+    is_whole = run.results.finished and not (trained is not None and is_of_last_try(trained))
+    return run.results.seconds if is_whole else None
 
 
 def _forecast(run: RunFacts) -> float | None:

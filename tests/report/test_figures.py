@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -10,13 +11,16 @@ import pytest
 from pbg_tasks.config.night_results import NightResults
 from pbg_tasks.formats.directory import BucketStats, EvalStats, IoStats, io_line, iteration_line, stats_line
 from pbg_tasks.formats.metadata import IterationInfo
+from pbg_tasks.publish import Channel
 from pbg_tasks.report import figures
+from pbg_tasks.report.comparison import comparison_document
 from pbg_tasks.report.facts import RunFacts
+from pbg_tasks.report.history import history_document
 from pbg_tasks.report.pages import Links, render
 from pbg_tasks.report.run import run_document
 from pbg_tasks.report.training import training_document
 from pbg_tasks.tasks.context import CHAIN
-from pbg_tasks.tasks.view.report import read_run
+from pbg_tasks.tasks.view.report import read_graph, read_run
 from tests.report.conftest import DAYS
 from tests.report.document import check_page
 
@@ -152,6 +156,24 @@ def test_night_under_way_has_no_duration():
     assert points(figures.nights(rows, "seconds", "seconds")) == {"nights": {"d1": 7200.0, "d2": 7200.0}}
     assert points(figures.nights(rows, "mrr", "MRR")) == {"nights": {"d1": 0.5, "d2": 0.5, "d3": 0.4}}
     assert figures.nights(rows[2:], "seconds", "seconds") is None
+
+
+def test_resumed_night_has_no_duration(nights):
+    graph = read_graph("toy", Channel(nights.store, "production"))
+
+    def resumed(run):
+        if run.spec.snapshot != DAYS[1]:
+            return run
+        trained = run.results.train.model_copy(update={"resumed_from": 1})
+        return replace(run, results=replace(run.results, train=trained))
+
+    rows = history_document(replace(graph, runs=[*map(resumed, graph.runs)]))["nights"]
+    assert {row["snapshot"]: row["seconds"] is not None for row in rows} == dict.fromkeys(DAYS, True) | {DAYS[1]: False}
+    left, right = (run_document(resumed(read_run(nights.run(day)))) for day in DAYS[:2])
+    (duration,) = (row for row in comparison_document(left, right)["figures"] if row["title"] == "Duration")
+    assert (duration["left"], duration["right"], duration["verdict"]) == (left["seconds"], None, "same")
+    pages = [render(document, Links(assets="assets")) for document in (left, right)]
+    assert ["of training its last try" in page for page in pages] == [False, True]
 
 
 def test_table_of_plot_has_newest_figures(nights):
