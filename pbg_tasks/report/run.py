@@ -100,7 +100,7 @@ def run_document(run: RunFacts) -> RunDocument:
 def _model(run: RunFacts) -> ModelPart:
     """Return the settings of the model in the order of their weight."""
     graph, model = run.spec.graph, run.spec.graph.model
-    negatives = f"{model.num_batch_negs} of the batch, {model.num_uniform_negs} uniform"
+    start = "random" if model.init_path is None else "vectors of init_path"  # what is not there starts at random
     sampled = f", variance {model.gradient_variance:g}" if model.gradient == "sampled" else ""
     settings: dict[str, object] = {
         "Dimension": model.dimension,
@@ -110,10 +110,10 @@ def _model(run: RunFacts) -> ModelPart:
         "Rate of relations": f"{model.relation_lr:g}" if model.relation_lr is not None else "the same",
         "Epochs": run.spec.epochs,
         "Batch": f"{model.batch_size:,} edges",
-        "Negatives of an edge": negatives,
+        "Negatives of an edge": f"{model.num_batch_negs} of the batch, {model.num_uniform_negs} uniform",
         "Gradient": f"{model.gradient}{sampled}",
         "Precision": f"products {model.product_precision}, embeddings {model.embedding_precision}",
-        "Start": "vectors of the release before" if run.spec.previous and run.spec.previous.warm_start else "random",
+        "Start": "vectors of the release before" if run.spec.previous and run.spec.previous.warm_start else start,
         "Engine": graph.train.engine,
     }
     operators: dict[str, int | None] = dict(Counter(relation.operator for relation in model.relations))

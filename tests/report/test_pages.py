@@ -31,6 +31,7 @@ from pbg_tasks.tasks.view.report import read_graph, read_run
 from tests.report.conftest import DAYS, HOSTILE, HOSTILE_RELATION
 from tests.report.document import Page, check_page
 
+RELEASE = "vectors of the release before"
 LINKS = Links(assets="assets", history="nights", run="{run}", compare="compare", lookup="lookup")
 
 
@@ -98,6 +99,16 @@ def test_page_shows_gradient_and_precision(nights, documents):
     page = render(run_document(replace(run, spec=run.spec.model_copy(update={"graph": graph}))), LINKS)
     assert "<dd>sampled, variance 0.1</dd>" in page
     assert "<dd>products bf16, embeddings bf16</dd>" in page
+
+
+def test_page_names_start_of_training(nights, documents):
+    runs = [read_run(nights.run(day)) for day in DAYS[:2]]
+    assert [documents[day]["model"]["settings"]["Start"] for day in DAYS[:2]] == ["random", RELEASE]
+    for run, start in zip(runs, ("vectors of init_path", RELEASE), strict=True):
+        model = run.spec.graph.model.model_copy(update={"init_path": "/vectors"})
+        graph = run.spec.graph.model_copy(update={"model": model})
+        changed = replace(run, spec=run.spec.model_copy(update={"graph": graph}))
+        assert run_document(changed)["model"]["settings"]["Start"] == start
 
 
 def test_document_is_plain_json(documents, history):
