@@ -127,6 +127,13 @@ def test_first_night_has_nothing_to_drift_from(documents):
     assert "no release before" in Page(render(documents[DAYS[0]], LINKS)).text()
 
 
+def test_night_that_ended_early_claims_no_lack(nights):
+    """An independent night continues none, and is compared with one."""
+    run = facts(nights, ["plan", "validate"])
+    document = run_document(replace(run, spec=run.spec.model_copy(update={"previous": None})))
+    assert "no release before" not in Page(render(document, LINKS)).text()
+
+
 def test_refused_night_shows_the_reason(documents, history):
     assert documents[DAYS[2]]["state"] == "refused"
     page = check_page(render(documents[DAYS[2]], LINKS))
