@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 Named = dict[str, Any]
 """Facets, or arguments of a facet, by name."""
+_CHECKS = "dataQualityAssertions"
 ROLES = {
     "lhs": "left-hand end of an edge",
     "rel": "relation of an edge",
@@ -92,6 +93,13 @@ def facets_of(found: Stored | None, columns: Mapping[str, str | None]) -> Facets
     )
 
 
+def joined(first: Named, second: Named) -> Named:
+    """Return the facets of the first reading, with the checks of both."""
+    for name in {_CHECKS} & first.keys() & second.keys():
+        first[name].assertions = [*first[name].assertions, *second[name].assertions]
+    return second | first
+
+
 def _columns(roles: Mapping[str, str | None], types: Mapping[str, list[str]]) -> SchemaDatasetFacet:
     """Return the schema of the snapshot's columns.
 
@@ -133,7 +141,7 @@ def _reading(found: Stored | None, weight: str | None) -> Named:
         facets["dataQualityMetrics"] = _quality(found, weight)
     if isinstance(found, Judged) and found.data_gate.checks:
         judged = [Assertion(assertion=check.name, **_judged(check)) for check in found.data_gate.checks]
-        facets["dataQualityAssertions"] = DataQualityAssertionsDatasetFacet(assertions=judged)
+        facets[_CHECKS] = DataQualityAssertionsDatasetFacet(assertions=judged)
     return facets
 
 

@@ -122,17 +122,16 @@ def _describe(
     columns: Mapping[str, str | None],
 ) -> None:
     """Add facets to a task's lineage."""
-    from pbg_operators.facets import facets_of
+    from pbg_operators.facets import facets_of, joined
 
     for task, found in tasks_of(command, result).items():
         facets = facets_of(FINDINGS.get(task, Stored).model_validate(found) if found else None, columns)
         if SNAPSHOT in READ.get(task, ()):
             for dataset in lineage.inputs[:1]:  # the snapshot comes first, and its first reader describes it
-                dataset.facets, dataset.inputFacets = (
-                    dataset.facets or facets.snapshot,
-                    dataset.inputFacets or facets.reading,
-                )
-        if len(lineage.outputs) == 1 or command == task:
+                dataset.facets = dataset.facets or facets.snapshot
+                dataset.inputFacets = joined(dataset.inputFacets or {}, facets.reading)
+        # The only output of several tasks, as the channel, is that of the last one.
+        if command == task or (len(lineage.outputs) == 1 and task == TOGETHER[command][-1]):
             for dataset in lineage.outputs:
                 dataset.facets, dataset.outputFacets = facets.written, facets.writing
         lineage.run_facets = {**lineage.run_facets, **facets.run}

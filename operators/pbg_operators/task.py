@@ -256,15 +256,20 @@ class PbgOperator(OnSpark):
         return self.get_openlineage_facets_on_start()
 
     def get_openlineage_facets_on_failure(self, task_instance: object) -> Any:  # noqa: ANN401 - same
-        """Return the lineage with the result of a refusing gate.
+        """Return the lineage with the results of gates where one refused.
 
-        The result is stored, but the command did not return it.
+        They are stored, but the command did not return them.
         """
-        if self._was_refused and self.command in JUDGES:
-            try:
-                self.found = self._run(self._environment(), "show", [self.run_url, f"--task={self.command}"])
-            except (AirflowException, OSError) as error:
-                self.log.info("OpenLineage gets places only: %s", error)
+        together = TOGETHER.get(self.command)
+        judged: dict[str, dict[str, JsonValue]] = {}
+        try:
+            for task in JUDGES if self._was_refused else ():
+                if task in (together or (self.command,)):
+                    judged[task] = self._run(self._environment(), "show", [self.run_url, f"--task={task}"])
+        except (AirflowException, OSError) as error:  # also of a gate after the one that refused
+            self.log.info("OpenLineage gets no further figures: %s", error)
+        if judged:
+            self.found = {"tasks": {**judged}} if together else judged[self.command]
         return self.get_openlineage_facets_on_complete(task_instance)
 
     def on_kill(self) -> None:

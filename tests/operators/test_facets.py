@@ -11,7 +11,7 @@ from airflow.sdk import Asset
 from airflow.sdk.exceptions import AirflowSkipException
 
 from pbg_operators.export import ExportOperator
-from pbg_operators.publish import PublishOperator
+from pbg_operators.publish import FinishOperator, PublishOperator
 from pbg_operators.task import PbgOperator, Refused
 from pbg_tasks.config.graph import Columns
 from pbg_tasks.tasks.context import RunContext
@@ -189,6 +189,47 @@ def test_refusing_gate_reports_its_reasons(told, night):
         "actual": "0.1", "params": {},
     }  # fmt: skip
     assert event["inputs"][0]["name"].endswith("/release")
+
+
+def refusing(stored):
+    """Return a program that refuses, and shows results by task."""
+    return f"""
+        if sys.argv[1] == "show":
+            found = json.loads({json.dumps(stored)!r}).get(sys.argv[3].removeprefix("--task="))
+            if found is None:
+                sys.exit(3)
+            print(json.dumps(found))
+        else:
+            print("error: quality_gate: too little", file=sys.stderr)
+            sys.exit(8)
+    """
+
+
+def test_few_tasks_report_the_checks_of_all(told, night):
+    found = {task: night.result(task) for task in ("validate", "partition", "bucket")}
+    gone = {"name": "max_gone_entities", "passed": False, "value": 0.4, "limit": 0.35, "sentence": "40% gone"}
+    partitioned = found["partition"] | {"data_gate": {"passed": False, "checks": [gone]}}
+    ended = told(
+        task_of("prepare", night.url), printing({"task": "prepare", "tasks": found | {"partition": partitioned}})
+    )
+    refused = [
+        told(task_of("prepare", night.url), refusing(stored), fails_with=Refused)
+        for stored in ({"validate": found["validate"]}, {"validate": found["validate"], "partition": partitioned})
+    ]
+    own = {check["name"] for check in found["validate"]["data_gate"]["checks"]}
+    for event, names in ((ended, own | {gone["name"]}), (refused[0], own), (refused[1], own | {gone["name"]})):
+        reading = event["inputs"][0]["inputFacets"]
+        assert {each["assertion"] for each in reading["dataQualityAssertions"]["assertions"]} == names
+        assert values(reading["inputStatistics"]) == {"rowCount": EDGES}
+
+
+def test_refusing_end_of_night_moves_no_channel(told, night):
+    given = {"arguments": [night.url], "store_conn_id": None, "asset": Asset(name="g", uri="s3://b/channels/c")}
+    task = FinishOperator(task_id="finish", facts={}, **given)
+    event = told(task, refusing({"gate": night.result("gate") | {"passed": False}}), fails_with=Refused)
+    assert event["run"]["facets"]["test"]["tests"]
+    (channel,) = event["outputs"]
+    assert (channel["namespace"], channel.get("facets") or {}) == ("s3://b", {})
 
 
 def test_unreadable_stored_verdict_leaves_the_places(told):
