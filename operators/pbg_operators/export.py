@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 from airflow.sdk.exceptions import AirflowSkipException
 
 from pbg_operators.announcing import AnnouncingOperator
-from pbg_operators.task import answer
+from pbg_operators.task import PbgOperator, answer
 from pbg_tasks.config.results import ExportAnswer
 
 if TYPE_CHECKING:
@@ -19,7 +19,31 @@ if TYPE_CHECKING:
     from pydantic import JsonValue
 
 
-class ExportOperator(AnnouncingOperator):
+class AfterPublish(PbgOperator):
+    """Operator that is skipped unless the channel serves the run.
+
+    Attributes:
+        published: whether it does, as JSON; null where Airflow does not know, because `publish` was skipped with the
+            training, or a user did it by hand and marked it as a success.
+    """
+
+    published: str
+
+    def _skip_unpublished(self) -> None:
+        """Skip the task of a run that the channel does not serve.
+
+        Raises:
+            AirflowSkipException: by the answer of `publish`, or by the store where there is none.
+        """
+        served = json.loads(self.published)
+        if served is None:
+            shown: Any = self._run(self._environment(), "show", self.arguments[:1])
+            served = (shown["release"] or {}).get("published")
+        if not served:
+            raise AirflowSkipException("the channel does not serve this run, so it is not exported")
+
+
+class ExportOperator(AfterPublish, AnnouncingOperator):
     """Run ``pbg export-release``, and announce the export once.
 
     DAGs that wait for the export get its event. The task runs also where the release was announced before, so that a
@@ -30,7 +54,7 @@ class ExportOperator(AnnouncingOperator):
         asset: the place that all nights' exports of this name share.
         export: name of its task, as in the run's results.
         snapshot: template that renders to JSON: key of the snapshot, the partition of the asset's event.
-        published: template that renders to JSON: whether the channel serves the run.
+        published: template that renders to JSON: whether the channel serves the run; null asks the store.
         channel: template that renders to JSON: name of that channel; null is not compared.
     """
 
@@ -61,8 +85,7 @@ class ExportOperator(AnnouncingOperator):
             AirflowSkipException: the channel does not serve the run, or is not the asset's, or the export was announced
                 before.
         """
-        if not json.loads(self.published):
-            raise AirflowSkipException("the channel does not serve this run, so it is not exported")
+        self._skip_unpublished()
         result = super().execute(context)
         found = answer(ExportAnswer, self.command, result)
         channel, (named,) = json.loads(self.channel), parse_qs(urlsplit(self.asset.uri).query).get("channel", [""])[-1:]

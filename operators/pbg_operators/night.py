@@ -214,7 +214,7 @@ class Night:
         if not spec.exports:
             return [], []
         within = "finish" if spec.airflow.few_tasks else None
-        published = pulled_if_any(self._released, PublishResult, "published", "false", within=within)
+        published = pulled_if_any(self._released, PublishResult, "published", "none", within=within)
         channel = pulled_if_any(self._released, PublishResult, "channel", "none", within=within)
         with TaskGroup("exports", tooltip="The release in the formats of other tools"):
             tasks = [

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowSkipException
-
+from pbg_operators.export import AfterPublish
 from pbg_operators.task import PbgOperator
 from pbg_tasks.config.names import part_name
 
@@ -43,13 +41,13 @@ class EvalPartOperator(PbgOperator):
         return self._run(environment, "show", [run, f"--task={task}"])
 
 
-class ExportPartOperator(PbgOperator):
+class ExportPartOperator(AfterPublish):
     """Run ``pbg export-release RUN NAME --part=i/n``.
 
     The task of the export makes it of all parts.
 
     Args:
-        published: template that renders to JSON: whether the channel serves the run.
+        published: as of ``ExportOperator``.
     """
 
     template_fields: Sequence[str] = (*PbgOperator.template_fields, "published")
@@ -69,8 +67,7 @@ class ExportPartOperator(PbgOperator):
         Raises:
             AirflowSkipException: the channel does not serve the run.
         """
-        if not json.loads(self.published):
-            raise AirflowSkipException("the channel does not serve this run, so it is not exported")
+        self._skip_unpublished()
         return super().execute(context)
 
     def _pod_task(self) -> str:

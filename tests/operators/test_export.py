@@ -10,6 +10,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from airflow.sdk.execution_time.context import OutletEventAccessors
 
 from pbg_operators.export import ExportOperator
+from pbg_operators.parts import ExportPartOperator
 from pbg_operators.task import Refused, task_failure
 from pbg_tasks.errors import QualityGateError
 
@@ -84,6 +85,23 @@ def test_run_that_is_not_served_is_not_exported(fake_pbg, context):
     fake_pbg("sys.exit('nobody asked for this')")
     with pytest.raises(AirflowSkipException, match="the channel does not serve this run"):
         export(published="false").execute(context)
+
+
+@pytest.mark.parametrize("release", [None, {"published": False}, {"published": True}])
+def test_store_knows_whether_run_is_served(fake_pbg, context, release):
+    """After a ``publish`` that was marked as a success, Airflow does not."""
+    fake_pbg(f"""
+        shown = sys.argv[1:] == ["show", "/store/runs/r", "--json"]
+        print(json.dumps({{"release": {release!r}}} if shown else {DONE!r}))
+    """)
+    context["outlet_events"] = OutletEventAccessors()
+    given = {"command": "export-release", "arguments": ["/store/runs/r", "npy"], "store_conn_id": None}
+    for task in (export(published="null"), ExportPartOperator(task_id="part", published="null", **given)):
+        if release is not None and release["published"]:
+            assert task.execute(context) == DONE
+        else:
+            with pytest.raises(AirflowSkipException, match="the channel does not serve this run"):
+                task.execute(context)
 
 
 @pytest.mark.parametrize(("channel", "skipped"), [("production", True), ("shadow", False)])
