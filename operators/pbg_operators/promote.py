@@ -56,7 +56,12 @@ class PromoteOperator(AnnouncingOperator):
         return result
 
     def remember(self) -> None:
-        """Record with the run of the release that the event was sent."""
+        """Record with the run of the release that the event was sent.
+
+        An adopted release has no run, and is announced with its first promotion alone.
+        """
+        if not self.promoted_run:
+            return
         surroundings = self._environment() if self._surroundings is None else self._surroundings
         self._run(surroundings, "announced", [self.promoted_run, self.announces])
 

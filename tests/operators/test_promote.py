@@ -67,6 +67,13 @@ def test_promoted_release_is_an_event_once(promote, fake_pbg, context, tmp_path)
     assert said.read_text() == "announced /store/runs/r3 promote --json"
 
 
+def test_promoted_release_without_run_is_an_event(promote, fake_pbg, context):
+    task, _ = promote(PROMOTED | {"run": None}, "--due")
+    assert context["outlet_events"][READERS].partition_keys == {"d3"}
+    fake_pbg("sys.exit('there is no run to mark')")
+    task.remember()
+
+
 @pytest.mark.parametrize(
     ("result", "reason"),
     [

@@ -248,7 +248,8 @@ def test_promotion_is_announced_once(place):
     shadow.store.delete("runs/r2/spec.json")
     fields = candidate(shadow.store, "r2", "d2") | {"graph": "toy"}  # as an adopted release, which no run made
     shadow.publish(fields, planned_on=1)
-    promote(place.spec, by="mia")
+    promoted = promote(place.spec, by="mia")
+    assert (promoted["run"], promoted["announced"]) == (None, False)
     assert promote_due(place.spec)["announced"] is True
 
 

@@ -43,7 +43,8 @@ class PromotedRelease(TypedDict):
     It serves it to all readers or to a share of their keys.
 
     ``source`` is the other channel, and ``source_release`` the number there; ``release`` that in ``channel``, None for
-    a share. ``was`` is the release that the channel served before. Where nothing was promoted, ``reason`` is why.
+    a share. ``run`` is None where no run made the release, such as an adopted one. ``was`` is the release that the
+    channel served before. Where nothing was promoted, ``reason`` is why.
     ``announced`` is true once other DAGs had its event.
     """
 
@@ -56,7 +57,7 @@ class PromotedRelease(TypedDict):
     release: NotRequired[int | None]
     share: NotRequired[float]
     snapshot: NotRequired[str]
-    run: NotRequired[str]
+    run: NotRequired[str | None]
     directory: NotRequired[str]
     announced: NotRequired[bool]
     sinks: NotRequired[dict[str, bool]]
@@ -280,10 +281,10 @@ def _promoted(graph: GraphSpec, move: Move, was: Pointer) -> PromotedRelease:
     number, changed = _number(was), was.release is None or was.release.run != release.run
     how = "serves" if not changed else "begins with release" if number is None else f"went from release {number} to"
     say(f"promote: channel {move.target.name} {how} {release.seq}, which is {move.release.seq} of {move.source.name}")
-    done = _result(move, was) | {
-        "release": release.seq,
-        "announced": not changed and _was_announced(move),
-    }
+    done = _result(move, was)
+    # A release that no run made has no place for the mark: it counts as announced.
+    marked = done["run"] is None or is_announced(move.source.store, move.release.run, "promote")
+    done |= {"release": release.seq, "announced": not changed and marked}
     if any(export.is_sink for export in graph.exports):
         from pbg_tasks.tasks.exchange.serving import follow_all
 
@@ -301,7 +302,7 @@ def _shared(move: Move, was: Pointer, share: float) -> PromotedRelease:
 
 
 def _result(move: Move, was: Pointer) -> PromotedRelease:
-    url = move.source.store.url
+    store, run = move.source.store, move.release.run
     return {
         "channel": move.target.name,
         "promoted": True,
@@ -310,18 +311,9 @@ def _result(move: Move, was: Pointer) -> PromotedRelease:
         "source": move.source.name,
         "source_release": move.release.seq,
         "snapshot": move.release.snapshot,
-        "run": f"{url}/runs/{move.release.run}",
-        "directory": f"{url}/{move.release.directory}",
+        "run": None if store.head(f"runs/{run}/{RunLayout.spec}") is None else f"{store.url}/runs/{run}",
+        "directory": f"{store.url}/{move.release.directory}",
     }
-
-
-def _was_announced(move: Move) -> bool:
-    """Return whether a promotion that was there before was announced.
-
-    A release that no run made, such as an adopted one, has no place for the mark: it counts as announced.
-    """
-    store, run = move.source.store, move.release.run
-    return store.head(f"runs/{run}/{RunLayout.spec}") is None or is_announced(store, run, "promote")
 
 
 def _number(pointer: Pointer) -> int | None:
