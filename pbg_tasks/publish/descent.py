@@ -107,13 +107,14 @@ def rolled_back_from(releases: Sequence[Release], pointer: Pointer) -> set[int]:
         previous = by_number.get(here.previous) if here.previous is not None else None
         here = previous if previous is not None and previous.seq < here.seq else None
 
-    def was_served(release: Release) -> bool:
+    def was_served(release: Release, *, unknown: bool) -> bool:
         then = by_number.get(release.previous) if release.previous is not None else None
-        return then is not None and snapshot_order(then.snapshot) <= snapshot_order(release.snapshot)
+        return unknown if then is None else snapshot_order(then.snapshot) <= snapshot_order(release.snapshot)
 
-    between = (release for release in releases if way[-1] < release.seq < way[0])
-    gone = {release.seq for release in between if release.run not in runs and was_served(release)}
-    gone |= {release.seq for release in releases if release.seq > way[0] and pointer.may_have_left(release.seq)}
+    between = (release for release in releases if way[-1] < release.seq < way[0] and release.run not in runs)
+    gone = {release.seq for release in between if was_served(release, unknown=False)}
+    after = (release for release in releases if release.seq > way[0] and pointer.may_have_left(release.seq))
+    gone |= {release.seq for release in after if was_served(release, unknown=True)}
     last = {by_number[seq].run: seq for seq in sorted(by_number)}
     return {seq for seq in gone if last[by_number[seq].run] in gone}
 

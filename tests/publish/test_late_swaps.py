@@ -157,3 +157,15 @@ def test_run_from_left_release_replaces_no_redo(store, left):
     assert channel.current().release == served
     redo, points = channel.publish(candidate(store, "again3", "d3"), planned_on=begins)
     assert (redo.previous, points) == (served.seq, True)
+
+
+def test_late_night_was_not_left_by_roll_back(store):
+    """Nor is it once later nights have come."""
+    channel = Channel(store, "production")
+    for day in (4, 3, 5):
+        publish(channel, day)
+    channel.rollback(to=3)
+    assert left(channel) == {5}
+    assert voids(channel) == {1: None, 2: None, 3: None, 4: None, 5: "rolled back"}
+    publish(channel, 6)
+    assert left(channel) == {5}
