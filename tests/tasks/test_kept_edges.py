@@ -1,4 +1,4 @@
-"""Edges that stay from night to night, as ``validate`` judges them."""
+"""Edges that stay, and numbers of rows, as ``validate`` judges them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from pbg_tasks.config import RunSpec
 from pbg_tasks.config.base import canonical_json
 from pbg_tasks.config.loading import load_graph_spec
 from pbg_tasks.errors import QualityGateError
+from pbg_tasks.publish import Channel
+from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.approval import approve
 from pbg_tasks.tasks.context import RunContext, graph_store
 from pbg_tasks.tasks.nightly import on_spark
 from pbg_tasks.tasks.nightly.chain import run_chain, run_task
 from pbg_tasks.tasks.nightly.comparison_target import kept_before
 from pbg_tasks.tasks.nightly.plan import plan
-from pbg_tasks.tasks.nightly.validate import _report
+from pbg_tasks.tasks.nightly.validate import _report, earlier_edges
 from tests.bad_days import DEFECTS, generated
 from tests.publish.runs import candidate, write_run
 from tests.tasks.conftest import ring, workplace
@@ -153,3 +155,25 @@ def test_last_seven_known_nights_are_read(place):
     write_run(store, "m66")  # as `pbg repartition` makes it, without results
     channel.publish(candidate(store, "m66", "d66"), planned_on=channel.current().release.seq)
     assert [round(each.total, 4) for each in kept_before(run)] == [0.9, *after[:-1]]
+
+
+def test_rows_of_left_releases_do_not_count(tmp_path):
+    store = open_store(str(tmp_path))
+    releases = Channel(store, "production")
+
+    def release(run, snapshot, edges, **told):
+        write_run(store, run)
+        document = candidate(store, run, snapshot) | {"data": {"edges": edges, **told}}
+        releases.publish(document, planned_on=None, independent=True)
+
+    release("r1", "d1", 100)
+    release("r2", "d2", 2000)
+    releases.rollback(1)
+    assert earlier_edges(releases, "d3") == {"d1": 100}
+    release("r3", "d3", 110, earlier_edges={"d1": 100, "d2": 2000})  # validated before the channel was rolled back
+    assert earlier_edges(releases, "d4") == {"d1": 100, "d3": 110}
+    release("r2-again", "d2", 105)  # a day that is mended counts
+    assert earlier_edges(releases, "d4") == {"d1": 100, "d2": 105, "d3": 110}
+    release("r3-again", "d3", 3000)
+    releases.rollback(3)
+    assert earlier_edges(releases, "d4") == {"d1": 100, "d2": 105, "d3": 110}

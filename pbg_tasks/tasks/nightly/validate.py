@@ -35,6 +35,7 @@ from pbg_tasks.prepare.snapshot import warn_of_fractions
 from pbg_tasks.prepare.validate import NoEdgesError, validate_snapshot
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
+from pbg_tasks.publish.descent import rolled_back_from
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.context import RunContext, perform
 from pbg_tasks.tasks.files import upload_directory
@@ -166,16 +167,22 @@ def earlier_edges(channel: Channel, snapshot: str) -> dict[str, int]:
     """Return the numbers of rows of the released snapshots before one.
 
     As many as the longest window takes, oldest first. Fewer releases may be kept than the window has snapshots, so
-    every release also has the numbers of those before it.
+    every release also has the numbers of those before it. Snapshots whose releases the channel was rolled back from are
+    left out.
     """
+    releases = list(channel.releases())
+    gone = rolled_back_from(releases, channel.current())
+    bad = {release.snapshot for release in releases if release.seq in gone}
     recorded: dict[str, int] = {}
     own: dict[str, int] = {}
-    for release in channel.releases():
+    for release in releases:
+        if release.seq in gone:
+            continue
         known = ReleaseData.model_validate(release.data)
         recorded |= known.earlier_edges
         if known.edges:
             own[release.snapshot] = known.edges
-    rows = recorded | own
+    rows = {key: edges for key, edges in recorded.items() if key not in bad} | own
     before = [key for key in rows if snapshot_order(key) < snapshot_order(snapshot)]
     return {key: rows[key] for key in sorted(before, key=snapshot_order)[-WINDOWS[-1] :]}
 
