@@ -156,6 +156,7 @@ def test_compaction_drops_entities_unseen_for_some_nights(place):
     before = Path(run_chain(place.spec, "d3", epochs=1)["release"]["directory"])
     moved = repartition(place.spec, compact=True)
     assert (moved["dropped"], moved["entities"]) == ({"n": 6}, {"n": 57})
+    assert place.channel().current().release.data["entities"]["total"] == 57
     kept = rows_by_name(Path(moved["directory"]), 1, 2)
     everyone = rows_by_name(before, 1, 2)
     assert set(everyone) - set(kept) == {f"e{i}" for i in range(100, 106)}
