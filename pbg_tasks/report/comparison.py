@@ -65,9 +65,16 @@ def dig(document: Any, *path: str) -> Any:  # noqa: ANN401 - any JSON value
     return document
 
 
+def duration(run: RunDocument) -> float | None:
+    """Return the seconds of a run's finished tasks.
+
+    None where its training resumed: only the last try of that is timed.
+    """
+    return None if dig(run, "trained", "resumed_from") is not None else run["seconds"]
+
+
 def _figure(run: RunDocument, path: tuple[str, ...]) -> float | None:
-    resumed = path == ("seconds",) and dig(run, "trained", "resumed_from") is not None
-    return None if resumed else dig(run, *path)
+    return duration(run) if path == ("seconds",) else dig(run, *path)
 
 
 def _compared(title: str, unit: str, better: int, left: float | None, right: float | None) -> Compared:

@@ -6,6 +6,7 @@ from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING
 
+from pbg_tasks.report.comparison import duration
 from pbg_tasks.report.figures import STOPPED
 from pbg_tasks.report.history import early_night, night_order
 from pbg_tasks.report.numbers import moment, rough
@@ -215,7 +216,7 @@ def standing_document(
         "night": night,
         "doing": _doing(run) if run is not None else None,
         "forecast": run["forecast"]["expected_seconds"] if run is not None and run["forecast"] else None,
-        "took": run["seconds"] if run is not None else None,
+        "took": duration(run) if run is not None else None,
         "current": current,
         "age": now - current["published"] if current is not None and current["published"] else None,
         "next": _next(schedules),

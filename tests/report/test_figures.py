@@ -18,6 +18,7 @@ from pbg_tasks.report.facts import RunFacts
 from pbg_tasks.report.history import history_document
 from pbg_tasks.report.pages import Links, render
 from pbg_tasks.report.run import run_document
+from pbg_tasks.report.standing import standing_document
 from pbg_tasks.report.training import training_document
 from pbg_tasks.tasks.context import CHAIN
 from pbg_tasks.tasks.view.report import read_graph, read_run
@@ -167,11 +168,14 @@ def test_resumed_night_has_no_duration(nights):
         trained = run.results.train.model_copy(update={"resumed_from": 1})
         return replace(run, results=replace(run.results, train=trained))
 
-    rows = history_document(replace(graph, runs=[*map(resumed, graph.runs)]))["nights"]
-    assert {row["snapshot"]: row["seconds"] is not None for row in rows} == dict.fromkeys(DAYS, True) | {DAYS[1]: False}
+    history = history_document(replace(graph, runs=[*map(resumed, graph.runs)]))
+    timed = {row["snapshot"]: row["seconds"] is not None for row in history["nights"]}
+    assert timed == dict.fromkeys(DAYS, True) | {DAYS[1]: False}
     left, right = (run_document(resumed(read_run(nights.run(day)))) for day in DAYS[:2])
     (duration,) = (row for row in comparison_document(left, right)["figures"] if row["title"] == "Duration")
     assert (duration["left"], duration["right"], duration["verdict"]) == (left["seconds"], None, "same")
+    standing = [standing_document(history, [], [], page="p", run=run, now=0.0) for run in (left, right)]
+    assert [each["took"] for each in standing] == [left["seconds"], None]
     pages = [render(document, Links(assets="assets")) for document in (left, right)]
     assert ["of training its last try" in page for page in pages] == [False, True]
 

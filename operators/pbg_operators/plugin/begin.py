@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Literal, TypedDict
 
 from pbg_tasks.config.nights import snapshot_order
+from pbg_tasks.report.comparison import duration
 from pbg_tasks.report.numbers import money
 
 if TYPE_CHECKING:
@@ -72,7 +73,8 @@ def begin_document(
     newest = sorted(keys, key=snapshot_order, reverse=True)
     nights = {night["snapshot"]: night for night in history["nights"]}
     forecast = run["forecast"] if run is not None else None
-    cost = forecast["cost"] if forecast else None
+    took = duration(run) if run is not None else None
+    cost = forecast["cost"] if forecast and took is not None else None
     return {
         "kind": "begin",
         "graph": history["graph"],
@@ -83,7 +85,7 @@ def begin_document(
         "rows": [{"snapshot": key, "night": nights.get(key)} for key in newest[:SHOWN]],
         "left_out": len(newest[SHOWN:]),
         "forecast": forecast["expected_seconds"] if forecast else None,
-        "took": run["seconds"] if run is not None else None,
+        "took": took,
         "cost": f"{money(cost['actual'] or cost['forecast'])} {cost['currency']}" if cost else None,
         "current": next((night for night in history["nights"] if night["current"]), None),
         "api": api,
