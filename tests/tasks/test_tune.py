@@ -8,6 +8,7 @@ import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -24,6 +25,7 @@ from pbg_tasks.report.tune import table, tune_document
 from pbg_tasks.tasks.nightly.chain import run_together
 from pbg_tasks.tasks.search import SearchContext, searches
 from pbg_tasks.tasks.tuning import trial as trial_module
+from pbg_tasks.tasks.tuning import tune as tune_module
 from pbg_tasks.tasks.tuning.steps import finish, select, start
 from pbg_tasks.tasks.tuning.tune import trial, tune, way_to_use
 from pbg_tasks.tasks.view.report import read_graph, report
@@ -110,6 +112,21 @@ def test_falling_rate_trains_anew_in_rung(graph):
     assert best["mrr"] == next(row["mrr"] for row in whole["rows"] if row["trial"] == best["trial"])
     heads = list(Path(graph.root).rglob("trials/**/HEAD.json"))
     assert {head.parent.name for head in heads} == {"checkpoint"}, "policies let trainings delete there"
+
+
+@pytest.mark.parametrize(("schedule", "left"), [("constant", "20:00"), ("linear", "26:00"), (None, "22:00")])
+def test_time_left_counts_what_trains_anew(schedule, left, monkeypatch, capsys):
+    names = [f"{number:012x}" for number in range(8 if schedule is None else 9)]
+    own = [{} if schedule else {"model.lr_schedule": ("constant", "linear")[place % 2]} for place in range(len(names))]
+    tried = [TriedCandidate(trial=name, changes=changes) for name, changes in zip(names, own, strict=True)]
+    search = Search(graph="g", snapshot="d", metric="mrr", eta=3, epochs=(1, 3, 9), candidates=tried)
+    spec = SimpleNamespace(graph=SimpleNamespace(model=SimpleNamespace(lr_schedule=schedule)))
+    clock = iter((0.0, 60.0))
+    monkeypatch.setattr(tune_module, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    pace = tune_module._Pace(SimpleNamespace(search=search, run=SimpleNamespace(spec=spec)))
+    pace.enter(0, len(names))
+    pace.passed(names[0], None)
+    assert f"1/{len(names)} candidates, 1 epochs/min, {left} left" in capsys.readouterr().err
 
 
 def test_second_call_trains_nothing(searched, graph, monkeypatch):

@@ -209,17 +209,28 @@ class _Pace:
     def __init__(self, context: SearchContext) -> None:
         search = context.search
         self._search, self._begun = search, time.monotonic()
-        self._done = 0
+        self._done = 0.0
         self._number = self._of = self._rung = 0
         counts = [len(search.candidates)]
         for _ in search.epochs[1:]:
             counts.append(-(-counts[-1] // (search.eta or 1)))
-        self._left = sum(count * self._epochs(rung) for rung, count in enumerate(counts))
+        schedule = context.run.spec.graph.model.lr_schedule
+        self._anew = {
+            each.trial: each.changes.get("model.lr_schedule", schedule) != "constant" for each in search.candidates
+        }
+        share = sum(self._anew.values()) / len(self._anew)
+        self._left = sum(count * self._epochs(rung, share) for rung, count in enumerate(counts))
         self._best: tuple[float, str] | None = None
 
-    def _epochs(self, rung: int) -> int:
+    def _epochs(self, rung: int, anew: float) -> float:
+        """Return the epochs of a candidate in a rung.
+
+        Args:
+            rung: its number.
+            anew: whether it trains those of earlier rungs again, or the share of candidates that do.
+        """
         epochs = self._search.epochs
-        return (epochs[rung] or 1) - (epochs[rung - 1] or 0 if rung else 0)
+        return (epochs[rung] or 1) - (1 - anew) * (epochs[rung - 1] or 0 if rung else 0)
 
     def enter(self, rung: int, count: int) -> None:
         """Begin a rung of so many candidates."""
@@ -229,13 +240,13 @@ class _Pace:
     def found(self, name: str, outcome: Outcome) -> None:
         """Count a candidate whose result an earlier call stored."""
         self._number += 1
-        self._left -= self._epochs(self._rung)
+        self._left -= self._epochs(self._rung, self._anew[name])
         self._note(name, outcome)
 
     def passed(self, name: str, outcome: Outcome | None) -> None:
         """Count a candidate and print a line."""
         self._number += 1
-        work = self._epochs(self._rung)
+        work = self._epochs(self._rung, self._anew[name])
         self._left -= work
         self._done += work
         self._note(name, outcome)
