@@ -46,7 +46,6 @@ class Commits:
         writer: the claimed checkpoint directory.
         iteration_plan: of the training.
         drop: deletes the data of a version that is no longer the newest.
-        report: receives a line about each iteration.
 
     Attributes:
         figures: of the iterations committed now.
@@ -59,12 +58,11 @@ class Commits:
         iteration_plan: IterationPlan,
         *,
         drop: Callable[[Manifest], None],
-        report: Callable[[str], None] = say,
     ) -> None:
         self.figures: list[EpochFigures] = []
         self.stats = StatsMirror(writer.store, writer.prefix, iteration_plan.done(writer))
         self._writer, self._plan = writer, iteration_plan
-        self._drop, self._say = drop, report
+        self._drop = drop
 
     def commit_untrained(self, objects: Mapping[str, ObjectRecord]) -> None:
         """Commit the vectors as they start, where the config has no epoch."""
@@ -80,6 +78,7 @@ class Commits:
         retrained: int,
         earlier: Sequence[EdgeChunkRecord],
         io: IoStats,
+        report: Callable[[str], None] = say,
     ) -> bool:
         """Commit an iteration.
 
@@ -90,6 +89,7 @@ class Commits:
             retrained: edges that were trained more than once.
             earlier: edge chunks, or parts of them, that an earlier process or gang trained.
             io: time up to now, without that of ``earlier``.
+            report: receives a line about the iteration.
 
         Returns:
             Whether early stopping ends the training with it.
@@ -115,7 +115,7 @@ class Commits:
         self.figures.append(
             EpochFigures(iteration.epoch_idx, loss, edges, io.seconds + committing, io.waited + committing, held_out)
         )
-        self._report(iteration, share=trained / max(sum(each.edges + each.held_out for each in done), 1))
+        report(self._line(iteration, share=trained / max(sum(each.edges + each.held_out for each in done), 1)))
         return self._plan.stops(manifest)
 
     def _store_lines(self, lines: list[str]) -> None:
@@ -146,8 +146,8 @@ class Commits:
             lines.append(iteration_line(held_out, first + len(done) - 1, info))
         return [*lines, io_line(io, info)]
 
-    def _report(self, iteration: Iteration, *, share: float) -> None:
-        """Print a line about an iteration.
+    def _line(self, iteration: Iteration, *, share: float) -> str:
+        """Return a line about an iteration.
 
         Args:
             iteration: that is committed.
@@ -160,7 +160,7 @@ class Commits:
         rest = human_seconds(each * left * share) if edges or not left else "?"
         rate = human_count(last.edges / max(last.seconds, 1e-9))
         held_out = "" if last.held_out is None else f", held-out MRR {fraction(last.held_out.mrr)}"
-        self._say(
+        return (
             f"epoch {last.epoch + 1}/{iteration.num_epochs} committed: loss {last.loss:.4f}{held_out}, "
             f"{rate} edges/s, {human_seconds(last.seconds)}, {last.waited / max(last.seconds, 1e-9):.1%} of it waiting "
             f"for I/O; ETA {rest}"

@@ -97,7 +97,7 @@ class LocalWork:
             device=engine.place,
         )
         self.edges = EdgesAhead(edges)
-        self.commits = Commits(writer, iteration_plan, drop=self._uploads.drop, report=self._note)
+        self.commits = Commits(writer, iteration_plan, drop=self._uploads.drop)
         self._live = LiveMirror(writer.spec, writer.partial.writer_epoch, self._uploads.mirror)
         self._coming: list[EdgeChunk] = []
         self._whole: Progress | None = None
@@ -300,7 +300,10 @@ class LocalWork:
         objects = self._store() | self._remnant.final
         io = IoStats(time.monotonic() - self._began, self._waited - self._waited_before)
         retrained, earlier = self._remnant.retrained, self._remnant.earlier
-        over = self.commits.commit(self._iteration, self._done, objects, retrained=retrained, earlier=earlier, io=io)
+        # Kept by `commits`, `_note` would make a cycle, in which all tables stay after the training.
+        over = self.commits.commit(
+            self._iteration, self._done, objects, retrained=retrained, earlier=earlier, io=io, report=self._note
+        )
         self._live.committed()
         self._remnant.committed()
         if self._coming and not over and self.stopping():
