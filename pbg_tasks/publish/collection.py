@@ -52,6 +52,7 @@ class Collected:
 
     Attributes:
         kept: number of releases that stay.
+        young: number of them whose run nothing needs, but which was used within the grace.
         releases: that go, as ``channel/number``.
         runs: that go.
         objects: number of objects deleted.
@@ -65,6 +66,7 @@ class Collected:
     """
 
     kept: int = 0
+    young: int = 0
     releases: list[str] = field(default_factory=list)
     runs: list[str] = field(default_factory=list)
     objects: int = 0
@@ -112,7 +114,7 @@ def collect(
     needed = {run for run, _ in staying} | (of_another_channel(store, runs, only) if only is not None else set())
     reached = needed | at_work(store, runs, ages)
     unwatched = sorted(reached - needed - at_work(store, runs, dates)) if no_clock else []
-    collected = Collected(kept=len(staying), unwatched=unwatched, silence=surplus, stored=len(runs))
+    collected = Collected(unwatched=unwatched, silence=surplus, stored=len(runs))
     sweep = _Sweep(store, ages, collected, dry_run=dry_run)
     doomed = removals(store)
     over = [each for each in doomed.values() if each.is_over(ages)]
@@ -134,7 +136,10 @@ def collect(
     finally:
         if not dry_run:
             ages.keep()
-    return sweep.collected
+    released = {run.run: len(run.releases) for run in runs.values()}
+    collected.kept = sum(released.values()) - len(collected.releases)
+    collected.young = sum(released[run] for run in released.keys() - needed - set(collected.runs))
+    return collected
 
 
 def _clock(store: Store) -> float:

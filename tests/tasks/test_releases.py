@@ -127,6 +127,8 @@ def test_pins_and_collections_by_command(place, channel):
     assert json.loads(untouched.stdout)["runs"] == []
     assert json.loads(untouched.stdout)["unwatched_runs"] == ["r2"]
     assert "gc: left 1 runs that nothing needs" in untouched.stderr
+    assert "; 4 releases stay, 1 of them for the grace of 72 h" in untouched.stderr
+    assert json.loads(untouched.stdout)["kept_releases"] == 4
     assert "or --trust-clock does at once" in untouched.stderr
     days = CliRunner().invoke(app, ["gc", str(place.store), "--keep-days", "1", "--json"])
     assert json.loads(days.stdout)["silent_hours"] == 132.0

@@ -374,6 +374,7 @@ def gc(
     say(
         f"gc: {does} {human_count(found.size)}B in {found.objects} objects of {len(found.runs)} runs, "
         f"{len(found.releases)} of them released; {found.kept} releases stay"
+        + (f", {found.young} of them for the grace of {grace_hours:g} h" if found.young else "")
         + (f"; {found.uploads} uploads never ended" if found.uploads else "")
     )
     return {
