@@ -90,7 +90,9 @@ def test_summary_names_the_released_epoch(stopped):
     run, found = stopped
     shown = show(run)
     assert shown["best_epoch"] == found["early_stopping"]["best_epoch"] < shown["epochs"]
-    assert f"epoch that is released {shown['best_epoch']}" in " ".join(table([shown]).split())
+    text = " ".join(table([shown]).split())
+    assert f"epoch that is released {shown['best_epoch']}" in text
+    assert f"loss of the last epoch {found['loss']:.4f}" in text
 
 
 def test_release_holds_best_epoch(stopped, graph):

@@ -131,7 +131,7 @@ _FIGURES: dict[str, tuple[tuple[str, tuple[str, ...], Form], ...]] = {
         ("epoch that is released", ("best_epoch",), str),
         ("edges of a delta epoch", ("delta_edges",), "{:,}".format),
         ("edges per second", ("edges_per_second",), "{:,}".format),
-        ("loss", ("loss",), "{:.4f}".format),
+        ("loss of the last epoch", ("loss",), "{:.4f}".format),
     ),
     "Quality": (
         ("MRR raw", ("metrics", "raw", "mrr"), fraction),
