@@ -82,7 +82,7 @@ def test_map_leaves_out_what_a_release_hides(tmp_path):
     assert not any(point["before"] for point in second["types"]["n"])
 
 
-def test_map_names_types_too_large_for_it(tmp_path, monkeypatch):
+def test_map_names_types_too_large_for_it(tmp_path, monkeypatch, capsys):
     entities = {"large": {"num_partitions": 1}, "small": {"num_partitions": 1}}
     relations = [{"name": name, "lhs": "large", "rhs": "small"} for name in ("next", "skip", "far")]
     with workplace(tmp_path) as place:
@@ -95,6 +95,7 @@ def test_map_names_types_too_large_for_it(tmp_path, monkeypatch):
             found = read_map(run)
             assert [*found["types"]] == drawn
             assert found["left_out"] == [kind for kind in entities if kind not in drawn]
+            assert f"map: {found['left_out'][-1]} is left out: its partition 0 takes " in capsys.readouterr().err
             page = check_page(render(run_document(read_run(run)), Links(assets="a")))
             assert f"Left out: {', '.join(found['left_out'])}. A map reads at most 134 MB, and no room" in page.text()
             assert ("Names that begin with" in page.text()) is bool(drawn)

@@ -66,8 +66,9 @@ def assert_is(data, destination, **options):
         assert np.array_equal(vectors_of(rows), np.load(f"{exported}/{entity}.npy"))
 
 
-def test_filled_tables_are_the_model(trained, place):
+def test_filled_tables_are_the_model(trained, place, capsys):
     done = fill(trained, place.root / "lance")
+    assert re.search(r"export lancedb: .*lance is complete after 0:\d\d, 2 tables", capsys.readouterr().err)
     assert_is(trained, place.root / "lance")
     assert {entity: found["rows"] for entity, found in done["types"].items()} == {
         entity: len(names) for entity, names in trained.names.items()

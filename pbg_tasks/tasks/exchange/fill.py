@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypedDict
 
 from pbg_tasks.config.exports import no_metric
 from pbg_tasks.errors import ConfigError
-from pbg_tasks.progress import human_seconds, say
+from pbg_tasks.progress import counted, human_seconds, say
 from pbg_tasks.publish.exchange.nearest import Form
 from pbg_tasks.publish.sinks import TableRecord, open_sink, sink_options
 from pbg_tasks.storage.files import disk_errors
@@ -147,7 +147,7 @@ def fill(
             f"warning: export {sink}: {', '.join(left)} still show an earlier release, as the model has no such entity "
             "type; once no reader needs them, remove them in the store"
         )
-    say(f"export {sink}: {len(filled)} tables in {destination} are complete after {human_seconds(seconds)}")
+    say(f"export {sink}: {destination} is complete after {human_seconds(seconds)}, {counted(len(filled), 'table')}")
     return {
         "exchange": sink,
         "checkpoint": found.checkpoint.url,

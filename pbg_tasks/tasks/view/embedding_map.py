@@ -17,7 +17,7 @@ from pbg_tasks.formats.entities import entity_names_file_name, read_entity_names
 from pbg_tasks.formats.entity_sets import EXPIRED, EntitySet
 from pbg_tasks.formats.model import model_file_name, read_model
 from pbg_tasks.model.parameters import global_path
-from pbg_tasks.progress import say
+from pbg_tasks.progress import human_count, say
 from pbg_tasks.report.embedding_map import map_document
 from pbg_tasks.storage.staging import Scratch
 
@@ -125,7 +125,10 @@ def _samples(
             continue
         size = sum(files.records[name].size for name in (names, vectors))
         if size > budget:
-            say(f"map: partition 0 of {kind} has {size} bytes, and a map reads {budget} more; it is left out")
+            say(
+                f"map: {kind} is left out: its partition 0 takes {human_count(size)}B, more than the "
+                f"{human_count(budget)}B left of what a map reads"
+            )
             left_out.append(kind)
             continue
         budget -= size
