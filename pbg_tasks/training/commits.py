@@ -159,7 +159,7 @@ class Commits:
         each = sum(figure.seconds for figure in self.figures) / max(edges, 1)
         rest = human_seconds(each * left * share) if edges or not left else "?"
         rate = human_count(last.edges / max(last.seconds, 1e-9))
-        held_out = "" if last.held_out is None else f", held-out MRR {fraction(last.held_out.mrr)}"
+        held_out = "" if last.held_out is None else f", held-out MRR {fraction(last.held_out.mrr)} among negatives"
         return (
             f"epoch {last.epoch + 1}/{iteration.num_epochs} committed: loss {last.loss:.4f}{held_out}, "
             f"{rate} edges/s, {human_seconds(last.seconds)}, {last.waited / max(last.seconds, 1e-9):.1%} of it waiting "
