@@ -196,7 +196,7 @@ class PbgOperator(OnSpark):
             raise
         except OutOfTurn:
             raise
-        except (RetryableError, AirflowFailException) as error:
+        except (RetryableError, AirflowFailException, AirflowNotFoundException) as error:  # the last: of a connection
             context["ti"].xcom_push(key=ERROR_KEY, value=str(error))
             raise
 

@@ -57,8 +57,8 @@ def quick(monkeypatch):
     monkeypatch.setattr(custom_object_launcher.time, "sleep", lambda _: sleep(0.05))
 
 
-def outcome(context):
-    launch = LAUNCH.model_copy(update={"secret": None})
+def outcome(context, **changes):
+    launch = LAUNCH.model_copy(update={"secret": None} | changes)
     task = PbgOperator(task_id="t", command="bucket", arguments=[RUN], store_conn_id=None, spark=launch)
     try:
         return task.execute(context)
@@ -136,6 +136,12 @@ def test_driver_out_of_memory_names_its_key(double, fake_pbg, context):
     found = outcome(context)
     assert isinstance(found, RetryableError)
     assert "raise spec.driver.memory or memoryOverhead in launch.spark_kubernetes.template" in str(found)
+
+
+def test_missing_connection_is_a_reason(context):
+    found = outcome(context, connection="nowhere")  # Airflow tries any error again but one for good
+    assert not isinstance(found, AirflowFailException)
+    assert context["ti"].pushed["error"] == str(found) == "The conn_id `nowhere` isn't defined"
 
 
 def test_refusal_by_cluster_is_for_good(double, context):
