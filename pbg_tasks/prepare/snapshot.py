@@ -17,12 +17,12 @@ from pbg_tasks.errors import InputError, StorageError
 from pbg_tasks.formats.tables import file_names
 from pbg_tasks.prepare.connection import duckdb_message, is_disk_full, phase, store_fault
 from pbg_tasks.prepare.sources import blamed, snapshot_source
-from pbg_tasks.prepare.sources.base import FOLDER, SHOWN_CHARACTERS, as_text, check_plain
+from pbg_tasks.prepare.sources.base import FOLDER, SHOWN_CHARACTERS, as_text, check_plain, warn_of_fraction
 from pbg_tasks.prepare.sources.parquet import first_damaged
 from pbg_tasks.prepare.sql import quoted
 from pbg_tasks.prepare.sql import table as table_text
 from pbg_tasks.prepare.text_files import copy_name
-from pbg_tasks.progress import Progress, say
+from pbg_tasks.progress import Progress
 from pbg_tasks.storage.columnar import filesystem_for, read_errors
 from pbg_tasks.storage.files import disk_errors
 
@@ -97,15 +97,13 @@ def stage_snapshot(
 def warn_of_fractions(columns: Columns, types: Mapping[str, Collection[str]]) -> None:
     """Warn of names that are numbers with a fraction.
 
-    pandas makes them of whole numbers where one is missing, so that 7 has another name.
-
     Args:
         columns: of the names.
         types: of each column of the files, by its name.
     """
     for name in (columns.lhs, columns.rel, columns.rhs):
-        for kind in sorted({"DOUBLE", "FLOAT"}.intersection(types.get(name or "", ()))):
-            say(f"warning: column {name!r} is of type {kind}: 7 becomes the name '7.0'; write whole numbers or text")
+        for kind in sorted(types.get(name or "", ())):
+            warn_of_fraction(f"column {name!r}", kind)
 
 
 def write_staged(

@@ -235,11 +235,17 @@ def test_fold_keeps_within_memory(log, tmp_path):
         assert pq.ParquetFile(place).metadata.num_rows == count
 
 
-def test_nan_in_a_log_is_missing(log, tmp_path):
+def test_nan_in_a_log_is_missing(log, tmp_path, capsys):
+    """The numbers with a fraction beside it are warned of, once."""
     log.write("1")
     rows = {"change": ["+", "+"], "lhs": [1.0, float("nan")], "rel": ["r", "r"], "rhs": ["b", "c"]}
     pq.write_table(pa.table(rows), f"{log.root}/1/part-0.parquet")
-    assert log.fold("1", tmp_path)[0] == [("1.0", "r", "b"), (None, "r", "c")]
+    log.write("2", ("+", "d", "r", "e"))
+    log.filesystem.copy(f"{log.root}/1/part-0.parquet", f"{log.root}/2/part-1.parquet")
+    assert log.fold("2", tmp_path)[0] == [("d", "r", "e"), ("1.0", "r", "b"), (None, "r", "c")]
+    warned = [line for line in capsys.readouterr().err.splitlines() if "becomes the name" in line]
+    assert len(warned) == 1
+    assert f"warning: {log.root}/1/part-0.parquet: column 'lhs' is of type DOUBLE: 7 becomes the name" in warned[0]
 
 
 def test_text_files_are_read(tmp_path):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from pbg_tasks.config import SnapshotFile
 from pbg_tasks.config.base import Options
 from pbg_tasks.errors import InputError
+from pbg_tasks.progress import say
 from pbg_tasks.storage.columnar import CHANGED, list_files, list_keys
 
 if TYPE_CHECKING:
@@ -83,6 +84,19 @@ def as_text(column: str, kind: str, *, copied: bool = False) -> str:
     if kind in {"FLOAT", "DOUBLE"}:
         return f"CASE WHEN NOT contains({text}, 'nan') THEN {text} END"
     return f"CASE WHEN strlen({text}) > 0 THEN {text} END" if kind == "VARCHAR" and not copied else text
+
+
+def warn_of_fraction(column: str, kind: str) -> None:
+    """Warn of names that are numbers with a fraction.
+
+    pandas makes them of whole numbers where one is missing, so that 7 has another name.
+
+    Args:
+        column: of the names, with its file, for the message.
+        kind: its type, by DuckDB's name.
+    """
+    if kind in {"DOUBLE", "FLOAT"}:
+        say(f"warning: {column} is of type {kind}: 7 becomes the name '7.0'; write whole numbers or text")
 
 
 def check_plain(column: str, kind: str, *, rounded: bool) -> None:

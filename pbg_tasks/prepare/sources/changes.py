@@ -19,7 +19,7 @@ from pbg_tasks.config.nights import snapshot_order
 from pbg_tasks.config.sources import ChangesOptions
 from pbg_tasks.errors import InputError, MissingSnapshotError, PbgError
 from pbg_tasks.prepare.connection import duckdb_message, is_disk_full, phase, scratch_of, store_fault
-from pbg_tasks.prepare.sources.base import as_text, check_plain
+from pbg_tasks.prepare.sources.base import as_text, check_plain, warn_of_fraction
 from pbg_tasks.prepare.sources.parquet import ParquetSource
 from pbg_tasks.prepare.sources.text import TextSource
 from pbg_tasks.prepare.sql import quoted
@@ -167,8 +167,12 @@ class ChangesSource(ParquetSource):
             connection.execute(
                 f"CREATE OR REPLACE TEMP TABLE changes (file INT, number BIGINT, change VARCHAR, {texts})"
             )
+            kinds: dict[tuple[str, str], str] = {}
             for number in range(len(files)):
-                self._load(connection, snapshots, files, number, columns)
+                for each in self._load(connection, snapshots, files, number, columns):
+                    kinds.setdefault(each, files[number].part.uri)
+            for (name, kind), uri in kinds.items():  # the folded file has text alone
+                warn_of_fraction(f"{uri}: column {name!r}", kind)
             with phase(connection, "fold"), _reading(file.uri):
                 connection.execute(
                     "CREATE OR REPLACE TEMP TABLE folded AS SELECT * EXCLUDE (next_change) FROM ("
@@ -198,8 +202,8 @@ class ChangesSource(ParquetSource):
         files: Sequence[_File],
         number: int,
         columns: tuple[str, ...],
-    ) -> None:
-        """Read one file of the log."""
+    ) -> list[tuple[str, str]]:
+        """Read one file of the log; return columns of names with types."""
         part, form = files[number].part, self.options.files
         reader, own = self.readers[form], snapshots.model_copy(update={"format": form})
         wanted = (self.options.change, *columns)
@@ -208,8 +212,8 @@ class ChangesSource(ParquetSource):
             with _reading(part.uri):
                 layout = reader.describe(connection, own, part, place)
                 if layout is None:
-                    return
-                texts = list[str]()
+                    return []
+                texts, kinds = list[str](), list[tuple[str, str]]()
                 for name in wanted:
                     if layout.columns.count(name) != 1:
                         raise InputError(
@@ -218,6 +222,7 @@ class ChangesSource(ParquetSource):
                     kind = layout.types[layout.columns.index(name)]
                     check_plain(f"{part.uri}: column {name!r}", kind, rounded=name == self.options.weight)
                     texts.append(as_text(reader.column(layout, name), kind))
+                    kinds += [(name, kind)] * (name not in {self.options.change, self.options.weight})
                 scan = reader.scan(own, [place], layout, numbered=True)
                 connection.execute(
                     f"INSERT INTO changes SELECT {number}, {reader.row_number}, {', '.join(texts)} FROM {scan}"
@@ -234,6 +239,7 @@ class ChangesSource(ParquetSource):
                 f"{_named(files, number, strange[0])}: column {self.options.change!r} has {strange[1]!r:.60}; a change "
                 "is + or -"
             )
+        return kinds
 
     def _check_removed(self, connection: duckdb.DuckDBPyConnection, file: SnapshotFile, files: Sequence[_File]) -> None:
         """Refuse, or count, rows that remove edges that are not there."""
