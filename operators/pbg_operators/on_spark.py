@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 DEFAULT_PORT = 15002
 """Port of a Spark Connect server."""
+_SPARK = SparkSubmit().connection
 _TOKEN_VARIABLE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105 - the name of a variable
 
 
@@ -68,15 +69,18 @@ class OnSpark(OnCluster):
         return self._job_error(context, self.kubernetes)
 
     def _with_session(self, environment: dict[str, str]) -> dict[str, str]:
-        """Return an environment with the variables of a Spark Connect session."""
+        """Return an environment with the variables of a Spark Connect session.
+
+        Raises:
+            AirflowNotFoundException: there is no connection that the spec names.
+        """
+        if isinstance(self.spark, SparkSubmit) and self.spark.connection != _SPARK:
+            _found(self.spark.connection, "launch.spark_submit")  # the provider would take YARN without it
         if not isinstance(self.spark, SparkConnect):
             return environment
         if self.spark.connection is None:
             return environment | {"SPARK_REMOTE": str(self.spark.remote)}
-        try:
-            connection = Connection.get(self.spark.connection)
-        except AirflowNotFoundException:
-            raise missing(self.spark.connection, "launch.spark_connect") from None
+        connection = _found(self.spark.connection, "launch.spark_connect")
         encrypted = str(connection.extra_dejson.get("use_ssl", False)).lower()
         host = str(connection.host or "").removeprefix("sc://")
         url = f"sc://{host}:{connection.port or DEFAULT_PORT}/;use_ssl={encrypted}"
@@ -90,3 +94,11 @@ class OnSpark(OnCluster):
         if self._application is not None:
             self._application.kill()
         self._delete_job()
+
+
+def _found(conn_id: str, key: str) -> Connection:
+    try:
+        found: Connection = Connection.get(conn_id)
+    except AirflowNotFoundException:
+        raise missing(conn_id, key) from None
+    return found

@@ -63,7 +63,7 @@ class SparkSubmit(_WithConf):
     """Application of ``spark-submit`` on the worker, by Airflow's SparkSubmitOperator.
 
     Attributes:
-        connection: Airflow connection of type ``spark``, whose host is the master; without it the master is YARN.
+        connection: Airflow connection of type ``spark``, whose host is the master; without the default one, YARN.
         deploy_mode: ``client``: the driver is a process of the worker; ``cluster``: of YARN or Kubernetes.
         conf: settings of Spark, none of them secret.
         properties_file: on the worker, in place of ``spark-defaults.conf``.

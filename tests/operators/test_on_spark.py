@@ -139,9 +139,10 @@ def test_command_gets_session_of_connection(context, fake_pbg, monkeypatch, fact
     assert shown_session(context, fake_pbg, launch) == (expected, "t")
 
 
-def test_missing_connection_of_session_is_named(context, fake_pbg):
+@pytest.mark.parametrize("kind", [SparkConnect, SparkSubmit])
+def test_missing_connection_to_spark_is_named(context, fake_pbg, kind):
     with pytest.raises(RetryableError, match="connection 'nowhere' does not exist"):
-        shown_session(context, fake_pbg, SparkConnect(connection="nowhere"))
+        shown_session(context, fake_pbg, kind(connection="nowhere"))
 
 
 @pytest.mark.parametrize(
