@@ -81,6 +81,16 @@ def test_run_page_shows_results_of_its_tasks(nights, documents):
     assert (hostile["edges"], hostile["added"], hostile["removed"]) == (12, 12, 0)
 
 
+def test_edges_before_are_distinct_or_rows(documents):
+    document = documents[DAYS[1]]
+    difference = document["data"]["difference"]
+    rows = difference | {"edges": difference["edges"] | {"exact": False}}
+    for each, note in ((difference, " without repeated ones"), (rows, "")):
+        page = render({**document, "data": document["data"] | {"difference": each}}, LINKS)
+        text = " ".join(Page(page).text().split())
+        assert f"in the snapshot before{note}{difference['edges']['before']}" in text
+
+
 def test_operator_counts_relations_of_the_column(nights, documents):
     found = documents[DAYS[1]]
     assert list(found["model"]["operators"].values()) == [len(found["relations"])] == [4]
