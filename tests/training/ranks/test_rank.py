@@ -214,7 +214,7 @@ def test_stopped_gang_continues_with_the_next_batch(buckets, tmp_path):
 def test_crashed_rank_loses_unstored_edges_by_ledger(buckets, tmp_path, monkeypatch, servers):
     config = make_config(num_partition_servers=servers, eval_fraction=0.0, num_epochs=1, store_interval=0.05)
     store, rated = LocalStore(tmp_path / "store"), []
-    monkeypatch.setattr(Commits, "_report", lambda commits, _iteration, **_: rated.extend(commits.figures))
+    monkeypatch.setattr(Commits, "_line", lambda commits, _iteration, **_: str(rated.extend(commits.figures)))
     begun = itertools.count(1)
     engines = [Watched(config, lambda: next(begun) == 5 and fail(Crash)) for _ in range(2)]  # whichever it is
     with pytest.raises(Crash):
