@@ -175,7 +175,7 @@ def test_parsing_with_everything_is_quick_and_light(graphs):
 
 
 def active_assets(bag):
-    """Return the active assets and the scheduler's warnings.
+    """Return the active assets and the scheduler's warnings about these DAGs.
 
     Active are those whose tasks the scheduler lets run.
     """
@@ -189,7 +189,8 @@ def active_assets(bag):
     with create_session() as session:
         SchedulerJobRunner._update_asset_orphanage(SchedulerJobRunner, session=session)
     with create_session() as session:
-        return set(session.scalars(select(AssetActive.name))), list(session.scalars(select(DagWarning.message)))
+        warnings = select(DagWarning.message).where(DagWarning.dag_id.in_(bag.dags))
+        return set(session.scalars(select(AssetActive.name))), list(session.scalars(warnings))
 
 
 def test_two_graphs_of_same_snapshots_are_active(graphs):
