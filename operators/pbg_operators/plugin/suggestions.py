@@ -43,24 +43,32 @@ class Known:
     Attributes:
         keys: of the snapshots.
         until: monotonic seconds, before which they are not listed anew, as that failed.
-        listing: whether that is under way.
-        since: monotonic seconds at which it began.
+        awaited: whether an answer waits for a thread that lists them.
+        running: whether the thread does so.
+        since: monotonic seconds at which the answer began to wait.
     """
 
     keys: list[str] = field(default_factory=list)
     until: float = 0.0
-    listing: bool = False
+    awaited: bool = False
+    running: bool = False
     since: float = 0.0
+
+    @property
+    def listing(self) -> bool:
+        """Whether they are listed at present, or about to be."""
+        return self.awaited or self.running
 
     def list_anew(self, dag_id: str) -> None:
         """List the snapshots; an error is logged, and leaves those of before."""
+        self.running = True
         try:
             self.keys = listed(dag_id)
         except Exception as error:  # noqa: BLE001 - Airflow's own answer must not fail by it
             self.until = time.monotonic() + PAUSE
             _log.warning("the form of %s lists no new snapshots: %s", dag_id, error)
         finally:
-            self.listing = False
+            self.running = False
 
 
 class SuggestSnapshots:
@@ -111,9 +119,12 @@ class SuggestSnapshots:
         known = self._known.setdefault(dag_id, Known())
         under_way = sum(each.listing for each in self._known.values())
         if not known.listing and known.until <= time.monotonic() and under_way < THREADS:
-            known.listing, known.since = True, time.monotonic()
-            with anyio.move_on_after(PATIENCE):
-                await anyio.to_thread.run_sync(known.list_anew, dag_id, abandon_on_cancel=True, limiter=_limiter())
+            known.awaited, known.since = True, time.monotonic()
+            try:
+                with anyio.move_on_after(PATIENCE):
+                    await anyio.to_thread.run_sync(known.list_anew, dag_id, abandon_on_cancel=True, limiter=_limiter())
+            finally:  # a wait that is over before its thread began, as where the loop stood still, leaves none
+                known.awaited = False
         elif known.listing:  # for another answer: the UI asks for the page of a DAG, and again for its form
             with anyio.move_on_after(known.since + PATIENCE - time.monotonic()):
                 while known.listing:  # noqa: ASYNC110 - a thread ends it, of an event loop that may be gone
