@@ -6,13 +6,11 @@ the local disk.
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import weakref
 from bisect import bisect_left
+from contextlib import ExitStack
 from functools import cached_property
 from itertools import islice, takewhile
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -25,8 +23,11 @@ from pbg_tasks.formats.entities import entity_names_file_name, read_entity_names
 from pbg_tasks.formats.entity_sets import EXPIRED, EntitySet
 from pbg_tasks.formats.model import model_file_name, read_model
 from pbg_tasks.progress import human_count
+from pbg_tasks.storage.staging import Scratch
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pbg_tasks.checkpoint import VerifiedFiles
     from pbg_tasks.config import ConfigSchema
 
@@ -45,7 +46,7 @@ class Neighbour(NamedTuple):
 class Neighbourhood:
     """Entities of one type of a release, mapped from a private copy.
 
-    The copy is removed with this object.
+    The copy is removed with this object; that of a killed process, with the next ``Scratch``.
 
     Args:
         files: of the release.
@@ -59,8 +60,9 @@ class Neighbourhood:
     """
 
     def __init__(self, files: VerifiedFiles, entity_type: str | None = None, *, limit: int) -> None:
-        here = Path(tempfile.mkdtemp(prefix="pbg-neighbours-"))
-        weakref.finalize(self, shutil.rmtree, here, ignore_errors=True)
+        resources = ExitStack()
+        here = resources.enter_context(Scratch()).path
+        weakref.finalize(self, resources.close)
         self.config = read_config(files.fetch(CONFIG, here).read_bytes(), source=f"{files.url}/{CONFIG}")
         self.entity_type = self._chosen(entity_type)
         partitions = range(self.config.entities[self.entity_type].num_partitions)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from pbg_tasks.checkpoint import ObjectRecord, VerifiedFiles
 from pbg_tasks.errors import InputError, ResourceError
 from pbg_tasks.report.neighbours import Neighbourhood
 from pbg_tasks.storage import LocalStore
-from pbg_tasks.storage.staging import sha256_file
+from pbg_tasks.storage.staging import sha256_file, sweep
 from tests.report.conftest import DAYS, HOSTILE
 
 
@@ -66,3 +67,21 @@ def test_invalid_questions_are_refused(release):
         Neighbourhood(files, "m", limit=1 << 20)
     with pytest.raises(ResourceError, match="look-ups take"):
         Neighbourhood(files, limit=100)
+
+
+def test_copy_of_killed_server_is_removed(release, tmp_path, monkeypatch):
+    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))
+    _, files = release()
+    if (child := os.fork()) == 0:
+        try:
+            here = Neighbourhood(files, limit=1 << 20)
+        finally:
+            os._exit(0)  # as a kill does, it leaves what `here` has copied
+    os.waitpid(child, 0)
+    (left,) = (tmp_path / "scratch").iterdir()
+    here = Neighbourhood(files, limit=1 << 20)
+    (copy,) = (tmp_path / "scratch").iterdir()
+    assert copy != left
+    assert sweep(tmp_path / "scratch") == []
+    del here
+    assert not copy.exists()

@@ -6,9 +6,7 @@ on. No address of the store, signed or not, reaches the browser.
 
 from __future__ import annotations
 
-import tempfile
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from airflow.sdk import conf
@@ -21,6 +19,7 @@ from pbg_operators.plugin.routes import DagId, RunId, dag_router, last
 from pbg_tasks.errors import ConfigError, InputError, NotFoundError
 from pbg_tasks.progress import human_count
 from pbg_tasks.storage.names import check_key
+from pbg_tasks.storage.staging import Scratch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,8 +79,8 @@ def _open(reader: Reader, dag_id: str, run_id: str, key: str) -> Opened:
             f"{key} of run {run_id} has {human_count(found.size)}B, and {human_count(limit)}B at most are served: copy "
             "it from the store, or raise [pbg] lookup_bytes"
         )
-    with tempfile.TemporaryDirectory(prefix="pbg-file-") as folder:
-        target = Path(folder) / "file"
+    with Scratch() as scratch:
+        target = scratch.path / "file"
         size = run.store.fetch(name, target).size
         return Opened(target.open("rb"), size)
 
