@@ -44,7 +44,14 @@ def _reader(request: Request) -> Reader:
     return reader
 
 
+def _copier(request: Request) -> Reader:
+    copier: Reader = request.app.state.copier
+    return copier
+
+
 ReaderDep = Annotated[Reader, Depends(_reader)]
+CopierDep = Annotated[Reader, Depends(_copier)]
+"""Reader with threads of its own, for what copies files: several look-ups wait for one copy, and no page does."""
 
 
 def page(document: Mapping[str, object], links: Links, status: HTTPStatus = HTTPStatus.OK) -> Response:

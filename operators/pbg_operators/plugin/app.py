@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 THREADS = 4
 """Number of threads that read stores, so that a slow store delays no request of Airflow."""
+COPIERS = 2
+"""Number of threads that copy files, which takes minutes, or wait for such a copy."""
 HEADERS = {
     "Content-Security-Policy": f"{POLICY}; frame-ancestors 'self'",
     "X-Content-Type-Options": "nosniff",
@@ -32,7 +34,9 @@ HEADERS = {
 def make_app() -> FastAPI:
     """Return the application, made at the first call."""
     app = FastAPI(title="PBG", docs_url=None, redoc_url=None, openapi_url=None)
-    app.state.reader = Reader(Pages(), anyio.CapacityLimiter(THREADS))
+    pages = Pages()
+    app.state.reader = Reader(pages, anyio.CapacityLimiter(THREADS))
+    app.state.copier = Reader(pages, anyio.CapacityLimiter(COPIERS))
     for part in (routes, files, lookup):
         app.include_router(part.router)
     app.middleware("http")(_guard)

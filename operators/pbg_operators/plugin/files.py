@@ -13,7 +13,7 @@ from airflow.sdk import conf
 from fastapi import Path as Part
 from fastapi.responses import StreamingResponse
 
-from pbg_operators.plugin.answers import ReaderDep  # noqa: TC001 - FastAPI reads the annotation
+from pbg_operators.plugin.answers import CopierDep  # noqa: TC001 - FastAPI reads the annotation
 from pbg_operators.plugin.pages import LOOKUP_BYTES, require_inside
 from pbg_operators.plugin.routes import DagId, RunId, dag_router, last
 from pbg_tasks.errors import ConfigError, InputError, NotFoundError
@@ -44,7 +44,7 @@ class Opened(NamedTuple):
 
 @router.get("/nights/{run}/files/{key:path}")
 async def file(
-    dag_id: DagId, run: RunId, key: Annotated[str, Part(max_length=1024)], reader: ReaderDep
+    dag_id: DagId, run: RunId, key: Annotated[str, Part(max_length=1024)], reader: CopierDep
 ) -> StreamingResponse:
     """Serve a document or a file of a run of the graph."""
     opened = await reader.read(partial(_open, reader, dag_id, run, key))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import Query, Request, Response
 from fastapi.responses import JSONResponse
 
-from pbg_operators.plugin.answers import ReaderDep, shown
+from pbg_operators.plugin.answers import CopierDep, shown
 from pbg_operators.plugin.routes import DagId, dag_router, last
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ router = dag_router()
 async def neighbours(
     request: Request,
     dag_id: DagId,
-    reader: ReaderDep,
+    reader: CopierDep,
     entity: Annotated[str, Query(max_length=500)] = "",
     kind: Annotated[str | None, Query(alias="type", max_length=200)] = None,
     release: Annotated[int | None, Query(ge=1)] = None,
@@ -38,7 +38,7 @@ async def neighbours(
 @router.get("/names")
 async def names(
     dag_id: DagId,
-    reader: ReaderDep,
+    reader: CopierDep,
     prefix: Annotated[str, Query(min_length=1, max_length=500)],
     kind: Annotated[str | None, Query(alias="type", max_length=200)] = None,
     release: Annotated[int | None, Query(ge=1)] = None,

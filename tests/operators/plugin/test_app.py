@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import anyio
@@ -80,12 +81,36 @@ def test_outlines_wait_for_no_reader(monkeypatch):
     from fastapi.testclient import TestClient
 
     app = permitted_app()
-    monkeypatch.setattr(app.state, "reader", None)
+    for state in ("reader", "copier"):
+        monkeypatch.setattr(app.state, state, None)
     client, opened = TestClient(app), {"Sec-Fetch-Dest": "document"}
     assert client.get("/assets/report.css").status_code == 200
     pages = [path for path in PATHS if path.startswith("/dags/") and not path.partition("?")[0].endswith(PARTS)]
     assert len(pages) == 7
     assert {path: client.get(path, headers=opened).text.count("aria-busy") for path in pages} == dict.fromkeys(pages, 1)
+
+
+def test_pages_wait_for_no_copy(monkeypatch):
+    """Each pause in typing asks for names, which wait for a copy."""
+    from fastapi.testclient import TestClient
+
+    from pbg_operators.plugin import lookup, routes
+    from pbg_operators.plugin.app import THREADS
+
+    copied, pages = threading.Event(), SimpleNamespace(search=lambda *_: {"kind": "message", "graph": ""})
+    pages.names = lambda *_, **__: {"names": [str(copied.wait(60))]}
+    for module in (lookup, routes):
+        monkeypatch.setattr(module, "last", lambda *_: (pages, ""))
+    monkeypatch.setattr(answers, "render", lambda *_: "page")
+    with TestClient(permitted_app()) as client, ThreadPoolExecutor(THREADS + 1) as pool:
+        names = [pool.submit(client.get, "/dags/reembed_x/names?prefix=a") for _ in range(THREADS)]
+        page = pool.submit(client.get, f"/dags/reembed_x/nights/{RUN}/searches/0123456789ab")
+        try:
+            assert page.result(20).text == "page"
+            assert not any(each.done() for each in names)
+        finally:
+            copied.set()
+        assert [each.result(60).json() for each in names] == [{"names": ["True"]}] * THREADS
 
 
 def test_page_is_rendered_beside_the_event_loop(monkeypatch):
