@@ -32,8 +32,7 @@ WATERMARK = "watermark"
 THREADS = ThreadPoolExecutor(16, thread_name_prefix="pbg-watch")
 """Threads of all watches of a triggerer, which wait minutes for a store that hangs.
 
-In the event loop's own, Jobs are watched, and deleted for a task that a user ends. Airflow waits half a minute for
-that.
+In the event loop's own, Jobs are deleted for a task that a user ends. Airflow waits half a minute for that.
 """
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
@@ -20,6 +21,10 @@ DEFERRED = "deferred"
 """State, to Airflow, of a task that a triggerer waits for."""
 DOUBT = "doubt"
 """Key of an event whose error is a ``DoubtfulError``, which has the kind of another one."""
+LOOKS = ThreadPoolExecutor(16, thread_name_prefix="pbg-jobs")
+"""Threads that look at the Jobs of all tasks. Calls of a user's kill are made in the event loop's own, as Airflow waits
+half a minute for them.
+"""
 
 
 class TrainJobTrigger(BaseTrigger):
@@ -107,8 +112,9 @@ class TrainJobTrigger(BaseTrigger):
             interval=self.interval,
             say=self.log.info,
         )
+        look = sync_to_async(watch.look, thread_sensitive=False, executor=LOOKS)
         while True:
-            verdict = await asyncio.to_thread(watch.look)
+            verdict = await look()
             if verdict is not None:
                 return verdict.error
             await asyncio.sleep(watch.pause)

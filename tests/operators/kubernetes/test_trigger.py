@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import importlib
 import json
+import os
+import threading
 import time
 from types import SimpleNamespace
 
@@ -16,6 +18,7 @@ from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 from structlog.testing import capture_logs
 
 from pbg_operators.internals import RuntimeTaskInstance
+from pbg_operators.kubernetes.watch import Watch
 from pbg_operators.task import RetryableError
 from tests.operators.kubernetes.conftest import JOB, operator
 from tests.operators.kubernetes.jobs import QUICK, RANKS, RESULT, TRAIN, logged_lines
@@ -75,6 +78,28 @@ def test_users_kill_deletes_the_job(double, fake_pbg, context):
 
     asyncio.run(killed())
     double.wait(lambda: not double.jobs() and not double.pods())
+
+
+def test_kill_waits_for_no_look_at_other_jobs(double, fake_pbg, context, monkeypatch):
+    """Looks take long where the API is busy."""
+    fake_pbg(TRAIN)
+    _, trigger = deferred(context)
+    looks, over = [], threading.Event()
+    monkeypatch.setattr(Watch, "look", lambda watch: looks.append(watch) or (over.wait(60) and None))
+
+    async def killed():
+        others = [asyncio.create_task(first(type(trigger)(**trigger.serialize()[1]))) for _ in range(40)]
+        while len(looks) < min(16, (os.cpu_count() or 1) + 4):  # noqa: ASYNC110 - looks are in threads
+            await asyncio.sleep(0.05)
+        try:
+            await asyncio.wait_for(trigger.on_kill(), 10)
+        finally:
+            over.set()
+            for each in others:
+                each.cancel()
+
+    asyncio.run(killed())
+    double.wait(lambda: not double.jobs())
 
 
 @pytest.mark.parametrize(("map_index", "key"), [(-1, "train"), (3, "train_3")])
