@@ -30,6 +30,7 @@ CHANGED = "changed since the run was planned; plan the snapshot again"
 _ABSENT = "no snapshot there (no such file, or no files in it); check the key and location"
 _WILDCARDS = frozenset("*?[")
 _PACKED = re.compile(r"\.(gz|gzip|bz2|zst|zstd)$", re.IGNORECASE)
+_FILESYSTEMS = 32  # kept ones, of 2 MB each: a triggerer lists for all graphs, each of which may have a connection
 _NOWHERE = {errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP}
 
 
@@ -98,7 +99,7 @@ def _leads_back(link: str) -> bool:
     return place.resolve() in {folder.resolve() for folder in place.parents}
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=_FILESYSTEMS)
 def _s3(environment: tuple[tuple[str, str], ...]) -> fsspec.AbstractFileSystem:
     """Build the S3 filesystem, once for each state of the AWS environment.
 

@@ -325,3 +325,10 @@ def test_given_authority_is_that_of_both_clients(tmp_path):
     given = {"AWS_ENDPOINT_URL": "https://127.0.0.1:9", "AWS_CA_BUNDLE": str(tmp_path / "none.pem")}
     assert connect(given)._endpoint.http_session._verify == given["AWS_CA_BUNDLE"]
     assert filesystem_for("s3://bucket/x", given).client_kwargs == {"verify": given["AWS_CA_BUNDLE"]}
+
+
+def test_filesystems_of_many_connections_are_kept():
+    """A triggerer lists for one graph after another."""
+    given = [{"AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_ACCESS_KEY_ID": f"key-{number}"} for number in range(8)]
+    first, again = ([filesystem_for("s3://bucket/x", each) for each in given] for _ in range(2))
+    assert list(map(id, first)) == list(map(id, again))
