@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 import pytest
 
-from pbg_tasks.errors import ConfigError
-from pbg_tasks.tasks.nightly.chain import run_chain
+from pbg_tasks.errors import AccessError, ConfigError
+from pbg_tasks.tasks.nightly.chain import run_chain, run_task
 from pbg_tasks.tasks.nightly.plan import plan
 from tests.tasks.conftest import ring
 
@@ -34,7 +36,11 @@ def test_plan_warns_of_hours_that_come_twice(place, capsys, calendar, warned):
 
 @pytest.mark.parametrize(
     ("location", "snapshot", "warned"),
-    [("{snapshot}-*.tsv", "2026", True), ("{snapshot}_*.tsv", "2026-11-20", False)],
+    [
+        ("{snapshot}-*.tsv", "2026", True),
+        ("{snapshot}_*.tsv", "2026-11-20", False),
+        ("{snapshot}-20-a.tsv", "2026-11", False),
+    ],
 )
 def test_plan_warns_of_key_within_dates(place, capsys, location, snapshot, warned):
     snapshots = {"location": f"{place.root}/edges/{location}", "format": "tsv"}
@@ -44,6 +50,7 @@ def test_plan_warns_of_key_within_dates(place, capsys, location, snapshot, warne
     plan(place.spec, snapshot)
     said = capsys.readouterr().err
     assert (f"snapshot {snapshot!r} has the files of 2026-11-20 to 2026-11-21; if each day" in said) is warned
+    assert ("has the files of" in said) is warned
 
 
 def test_plan_refuses_start_that_holds_nothing(place):
@@ -55,10 +62,23 @@ def test_plan_refuses_start_that_holds_nothing(place):
         plan(place.spec, "d1")
     start.mkdir()
     (start / "node.parquet").write_bytes(b"")  # training examines it
-    plan(place.spec, "d1")
+    run_task("validate", plan(place.spec, "d1")["run"])
     (start / "node.parquet").unlink()
+    plan(place.spec, "d1")  # the run has begun
     place.write_spec(model=QUICK)
     run_chain(place.spec, "d1")
     place.snapshot("d2", ring(41))
     place.write_spec(model=QUICK | {"init_path": str(start)})
     assert plan(place.spec, "d2")["warm_start"]
+
+
+def test_plan_leaves_start_it_cannot_read(place, monkeypatch):
+    """Pods may have its directory, or the rights to list it."""
+    start = place.root / "init"
+    place.write_spec(model=QUICK | {"init_path": str(start)})
+    place.snapshot("d1", ring(40))
+    with monkeypatch.context() as patch:
+        patch.setattr("pbg_tasks.tasks.nightly.plan.is_remote", lambda url: url != str(start))
+        plan(place.spec, "d1")
+    monkeypatch.setattr("pbg_tasks.tasks.nightly.plan.open_store", Mock(side_effect=AccessError("not for plan")))
+    plan(place.spec, "d1")
