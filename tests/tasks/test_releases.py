@@ -257,6 +257,11 @@ def test_night_of_removed_channel_reports_way_back(place, channel):
     place.snapshot("d2", ring(42))
     run, later = (RunContext.open(run_chain(place.spec, day)["run"]) for day in ("d1", "d2"))
     shutil.rmtree(place.store / "channels" / "production")
+    publish(channel, 1)  # of another run
+    told = publish_run(run.url)
+    assert told["published"] is False
+    assert told["reason"].endswith("serves release 1 now; release 1 is lost; plan the snapshot 'd1' again")
+    shutil.rmtree(place.store / "channels" / "production")
     told, result = publish_run(run.url), run.key(RunLayout.result("publish"))
     assert told["published"] is False
     assert told["reason"].endswith(f"has lost its releases since; remove {place.store}/{result} and run it again")
@@ -267,6 +272,17 @@ def test_night_of_removed_channel_reports_way_back(place, channel):
         night.store.delete(again)
         assert publish_run(night.url)["published"]
         assert channel.current().release.run == night.run_id
+
+
+def test_independent_night_of_lost_release_publishes_again(place, channel):
+    """A plan makes the same run, which would have the same reason."""
+    place.write_spec({"num_epochs": 1}, nights={"walk": "independent"})
+    place.snapshot("d1", ring(40))
+    run = RunContext.open(run_chain(place.spec, "d1")["run"])
+    shutil.rmtree(place.store / "channels" / "production")
+    publish(channel, 1)  # of another run
+    result = run.key(RunLayout.result("publish"))
+    assert publish_run(run.url)["reason"].endswith(f"is lost; remove {place.store}/{result} and run it again")
 
 
 def test_channel_changed_after_plan_leaves_night_alone(place):
