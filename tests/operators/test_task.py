@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from examples.stack.processes import Identity
 from pbg_operators.task import ERROR_KEY, KILL_GRACE_SECONDS, GraphOperator, PbgOperator, RetryableError
-from pbg_tasks.errors import BY_EXIT_CODE
+from pbg_tasks.errors import BY_EXIT_CODE, InputError
 from pbg_tasks.storage.staging import Scratch
 from tests.operators.connections import CONNECTION
 from tests.waiting import wait_until
@@ -175,6 +175,12 @@ def test_refused_access_without_connection_is_tried_again(fake_pbg, context, mon
         operator(store_conn_id=None).execute(context)
     monkeypatch.setenv("AIRFLOW_CONN_PBG_S3", json.dumps(CONNECTION))
     with pytest.raises(AirflowFailException, match=r"credentials$"):
+        operator(store_conn_id="pbg_s3").execute(context)
+
+
+def test_other_error_without_connection_is_final(fake_pbg, context):
+    fake_pbg(f"print('error: input: row 7 is bad', file=sys.stderr); sys.exit({InputError.exit_code})")
+    with pytest.raises(AirflowFailException, match=r"bad$"):
         operator(store_conn_id="pbg_s3").execute(context)
 
 
