@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from pbg_operators.kubernetes import manifest
-from pbg_operators.kubernetes.api import Cluster
+from pbg_operators.kubernetes.api import Cluster, DoubtfulError
 from pbg_operators.kubernetes.submission import submit
 from pbg_operators.kubernetes.trigger import error_of, event_of
 from pbg_tasks.errors import AccessError, ConfigError, ConflictError, NotFoundError, ResourceError
@@ -49,6 +49,8 @@ def test_refusal_of_unnamed_cluster_may_pass(double):
         with pytest.raises(AccessError, match="'kubernetes_default' names no cluster, or Airflow did not") as refused:
             each.read("Job", "x")
         assert error_of(event_of(refused.value)).retryable
+        with pytest.raises(DoubtfulError):
+            list(each.log("x-0", None))
 
 
 def test_connection_that_is_not_found_may_come(surroundings):
