@@ -420,16 +420,22 @@ def test_merge_removes_no_parts_of_another_number(data, place):
     assert len([name for name in left if "1of3." in name]) == len(left) > 1
 
 
-def test_parts_left_for_a_week_are_removed(data, place):
-    out = place / "out"
-    for text, days in (("1/3", 8), ("1/4", 6)):
+def test_parts_left_for_a_week_are_removed(data, place, monkeypatch):
+    """The record goes first; one file that is younger keeps all."""
+    out, gone = place / "out", []
+    delete = LocalStore.delete
+    monkeypatch.setattr(LocalStore, "delete", lambda self, key: [gone.append(key), delete(self, key)])
+    for text, ages in (("1/3", (8, 8)), ("1/4", (8, 6))):
         part(data, "npy", out, text)
-        for name in (name for name in files(out / PARTS) if f"of{text[-1]}." in name):
-            stored = out / PARTS / name
+        for at, name in enumerate(name for name in sorted(files(out / PARTS)) if f"of{text[-1]}." in name):
+            stored, days = out / PARTS / name, ages[at > 0]
             os.utime(stored, (stored.stat().st_atime, stored.stat().st_mtime - days * 86_400))
     exported(data, "npy", out, 2)
     left = files(out / PARTS)
     assert len([name for name in left if "1of4." in name]) == len(left) > 1
+    depths = [key.count("/") for key in gone if "1of3." in key]
+    assert depths[0] < depths[1]
+    assert depths == sorted(depths)
     for name in ("mine.csv", "mine/part-0.csv"):
         LocalStore(out).put_new(f"{PARTS}{name}", b"of another program")
         os.utime(out / PARTS / name, (1, 1))
