@@ -169,3 +169,13 @@ def test_late_night_was_not_left_by_roll_back(store):
     assert voids(channel) == {1: None, 2: None, 3: None, 4: None, 5: "rolled back"}
     publish(channel, 6)
     assert left(channel) == {5}
+
+
+def test_roll_back_leaves_release_after_removed_one(store):
+    """The collection may have removed the release before it."""
+    channel = Channel(store, "production")
+    for day in (3, 4):
+        publish(channel, day)
+    channel.rollback(to=2)
+    stay = [release for release in channel.releases() if release.seq != 3]
+    assert rolled_back_from(stay, channel.current()) == {4}
