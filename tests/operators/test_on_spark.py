@@ -70,7 +70,7 @@ def test_tasks_of_preparation_are_on_spark(tmp_path, monkeypatch, launch, keys, 
             {"prepare": "spark_connect", "spark_connect": {"remote": "sc://spark:15002"}},
             {"tune_start", "tune_prepare", "redo_from_a_day"},
         ),
-        ({"prepare": "pods", "kubernetes": POD}, set()),
+        ({"prepare": "pods", "kubernetes": POD, "spark_connect": {"remote": "sc://spark:15002"}}, set()),
     ],
 )
 def test_search_and_redo_prepare_as_nights_do(tmp_path, monkeypatch, launch, expected):
