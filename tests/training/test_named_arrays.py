@@ -11,7 +11,7 @@ import pytest
 
 from pbg_tasks.errors import FormatError, InputError
 from pbg_tasks.training.data import named_arrays
-from pbg_tasks.training.data.initial import open_initial
+from pbg_tasks.training.data.initial import open_given, open_initial
 from pbg_tasks.training.data.partitions import PartitionKey
 from pbg_tasks.training.data.tables import Table
 from tests.training.checkpoints import make_config, model_state
@@ -257,3 +257,12 @@ def test_file_of_another_export_is_refused(tmp_path, name):
     shutil.copy(tmp_path / "other" / name, given / name)
     with pytest.raises(FormatError, match=rf"given/{name}: not the bytes that _manifest.json beside it recorded"):
         opened(given, tmp_path)
+
+
+def test_only_frozen_types_have_given_vectors(tmp_path):
+    """A path may have arrays of the others alone."""
+    write_npy(tmp_path / "given")
+    config = make_config(tmp_path / "given")
+    frozen = config.entities["item"].model_copy(update={"trainable": False})
+    config = config.model_copy(update={"entities": config.entities | {"item": frozen}})
+    assert open_given(config, tmp_path, NAMES.__getitem__) is None
