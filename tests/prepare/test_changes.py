@@ -248,6 +248,15 @@ def test_nan_in_a_log_is_missing(log, tmp_path, capsys):
     assert f"warning: {log.root}/1/part-0.parquet: column 'lhs' is of type DOUBLE: 7 becomes the name" in warned[0]
 
 
+def test_weights_of_log_are_no_names(tmp_path, capsys):
+    log = Log(tmp_path / "log", weight="w")
+    log.write("1")
+    rows = {"change": ["+"], "lhs": ["a"], "rel": ["r"], "rhs": ["b"], "w": [0.5]}
+    pq.write_table(pa.table(rows), f"{log.root}/1/part-0.parquet")
+    assert log.fold("1", tmp_path, (*COLUMNS, "w"))[0] == [("a", "r", "b", "0.5")]
+    assert "becomes the name" not in capsys.readouterr().err
+
+
 def test_text_files_are_read(tmp_path):
     (tmp_path / "log").mkdir()
     (tmp_path / "log" / "1.tsv").write_text("change\tlhs\trel\trhs\n+\ta\tr\tb\n+\tc\tr\td\n")
