@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO
 from types import SimpleNamespace
 
 import anyio
@@ -27,6 +28,7 @@ from pbg_tasks.tasks.nightly.plan import plan  # noqa: E402
 from tests.operators.plugin.permitted import permitted_app  # noqa: E402
 from tests.publish.runs import candidate, write_run  # noqa: E402
 from tests.tasks.conftest import ring  # noqa: E402
+from tests.waiting import wait_until  # noqa: E402
 
 RUN = "2026-11-01-0123456789ab"
 PATHS = (
@@ -90,27 +92,34 @@ def test_outlines_wait_for_no_reader(monkeypatch):
     assert {path: client.get(path, headers=opened).text.count("aria-busy") for path in pages} == dict.fromkeys(pages, 1)
 
 
-def test_pages_wait_for_no_copy(monkeypatch):
+@pytest.mark.parametrize(
+    ("path", "answer"), [("names?prefix=a", '{"names":["True"]}'), (f"nights/{RUN}/files/log/0", "True")]
+)
+def test_pages_wait_for_no_copy(monkeypatch, path, answer):
     """Each pause in typing asks for names, which wait for a copy."""
     from fastapi.testclient import TestClient
 
-    from pbg_operators.plugin import lookup, routes
+    from pbg_operators.plugin import files, lookup, routes
     from pbg_operators.plugin.app import THREADS
 
     copied, pages = threading.Event(), SimpleNamespace(search=lambda *_: {"kind": "message", "graph": ""})
     pages.names = lambda *_, **__: {"names": [str(copied.wait(60))]}
+    asked, read = [], answers.Reader.read
+    monkeypatch.setattr(answers.Reader, "read", lambda *given: [asked.append(given), read(*given)][1])
+    monkeypatch.setattr(files, "_open", lambda *_: files.Opened(BytesIO(str(copied.wait(60)).encode()), len("True")))
     for module in (lookup, routes):
         monkeypatch.setattr(module, "last", lambda *_: (pages, ""))
     monkeypatch.setattr(answers, "render", lambda *_: "page")
     with TestClient(permitted_app()) as client, ThreadPoolExecutor(THREADS + 1) as pool:
-        names = [pool.submit(client.get, "/dags/reembed_x/names?prefix=a") for _ in range(THREADS)]
+        copies = [pool.submit(client.get, f"/dags/reembed_x/{path}") for _ in range(THREADS)]
+        wait_until(lambda: len(asked) == THREADS, seconds=60)  # else the page may overtake them
         page = pool.submit(client.get, f"/dags/reembed_x/nights/{RUN}/searches/0123456789ab")
         try:
             assert page.result(20).text == "page"
-            assert not any(each.done() for each in names)
+            assert not any(each.done() for each in copies)
         finally:
             copied.set()
-        assert [each.result(60).json() for each in names] == [{"names": ["True"]}] * THREADS
+        assert [each.result(60).text for each in copies] == [answer] * THREADS
 
 
 def test_page_is_rendered_beside_the_event_loop(monkeypatch):
