@@ -146,6 +146,14 @@ def test_type_unknown_to_duckdb_concerns_its_column(place, install, kind):
     assert run_task("validate", plan(place.spec, "v1")["run"])["edges"] == 120
 
 
+def test_unknown_type_has_name_of_arrow():
+    """Else its names would be read as missing ones."""
+    source, odd = sources.ArrowSource(), pa.dense_union([pa.field("x", pa.int8())])
+    source.schema = lambda _: pa.schema([("rel", pa.string()), ("lhs", odd)])
+    layout = source.describe(duckdb.connect(), None, SnapshotFile(uri="x", size=0, version=""), "")
+    assert layout.types == ("VARCHAR", str(odd))
+
+
 def test_known_types_are_described_at_once():
     """One by one, columns of wide tables take long."""
     source, connection = sources.ArrowSource(), Mock(wraps=duckdb.connect())
