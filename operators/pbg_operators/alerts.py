@@ -158,19 +158,18 @@ def _is_released(snapshot: str | None, store: str, channel: str, connection: str
         return False
 
 
-async def report_late(
-    context: Mapping[str, Any],
-    graph: str,
-    at: str,
-    notifiers: list[dict[str, Any]],
-    place: Mapping[str, str] | None = None,
-) -> None:
+async def report_late(context: Mapping[str, Any], *given: Any, **facts: Any) -> None:  # noqa: ANN401 - as of tell_late
     """Report a deadline that has passed, from Airflow's triggerer.
 
     What executors call for deadlines may not read connections of Airflow's database, up to 3.3.2 at least. Notifiers
     block, so they run in ``THREADS``; their lines go to the trigger's log.
+
+    Args:
+        context: of the run.
+        given: further arguments of ``tell_late``.
+        facts: same, by name.
     """
-    await sync_to_async(tell_late, thread_sensitive=False, executor=THREADS)(context, graph, at, notifiers, place)
+    await sync_to_async(tell_late, thread_sensitive=False, executor=THREADS)(context, *given, **facts)
 
 
 def on_failure(spec: GraphSpec) -> dict[str, Any]:

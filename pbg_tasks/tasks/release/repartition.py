@@ -186,13 +186,13 @@ def _check_not_moved(channel: Channel, release: Release, there: Release | None) 
 
 
 def _publish(channel: Channel, release: Release, moved: Moved, stored: Stored, before: _Channel) -> Repartitioned:
-    told = release.candidate()
-    data = told.get("data", {})
+    copied = release.candidate()
+    data = copied.get("data", {})
     known = data.get("entities")
     if isinstance(known, dict):  # of a compact one, fewer than its night had
         data = {**data, "entities": {**known, "total": moved.total}}
     candidate: Candidate = {
-        **told,
+        **copied,
         "data": data,
         "run": stored.run,
         "directory": stored.directory,
